@@ -17,6 +17,7 @@ LONGEST_TEXT = 10_000
 LARGEST_INTEGER = 1 << 53
 """Up to this, every integer is exact as a float, and all JSON parsers read it alike (RFC 8259)."""
 
+_UNKNOWN: tuple[frozenset[type], bool] = (frozenset(), False)
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -34,7 +35,15 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     a wrong type, TypeError for a missing or unknown field.
     """
     arguments, fields = dict(values), _fields(record)  # type: ignore[arg-type]  # it is hashable
+    fast = _fast_checks(record)  # type: ignore[arg-type]
     for name, value in values.items():
+        kinds, is_tuple = fast.get(name, _UNKNOWN)
+        if value is None or (type(value) is float and isfinite(value)):
+            if type(value) in kinds:
+                continue
+        elif is_tuple and value == []:
+            arguments[name] = ()
+            continue
         if name not in fields:
             close = closest(name, list(fields))
             hint = f", did you mean {close}?" if close else ""
@@ -54,6 +63,13 @@ def _fields(record: type) -> dict[str, str]:
     """The annotations of a record's fields as written; named tuples wrap the text."""
     found = record.__annotations__.items()
     return {name: str(getattr(text, "__forward_arg__", text)) for name, text in found}
+
+
+@cache
+def _fast_checks(record: type) -> dict[str, tuple[frozenset[type], bool]]:
+    """For each field its plain types, and whether it may be a tuple."""
+    found = _fields(record).items()
+    return {name: (_parse_annotation(text)[0], text.startswith("tuple[")) for name, text in found}
 
 
 @cache

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from ras_server import RasServer
@@ -31,6 +32,12 @@ class Fake(NamedTuple):
 
     uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
     """The device of each local rank."""
+    parts: tuple[str, ...] = ("", "")
+    """Which part of that GPU it is, of each local rank."""
+    address: str = ""
+    """The PCI address of all of them."""
+    nccl: tuple[int, ...] = ()
+    """The version of its NCCL."""
     visible: int = 2
     """How many devices a rank sees."""
     free_bytes: int = 1 << 30
@@ -55,6 +62,9 @@ class Fake(NamedTuple):
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
     """The text of that failure."""
+    fails_at: int = 0
+    """The number of the operation of a case that fails so, from 1; 0: that which makes the
+    communicator."""
     corrupts_after: int = 0
     """After so many operations the device changes the last element of each result; 0: never."""
     hangs_after: int = 0
@@ -144,6 +154,15 @@ class Stream:
                 self._error = error
 
 
+class FakeGraph:
+    """Calls that were captured."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
+        self.calls = calls
+
+
+GRAPHS: WeakSet[FakeGraph] = WeakSet()
+"""Those of this rank that are neither collected nor released: NCCL does not end before them."""
 MEMORIES: dict[int, FakeMemory] = {}
 """What this rank has registered, by its address."""
 
@@ -159,7 +178,7 @@ class FakeMemory:
     def register(self) -> None:
         fake = self._device.fake
         if not fake.registers:
-            raise RuntimeError(f"this backend registers no {self.kind}")
+            raise NotImplementedError(f"this backend registers no {self.kind}")
         time.sleep(fake.register_s * (1 + self._device.rank))
         for group in self._groups if self.kind != "pool" else ():  # all ranks have as many bytes
             sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.size())]
@@ -181,7 +200,6 @@ class FakeDevice:
 
     torch_device = torch.device("cpu")
     is_async = True
-    pci_bus_id = ""
     multiprocessors = 2
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
@@ -190,6 +208,8 @@ class FakeDevice:
         self._stream = Stream(self._fake.enqueue_s)
         self._side: Stream | None = None
         self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0")) % len(self._fake.parts)]
+        self.pci_bus_id = self._fake.address
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0
@@ -240,15 +260,22 @@ class FakeDevice:
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         if not self._fake.captures:
-            raise RuntimeError("this device has no graphs")
+            raise NotImplementedError("this device has no graphs")
+
+        graph = FakeGraph(calls)
+        GRAPHS.add(graph)
 
         def replay() -> None:
-            for call in calls:
+            for call in graph.calls:
                 self._run(call)
             if 0 < self._fake.corrupts_graphs_of <= len(calls):
                 calls[-1].args[-1].receive.fill_(77)
 
         return lambda: self._stream.put(replay)
+
+    def release_graphs(self) -> None:
+        while GRAPHS:
+            GRAPHS.pop().calls = ()
 
     def plain_memory(self, size: int) -> PlainMemory:
         return PlainMemory(size, self.torch_device)
@@ -283,8 +310,8 @@ class FakeDevice:
             if os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING":
                 LOG["path"] = path
             Path(path).write_text("" if "path" in LOG else self._fake.nccl_log)
-        if self._calls == 1 and self._rank in self._fake.failing_ranks:
-            raise RuntimeError(self._fake.failure)
+        if self._calls == 1 and not self._fake.fails_at:
+            self._fail()
         if not isinstance(call, partial):  # not an operation of a case
             is_fill = getattr(call, "__qualname__", "").startswith("verify.")
             time.sleep(self._fake.fill_s * is_fill)
@@ -304,6 +331,8 @@ class FakeDevice:
         if memory:
             self.note("used", memory)
         self._operations += 1
+        if self._operations == self._fake.fails_at:
+            self._fail()
         if self._rank == 1 and self._operations == self._fake.hangs_after:
             threading.Event().wait()
         key = (operation, buffers.receive.numel())
@@ -313,6 +342,10 @@ class FakeDevice:
         call()
         if 0 < self._fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
+
+    def _fail(self) -> None:
+        if self._rank in self._fake.failing_ranks:
+            raise torch.distributed.DistBackendError(self._fake.failure)
 
 
 def blocks_host(call: Any) -> bool:
@@ -385,9 +418,10 @@ def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
     from commbench.spec.allocators import ALLOCATORS
     from commbench.spec.backends import BACKENDS
-    from commbench.worker import nccl_log, nccl_selections
+    from commbench.worker import communicator, nccl_log, nccl_selections
     from commbench.worker.device import DEVICES, DeviceKind
 
+    communicator.nccl_version = lambda: tuple(read_fake().nccl)
     nccl_log.find_reset = nccl_selections.find_reset = lambda: (
         reset_log if read_fake().resets else None
     )

@@ -11,6 +11,7 @@ from typing import Any
 CONSTANTS = {
     "NVML_CLOCK_SM": 1, "NVML_TEMPERATURE_GPU": 0, "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
     "NVML_VOLATILE_ECC": 0, "NVML_NVLINK_DEVICE_TYPE_SWITCH": 2, "NVML_P2P_STATUS_OK": 0,
+    "nvmlEventTypeXidCriticalError": 8,
 }  # fmt: skip
 """As in nvml.h; tests/host/test_nvml.py compares them with the package."""
 
@@ -43,12 +44,26 @@ class FakeNvml(SimpleNamespace):
         def answer(gpu: Any = None, *arguments: Any) -> Any:
             found = gpu.get(name) if isinstance(gpu, dict) else None
             if isinstance(found, dict):
-                found = found.get(arguments[0])
+                found = found.get(arguments, found.get(arguments[0]))
             if found is None:
                 raise NVMLError(f"{name}: Not Supported")
             return found
 
         return answer
+
+    def nvmlEventSetCreate(self) -> Any:  # noqa: N802
+        return []
+
+    def nvmlDeviceRegisterEvents(self, gpu: Any, kinds: int, events: Any) -> None:  # noqa: N802
+        """`xids` of a GPU are those that come from now on."""
+        if kinds != self.nvmlEventTypeXidCriticalError or "xids" not in gpu:
+            raise NVMLError("Not Supported")
+        events.append(gpu["xids"])
+
+    def nvmlEventSetWait(self, events: Any, timeout_ms: int) -> Any:  # noqa: N802
+        if timeout_ms or not events[0]:
+            raise NVMLError("Timeout")
+        return SimpleNamespace(eventData=events[0].pop(0))
 
     def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802
         return self._find("address", address)

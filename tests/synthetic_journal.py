@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from random import Random
+from zlib import crc32
 
+from commbench.results.checksum import seal
 from commbench.results.journal import Journal
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import (
@@ -95,3 +100,24 @@ def write(folder: Path, *measurements: Measurement, end: RunEnd = END) -> Path:
     record(journal, *measurements)
     journal.end(end)
     return folder / JOURNAL
+
+
+def sealed(lines: Iterable[str]) -> str:
+    """The text of a journal of these lines, each with the checksum that it would be written with;
+    what is no JSON object stays as it is."""
+    whole = b""
+    for line in lines:
+        body = re.sub(r', "crc32": "[0-9a-f]{8}"', "", line)
+        is_object = body.endswith("}\n")
+        whole += seal(body[:-1], crc32(whole)) if is_object else body.encode()
+    return whole.decode()
+
+
+def flip(content: bytes, chance: Random) -> bytes:
+    """One other bit, or one other digit."""
+    if chance.random() < 0.5:
+        at = chance.randrange(len(content))
+        return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+    at = chance.choice([found.start() for found in re.finditer(rb"\d", content)])
+    others = b"0123456789".replace(content[at : at + 1], b"")
+    return content[:at] + bytes([chance.choice(others)]) + content[at + 1 :]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from commands import (
     SHORT_DELAYS,
     START_TIMEOUT_S,
@@ -24,6 +25,7 @@ from commands import (
 )
 from synthetic_replay import WORKLOAD
 
+from commbench.importers.traces import flight_recorder
 from commbench.results.journal_reader import read_run
 from commbench.results.workload_file import write_workload
 from commbench.spec.workload import workload_values
@@ -339,6 +341,54 @@ def test_a_rank_that_hangs_is_named_with_where_all_are(
     pids = ranks_of(ended.folder / "run.jsonl")
     assert not any(map(is_alive, pids))
     assert ("rank 1 on" in "\n".join(ended.err.splitlines()[:-2])) is ("answer" not in told)
+
+
+needs_gloo_recorder = pytest.mark.skipif(
+    not hasattr(torch._C._distributed_c10d, "_dump_fr_trace_json"),
+    reason="this torch does not record gloo",
+)
+
+
+@needs_gloo_recorder
+def test_each_rank_that_answers_dumps_its_flight_recorder(program: Commbench) -> None:
+    stop = crash("os.kill(os.getpid(), signal.SIGSTOP)")
+    ended = program(stop, "--sizes", "1K", "--iters", "60", "--no-plots", "--timeout", "2",
+                    "--nproc-per-node", "3", **SHORT_DELAYS)  # fmt: skip
+    assert ended.code == 4
+    folder = ended.folder / "flight_recorder"
+    assert sorted(path.name for path in folder.iterdir()) == ["rank_0.json", "rank_2.json"]
+    trace = flight_recorder.read(folder / "rank_2.json")
+    assert trace.rank == 2
+    (hung,) = [call for call in trace.calls if not call.has_ended]
+    lines = ended.err.splitlines()
+    at = next(i for i, line in enumerate(lines) if "flight recorder" in line)
+    assert lines[at].startswith("torch's flight recorder, dumped to ")
+    assert lines[at].endswith("/flight_recorder:")
+    # A rank on a busy host may be late.
+    assert re.fullmatch(
+        rf"  (ranks 0, 2|rank [02]) on {socket.gethostname()}: call {hung.sequence} of group "
+        rf"{hung.group}, all_reduce float32 1 KiB, has not ended",
+        lines[at + 1],
+    )
+    assert lines[-2].startswith("error: rank 1 on ")
+
+
+@needs_gloo_recorder
+def test_a_flight_recorder_that_does_not_answer_delays_no_report(program: Commbench) -> None:
+    silent = """
+from commbench.worker.watchdog import flight_recorder
+import threading
+flight_recorder.FlightRecorderDump._ask = lambda self: threading.Event().wait()
+"""
+    stop = crash("os.kill(os.getpid(), signal.SIGSTOP)")
+    ended = program(silent + stop, "--sizes", "1K", "--iters", "60", "--no-plots",
+                    "--timeout", "2", **SHORT_DELAYS)  # fmt: skip
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert error.startswith("error: rank 1 on ")
+    assert "made progress" in error  # the watchdogs say so, and not the launcher 10 s later
+    assert "flight recorder" not in ended.err
+    assert not (ended.folder / "flight_recorder").exists()
 
 
 @pytest.mark.full

@@ -190,7 +190,8 @@ def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
     error, hint = ended.err.splitlines()[-2:]
     assert error == (
         "error: 1 elements of all_gather float32 out_of_place 64 KiB are wrong; "
-        f"rank 1, element 777: expected {found['expected']}, got {found['got']}"
+        f"rank 1, element 777: expected {found['expected']}, got {found['got']}, "
+        "in checked call 1"
     )
     assert hint.startswith("hint: ")
 
@@ -212,19 +213,25 @@ def test_without_checking_nothing_is_claimed(program: Commbench) -> None:
     assert (ended.rows()[0]["status"], ended.rows()[0]["wrong"]) == ("ok", "")
 
 
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        (("--dtype", "int16,float32"), "Invalid scalar type"),
+        (("--reduce-op", "premul_sum,sum"), "Cannot use ReduceOp.PREMUL_SUM with Gloo"),
+    ],
+)
 def test_what_the_backend_refuses_when_tried_becomes_a_row_with_its_words(
-    program: Commbench,
+    program: Commbench, kinds: tuple[str, ...], reason: str
 ) -> None:
     forget = """
 from commbench.spec.backends import BACKENDS
-BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=())
+BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=(), refused_reduce_ops=())
 """
-    ended = program(forget, "--sizes", "1K", "--dtype", "int16,float32", "--no-plots",
-                    "--iters", "4")  # fmt: skip
+    ended = program(forget, "--sizes", "1K", *kinds, "--no-plots", "--iters", "4")
     assert ended.code == 0
     assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
     (line,) = [line for line in ended.journal() if line.get("status") == "unsupported"]
-    assert line["reason"] == "Invalid scalar type"
+    assert line["reason"] == reason
 
 
 def test_ranks_are_settled_as_the_mode_says(commbench: Commbench, tmp_path: Path) -> None:

@@ -243,15 +243,15 @@ def test_what_is_exported_to_a_file_is_exact(commbench: Commbench, tmp_path: Pat
 
 
 def test_no_name_from_data_leaves_the_folder(tmp_path: Path) -> None:
-    names = ("../../x", "/etc/x", "a\0b", "x" * 5000, "..")
+    names = ("../../x", "/etc/x", "a\1b", "x" * 5000, "..")
     for number, name in enumerate(names):
         asked = plan(sizes=(1024, 4096))
         synthetic_run(tmp_path / f"in{number}", name, lambda _: steady(1e-4), asked)
-        path = tmp_path / f"in{number}" / "run.jsonl"
-        quoted = json.dumps(name)
-        path.write_text(path.read_text().replace('"reduce_op": "sum"', f'"reduce_op": {quoted}'))
+        path = tmp_path / f"in{number}" / "results.csv"
+        path.write_text(path.read_text().replace(",sum,", f",{name},"))
     for number in range(len(names)):
-        source = load(tmp_path / f"in{number}")
+        source = load(tmp_path / f"in{number}" / "results.csv")
+        assert {row.reduce_op for row in source.rows} == {names[number]}
         (drawn,) = draw_all([compare(source, source)], tmp_path / f"out{number}")
         assert drawn.parent == tmp_path / f"out{number}"
         assert re.fullmatch(r"compare-[A-Za-z0-9-]{1,100}\.png", drawn.name)

@@ -11,7 +11,8 @@ import io
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
+from math import isclose
 from pathlib import Path
 from sys import intern
 from typing import Any, TextIO
@@ -20,10 +21,9 @@ from commbench.analysis.columns import (
     COLUMNS,
     DEFAULTS,
     INTEGERS,
+    KEY,
     NEEDED,
     TEXTS,
-    TIMES,
-    UNDISTURBED_TIMES,
     row_type,
     row_values,
 )
@@ -32,12 +32,23 @@ from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
 from commbench.results.journal import write_run
 from commbench.results.run_folder import RESULTS_CSV
-from commbench.results.schema import Run
+from commbench.results.schema import Run, contradiction
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
 """Column names of older files, and their names now."""
 _NUMBER_CHARACTERS = b"0123456789.+-eE "
+_BETWEEN = (
+    *((n.replace("_ci_low", ""), n, n.replace("_low", "_high")) for n in COLUMNS if "_ci_low" in n),
+    ("time_us", "time_min_us", "time_max_us"),
+    ("time_mean_us", "time_min_us", "time_max_us"),
+    ("time_p99_us", "time_p95_us", "time_max_us"),
+)
+"""Columns of figures, each with the columns of the least and the most that it can be."""
+_RELATED = {"label", "algbw_GBps", *KEY, *chain.from_iterable(_BETWEEN)}
+"""Columns that are checked with others, where a file has them."""
+_ROUNDING = 2e-6
+"""The largest relative error of the product of two numbers of seven digits."""
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
@@ -86,49 +97,73 @@ def _read_rows(
 ) -> Iterator[Any]:
     """The rows of the lines after the first. Many lines are parsed together, column by column,
     because that is fast. If that fails, each line is parsed alone to find the damaged one."""
-    lines = csv.reader(file, strict=True)
+    lines, seen = csv.reader(file, strict=True), set[int]()
     try:
         while numbered := [(lines.line_num + 1, line) for line in islice(lines, _LINES_AT_ONCE)]:
             try:
-                yield from _parse_lines(names, columns, [line for _, line in numbered])
+                yield from _parse_lines(names, columns, [line for _, line in numbered], seen)
             except ValueError:
                 for number, line in numbered:
-                    _parse_line(path, number, names, line)
+                    _parse_line(path, number, names, line, seen)
                 raise
     except csv.Error as error:
         raise _damaged(path, lines.line_num + 1, error) from None
 
 
-def _parse_line(path: Path, number: int, names: Sequence[str], line: Sequence[str]) -> None:
+def _parse_line(
+    path: Path, number: int, names: Sequence[str], line: Sequence[str], seen: set[int]
+) -> None:
     try:
-        _parse_lines(names, tuple(COLUMNS), [line])
+        _parse_lines(names, tuple(COLUMNS), [line], seen)
     except ValueError as error:
         raise _damaged(path, number, error) from None
 
 
 def _parse_lines(
-    names: Sequence[str], columns: tuple[str, ...], lines: Sequence[Sequence[str]]
+    names: Sequence[str],
+    columns: tuple[str, ...],
+    lines: Sequence[Sequence[str]],
+    seen: set[int],
 ) -> Iterable[Any]:
-    """The rows of these lines. Raises ValueError where a value cannot come from a run."""
+    """The rows of these lines. Raises ValueError where a value cannot come from a run. `seen` are
+    the hashes of the cases of the lines before; those of these are added."""
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
-    checked = dict.fromkeys((*columns, *NEEDED))
+    related = (name for name in _RELATED if name in texts)
+    checked = dict.fromkeys((*columns, *NEEDED, "wrong", *related))
     for name in checked.keys() - texts.keys():
         default = DEFAULTS.get(name)
         texts[name] = ("" if default is None else str(default),) * len(lines)
     values = {name: _parse_column(name, texts[name]) for name in checked}
-    _check_intervals(values, TIMES)
-    if values.keys() >= set(UNDISTURBED_TIMES):
-        _check_intervals(values, UNDISTURBED_TIMES)
+    _require_agreement(values)
+    keys = zip(*(values[name] for name in ("label", *KEY) if name in values), strict=True)
+    hashes = [*map(hash, keys)]
+    if len({*hashes}) < len(lines) or not seen.isdisjoint(hashes):
+        raise ValueError("an earlier line has the same case")
+    seen.update(hashes)
     return map(row_type(columns)._make, zip(*(values[name] for name in columns), strict=True))
 
 
-def _check_intervals(values: Mapping[str, Sequence[Any]], names: Sequence[str]) -> None:
-    """Raise ValueError where a time is outside its interval; `names` are those of time and ends."""
-    for time, low, high in zip(*(values[name] for name in names), strict=True):
-        if time is not None and not (low or 0) <= time <= (time if high is None else high):
-            raise ValueError(f"{names[0]} {time:g} is outside its interval")
+def _require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ValueError where figures of a row contradict each other."""
+    for names in _BETWEEN:
+        if values.keys() >= set(names):
+            for value, low, high in zip(*(values[name] for name in names), strict=True):
+                if value is not None and not (low or 0) <= value <= (
+                    value if high is None else high
+                ):
+                    raise ValueError(
+                        f"{names[0]} {value:g} is not between {' and '.join(names[1:])}"
+                    )
+    if "algbw_GBps" in values:
+        of_row = zip(*(values[n] for n in ("algbw_GBps", "size_bytes", "time_us")), strict=True)
+        for algbw, size, time in of_row:
+            if algbw and time and not isclose(algbw * time, size / 1e3, rel_tol=_ROUNDING):
+                raise ValueError(f"algbw_GBps {algbw:g} is not size_bytes over time_us")
+    for status, wrong in {*zip(values["status"], values["wrong"], strict=True)}:
+        if why := contradiction(status, wrong):
+            raise ValueError(why)
 
 
 def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:

@@ -5,7 +5,7 @@ A figure is None where it is not known, or does not apply to the row.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
+MOST_FOR_SHAPE = 20_000
+"""More do not show it better."""
 FEWEST_BATCHES_FOR_DRIFT = 4
 SMALLEST_MODE = 0.15
 """Share of the samples that a group must have to count as a mode."""
@@ -109,12 +111,11 @@ def drift(row: ResultRow) -> float | None:
 def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
     middles = [median(sorted(batch)) for batch in batches]
-    number = len(middles)
-    score = sum(
-        (middles[j] > middles[i]) - (middles[j] < middles[i])
-        for i in range(number)
-        for j in range(i + 1, number)
-    )
+    number, score = len(middles), 0
+    earlier: list[float] = []
+    for middle in middles:  # how many of the earlier ones are below, less how many are above
+        score += bisect_left(earlier, middle) + bisect_right(earlier, middle) - len(earlier)
+        insort(earlier, middle)
     variance = number * (number - 1) * (2 * number + 5) / 18
     return abs(score) - 1 > 2.576 * sqrt(variance) or abs(score) == number * (number - 1) / 2
 
@@ -129,7 +130,9 @@ def bimodality(row: ResultRow) -> float | None:
     A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
     85th percentile are left out: they are too few for a group.
     """
-    ordered = row.ordered_s[bisect_right(row.ordered_s, 0.0) :]
+    ordered = row.ordered_s
+    ordered = ordered[bisect_right(ordered, 0.0) :]
+    ordered = ordered[:: 1 + len(ordered) // MOST_FOR_SHAPE]  # enough of them, evenly chosen
     if len(ordered) < FEWEST_FOR_SHAPE:
         return None
     longest_s = STALL_FACTOR * percentile(ordered, 1 - SMALLEST_MODE)
@@ -168,7 +171,7 @@ def always_last(row: ResultRow) -> float | None:
     shares, part = row.interference.last_share, skew(row)
     if len(shares) < 2 or part is None or part <= 0.05:
         return None
-    if len(row.measurement.samples_s) < FEWEST_FOR_SHAPE:
+    if row.time is None or row.time.iterations < FEWEST_FOR_SHAPE:
         return None
     return max(shares)
 
@@ -225,6 +228,29 @@ def different_variables(header: RunHeader) -> tuple[str, ...]:
         return ()
     named = (names for names in others.values() if isinstance(names, dict))
     return tuple(sorted(set(chain.from_iterable(named))))
+
+
+RISEN = "risen_counters"
+"""The fact of a header's environment that rows have besides: RunEnd.risen."""
+
+
+def risen_counters(header: RunHeader) -> dict[str, int]:
+    """The counters of faults that rose during the run, by host, place and name."""
+    hosts = header.environment.get(RISEN)
+    named = hosts.items() if isinstance(hosts, dict) else ()
+    return {
+        f"{host} {name}": rise
+        for host, found in named
+        if isinstance(found, dict)
+        for name, rise in found.items()
+    }
+
+
+def far_ranks(header: RunHeader) -> list[int]:
+    """The ranks that may run on a core of another NUMA node than their GPU's."""
+    return [
+        r.rank for r in header.ranks if r.near_cores is not None and r.near_cores < len(r.cores)
+    ]
 
 
 def above_link(row: ResultRow) -> float | None:

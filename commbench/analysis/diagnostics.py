@@ -17,16 +17,19 @@ from commbench.analysis.diagnostic_figures import (
     clock_coarseness,
     different_variables,
     drift,
+    far_ranks,
     imprecision,
     late_launches,
     launch_spread,
     overlap_threads_per_core,
     ranks_per_core,
+    risen_counters,
     shown_asymmetric,
     skew,
     unread_variables,
 )
 from commbench.analysis.interference import gpu_clock_spread, gpu_throttled_share, throttle_reasons
+from commbench.host.fault_counters import explain_counter
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import is_in_process
 from commbench.spec.plan import CPU_MODES
@@ -52,7 +55,7 @@ class Diagnostic(NamedTuple):
     100 % at most. `{precision}` and `{target}` say how well
     the median of that row is known; `{variables}`, `{different}`, `{reasons}` and
     `{backend}` are unread_variables(), different_variables(), throttle_reasons() and the backend of
-    its run."""
+    its run; `{risen}` and `{far}` are risen_counters() and far_ranks()."""
     advice: Callable[[RunHeader], str]
     """What to do about it, in a few words; it names an option that the run takes and has not used
     yet."""
@@ -75,6 +78,10 @@ class Diagnostic(NamedTuple):
             variables=list_some(unread_variables(row.header), 1),
             backend=plan.backend,
             different=list_some(different_variables(row.header), 1),
+            risen=list_some(
+                [f"{n} rose by {rise}" for n, rise in risen_counters(row.header).items()], 1
+            ),
+            far=list_some([f"rank {rank}" for rank in far_ranks(row.header)], 1),
             reasons=list_some(throttle_reasons(row.measurement.batches), 1),
         )
         advice = {self.advice(row.header) for row, _ in concerned}
@@ -140,6 +147,10 @@ def _every_memory(header: RunHeader) -> str:
     return f"use {write_options(header, memory='all')}"
 
 
+def _explain_risen(header: RunHeader) -> str:
+    return explain_counter(next(iter(risen_counters(header)), "")) or _RUN_DOCTOR
+
+
 def _always(advice: str) -> Callable[[RunHeader], str]:
     return lambda _: advice
 
@@ -163,6 +174,20 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "An environment variable that communication libraries read has different values on"
         " different ranks, or a file such as /etc/nccl.conf has. The header in run.jsonl names the"
         " ranks. Set it to the same value on all hosts.",
+    ),
+    Diagnostic(
+        "faults", lambda row: len(risen_counters(row.header)), 0,
+        "{risen}", _explain_risen,
+        "Counters of faults of network ports, NVLinks or GPUs rose during the run. Whatever is"
+        " damaged or lost is sent again, which takes time. The last line of run.jsonl has all of"
+        " them. Compare with a run on other hosts.",
+    ),
+    Diagnostic(
+        "far_from_gpu", lambda row: len(far_ranks(row.header)), 0,
+        "{far} may run far from its GPU", _always("bind it to the NUMA node"),
+        "These ranks may run on cores of another NUMA node than that of their GPU, so what the host"
+        " does for them takes longer. commbench binds the ranks that it starts itself, where they"
+        " may use all cores. Bind others with an option of their launcher, or with numactl.",
     ),
     Diagnostic(
         "too_few_cores", ranks_per_core, 1.0,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile, zip_longest
+from math import isclose
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +16,15 @@ from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, read_ends
-from commbench.results.schema import COMPLETE, CUT_OFF, INCOMPLETE, Run, RunEnd, RunHeader
+from commbench.results.schema import (
+    COMPLETE,
+    CUT_OFF,
+    INCOMPLETE,
+    Run,
+    RunEnd,
+    RunHeader,
+    describe_end,
+)
 from commbench.spec.case import Case
 from commbench.units import format_count
 
@@ -43,11 +53,7 @@ class LoadedRun(NamedTuple):
     @property
     def incomplete(self) -> str:
         """Why the run is incomplete, in a clause; empty for one that is complete."""
-        if self.end is None:
-            return "it has not ended: it is still running, or was killed"
-        status, reason, _ = self.end
-        how = {"interrupted": "was interrupted", INCOMPLETE: "cannot be used whole"}
-        return "" if status == COMPLETE else f"it {how.get(status, status)}: {reason}"
+        return (self.run and self.run.incomplete) or describe_end(self.end)
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
@@ -67,6 +73,40 @@ def _is_journal(path: Path, head: bytes) -> bool:
     if is_folder(path):
         return is_file(path / JOURNAL)
     return path.name == JOURNAL or head.startswith(b'{"kind"')
+
+
+_LASTING = tuple(
+    name for name in takewhile(lambda name: name != "warnings", COLUMNS) if "_ci_" not in name
+)
+"""Columns whose values every version computes alike."""
+_ROUNDING = 2e-6
+
+
+def _read_journal(path: Path) -> Run:
+    """The run of a journal. One without checksums is compared with the rows beside it, which were
+    computed from it when it was whole."""
+    run = read_run(path)
+    beside = Path(run.path) / RESULTS_CSV
+    if not run.checked and not run.incomplete and is_file(beside):
+        found, kept = as_loaded_run(run, _LASTING).rows, _load_results(beside, _LASTING).rows
+        known = [n for n in _LASTING if any(getattr(row, n) not in (None, "") for row in kept)]
+        for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
+            name = next((n for n in known if not _is_same(row, old, n)), "")
+            if name:
+                raise RecordsError(
+                    f"row {number} of {beside} contradicts {JOURNAL}: {name} is "
+                    f"{getattr(old, name, 'missing')}, {getattr(row, name, 'missing')} there",
+                    "one of them was changed; if it was the rows, move them away",
+                )
+    return run
+
+
+def _is_same(row: Any, old: Any, name: str) -> bool:
+    """Whether two rows have the same value, but for its rounding; None has none."""
+    a, b = getattr(row, name, None), getattr(old, name, None)
+    if isinstance(a, float) and isinstance(b, float):
+        return isclose(a, b, rel_tol=_ROUNDING)
+    return bool(row and old and a == b)
 
 
 def _is_results(path: Path, head: bytes) -> bool:
@@ -110,7 +150,7 @@ def load(
     """
     head = _head(path)
     if _is_journal(path, head):
-        return as_loaded_run(read_run(path), columns)
+        return as_loaded_run(_read_journal(path), columns)
     if _is_results(path, head):
         return _load_results(path, columns)
     if is_file(path):
@@ -145,7 +185,7 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
     if not is_journal and _is_results(path, head):
         raise _no_samples_error(path)
     if is_journal or not is_file(path):
-        return read_run(path)
+        return _read_journal(path)
     from commbench.importers.registry import import_run
 
     return import_run(path, hints)

@@ -256,7 +256,7 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
         time, against, ratio = times.get(case.variant), times.get(baseline), None
         if time and against and time.value and against.value and case.variant not in (CALLS, GAPS):
             ratio = combine_ratio(lambda a, b: a / b, time, against)
-        why = "" if time else f"{row.measurement.status}: {row.measurement.reason}"
+        why = "" if time else row.measurement.outcome
         found.append(VariantReplay(case.variant, time, ratio, why))
     return tuple(found), baseline
 

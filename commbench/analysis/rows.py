@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from commbench.analysis.diagnostic_figures import RISEN
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
+from commbench.results.samples import in_order
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.backends import usual_launch_spread
 from commbench.spec.case import Load
@@ -118,10 +120,10 @@ class ResultRow:
         known = [batch.group_bytes for batch in self.measurement.batches]
         return max((size for size in known if size is not None), default=None)
 
-    @cached_property
-    def ordered_s(self) -> list[float]:
+    @property
+    def ordered_s(self) -> Sequence[float]:
         """The samples in seconds, sorted."""
-        return sorted(self.measurement.samples_s)
+        return in_order([batch.samples_s for batch in self.measurement.batches])
 
     @cached_property
     def interference(self) -> Interference:
@@ -247,7 +249,15 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
     """The rows of a run, in the order they were measured."""
-    return relate_rows([make_row(run.header, found) for found in run.measurements])
+    header = with_risen(run)
+    return relate_rows([make_row(header, found) for found in run.measurements])
+
+
+def with_risen(run: Run) -> RunHeader:
+    """The header of a run, whose environment also has the counters of faults that rose in it."""
+    risen = run.end.risen if run.end else {}
+    more = {RISEN: risen} if any(risen.values()) else {}
+    return run.header._replace(environment=run.header.environment | more)
 
 
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
@@ -322,12 +332,12 @@ def _time_of(row: ResultRow) -> float:
     return row.time.median if row.time else -1.0
 
 
-def samples_by_launch(measurement: Measurement) -> list[list[float]]:
-    """The samples of each launch that has some, in seconds."""
-    launches: dict[int, list[float]] = {}
+def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
+    """The samples of each launch that has some, in seconds, sorted."""
+    launches: dict[int, list[Sequence[float]]] = {}
     for batch in measurement.batches:
-        launches.setdefault(batch.launch, []).extend(batch.samples_s)
-    return [samples for _, samples in sorted(launches.items())]
+        launches.setdefault(batch.launch, []).append(batch.samples_s)
+    return [in_order(batches) for _, batches in sorted(launches.items())]
 
 
 def _reported_summary(reported: ReportedTiming) -> Summary:

@@ -18,9 +18,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
+
+from commbench.results.samples import MANY, concatenated, in_order
 
 CONFIDENCE = 0.95
 _Z = 1.959963984540054
@@ -75,8 +77,8 @@ def summarise(
 
     `launches` are the same samples by launch; `usual_spread` is that of launch_half_width.
     """
-    batches = [*map(sorted, batches)]
-    ordered = sorted(chain.from_iterable(batches))
+    ordered = in_order(batches)
+    batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
     number, middle = len(ordered), median(ordered)
     effect = design_effect(batches, middle)
     low, high = _covering_launches(
@@ -151,7 +153,7 @@ def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> l
     """The logarithm of a quantile of each launch; empty where one has no time above 0."""
     quantiles = [
         median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
-        for ordered in map(sorted, filter(None, launches))
+        for ordered in (in_order([launch]) for launch in launches if len(launch))
     ]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
@@ -197,10 +199,7 @@ def design_effect(
     degrees = len(several) - 1
     if degrees < 1:
         return 1.0
-    below = [  # a sample that equals the quantile counts half
-        (len(batch), (bisect_left(batch, quantile) + bisect_right(batch, quantile)) / 2)
-        for batch in map(sorted, several)
-    ]
+    below = _count_below(several, quantile)
     # `fraction`, unless many samples equal the quantile, as with a coarse clock.
     share = sum(found for _, found in below) / sum(number for number, _ in below)
     variance = fraction * (1 - fraction)
@@ -208,6 +207,21 @@ def design_effect(
     if scatter <= chi_square_limit(degrees):
         return 1.0
     return max(1.0, scatter / degrees * (student(degrees) / _Z) ** 2)
+
+
+def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple[int, float]]:
+    """For each batch its length, and how many are below a limit; one that equals it counts half."""
+    lengths = [*map(len, batches)]
+    if sum(lengths) < MANY:
+        ordered = [*map(sorted, batches)]
+        found = [(bisect_left(b, limit) + bisect_right(b, limit)) / 2 for b in ordered]
+    else:
+        import numpy
+
+        whole, starts = concatenated(batches), [0, *accumulate(lengths[:-1])]
+        twice = (whole < limit).astype(int) + (whole <= limit)
+        found = (numpy.add.reduceat(twice, starts) / 2).tolist()
+    return [*zip(lengths, found, strict=True)]
 
 
 def chi_square_limit(degrees: int) -> float:

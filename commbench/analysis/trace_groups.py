@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from commbench.importers.traces.base import RankTrace
 from commbench.spec.groups import WORLD
-from commbench.spec.workload import UNKNOWN_GROUP
+from commbench.spec.workload import MOST_RANKS, UNKNOWN_GROUP
 
 GroupId: TypeAlias = tuple[int, ...] | str
 """The global ranks of a group, or its name in the trace where these are not known."""
@@ -27,6 +27,8 @@ class GroupSets(NamedTuple):
     completed: tuple[str, ...]
     """Sets that have groups of ranks without a trace: they are taken to be those that the ranks of
     a mesh would have."""
+    impossible: tuple[str, ...] = ()
+    """Groups with a rank that no job has; they belong to no set."""
 
     def set_of(self, trace: RankTrace, group: str) -> str:
         """The name of the set of a group of a trace; UNKNOWN_GROUP for a call without a group."""
@@ -43,6 +45,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
     """Put groups into one set that have the same description, size and distance of ranks."""
     kinds: dict[tuple[str, int, int], dict[tuple[int, ...], None]] = defaultdict(dict)
     nameless: dict[str, tuple[str, int]] = {}
+    impossible: dict[str, None] = {}
     everyone = tuple(range(world_size))
     for trace in traces:
         used = {call.group for call in trace.calls if call.group}
@@ -50,6 +53,9 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
             group = trace.groups.get(name)
             if group is None or not group.ranks:
                 nameless[name] = (group.description if group else "", group.size if group else 0)
+                continue
+            if (last := max(group.ranks)) > MOST_RANKS:
+                impossible[f"{name} (rank {last})"] = None
                 continue
             text = "" if group.description in _UNNAMED else group.description
             if tuple(sorted(group.ranks)) == everyone:
@@ -75,7 +81,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
         if is_world and world_size > 1:
             sets.setdefault(name, (everyone,))
         names[own] = name
-    return GroupSets(sets, names, tuple(completed))
+    return GroupSets(sets, names, tuple(completed), tuple(impossible))
 
 
 def _unused(name: str, sets: dict[str, tuple[tuple[int, ...], ...]]) -> str:

@@ -79,6 +79,9 @@ def trace_notes(
             f"{unknown} of {len(whole)} calls do not say their group: gloo's traces name none, and "
             "several would fit"
         )
+    if sets.impossible:
+        groups = ", ".join(sets.impossible)
+        notes.append(f"no job has the ranks of these groups, which are left out: {groups}")
     if sets.completed:
         notes.append(
             f"groups of ranks without a trace are taken to be those of a mesh: "

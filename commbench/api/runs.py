@@ -185,7 +185,9 @@ def export(
     from commbench.results.files import write_new
 
     require_exporter(format)
-    content = export_run(load_rows(run, notify=notify), format)
+    loaded = load_rows(run, notify=notify)
+    schema.tell_incomplete(loaded, notify)
+    content = export_run(loaded, format)
     if output is not None:
         write_new(Path(output), content)
     return content

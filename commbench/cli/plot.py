@@ -39,8 +39,11 @@ def plot(
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
+    from commbench.results.schema import tell_incomplete
 
     found = [api.load(run, ranks=ranks, op=op, dtype=dtype, notify=print_status) for run in runs]
+    for run in found:
+        tell_incomplete(run, print_status)
     for file in api.plot(*found, output=output, peak=peak):
         print_result(file)
     print_status(f"plotted: {', '.join(run.name for run in found)}")

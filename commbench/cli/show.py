@@ -44,7 +44,7 @@ def show(
     from commbench.output.console import print_result, print_status
     from commbench.report.formats import TABLE, require_format
     from commbench.results.run_folder import find_newest, find_sweep
-    from commbench.results.schema import COMPLETE, INCOMPLETE
+    from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 
     require_format(format_, peak)
     name = str(find_newest()) if run is None else run
@@ -65,6 +65,8 @@ def show(
         else loaded.text(format_, peak, warnings=warnings, calls=calls)
     )
     print_result(text)
+    if format_ != TABLE or groups:  # the table says it
+        tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
         print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")

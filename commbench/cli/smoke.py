@@ -24,10 +24,11 @@ from commbench.runner.smoke_text import (
 
 
 def smoke(context: typer.Context, **_: object) -> None:
-    """Run every operation with three dtypes and three sizes, and check every result, in seconds.
+    """Run every operation with three dtypes and three sizes, and check its results, in seconds.
 
-    Prints one line per operation. Exit code 0: all work. 3: an operation cannot be run here.
-    4: a rank died or hung. 5: wrong results.
+    Of each case, as many calls are checked as take 20 ms, and at least two. Prints one line per
+    operation. Exit code 0: all work. 3: an operation cannot be run here. 4: a rank died or hung.
+    5: wrong results.
 
     \b
     commbench smoke

@@ -295,8 +295,9 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
             )
         if not found.rows:
             words = [dimension.word for dimension in DIMENSIONS]
+            lacking = [f"; {r.name} is incomplete" for r in (found.a, found.b) if r.incomplete]
             raise UsageError(
-                f"{found.a.name} and {found.b.name} have no row in common",
+                f"{found.a.name} and {found.b.name} have no row in common{''.join(lacking)}",
                 f"rows match by {', '.join(words[:-1])} and {words[-1]}",
             )
 

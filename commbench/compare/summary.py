@@ -345,6 +345,8 @@ def _extent(run: LoadedRun) -> str:
         parts.append("not ended")
     elif run.run.end.status != "complete":
         parts.append(run.run.end.status)
+    elif run.run.incomplete:
+        parts.append(f"incomplete: {run.run.incomplete}")
     return ", ".join(parts)
 
 

@@ -30,7 +30,7 @@ from commbench.report.plan_table import field_name, field_text
 from commbench.report.run_notes import find_warnings, run_end_text
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import COMPLETE, CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run, RunHeader, is_imported
 from commbench.spec.call_forms import ONE_TENSOR
 from commbench.spec.operations import OPERATIONS, REPLAY
 from commbench.spec.plan import Plan
@@ -56,7 +56,7 @@ NamedRuns = Mapping[str, LoadedRun]
 
 def is_complete(run: Run) -> bool:
     """Whether the run has measured all its cases."""
-    return run.end is not None and run.end.status == COMPLETE
+    return not run.incomplete
 
 
 def has_wrong(run: Run) -> bool:

@@ -16,7 +16,14 @@ from commbench.importers.hints import ImportHints
 from commbench.models.machine import Machine, read_machine
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
-from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader
+from commbench.results.schema import (
+    OK,
+    Batch,
+    Measurement,
+    Run,
+    RunHeader,
+    tell_incomplete,
+)
 from commbench.spec.case import READY
 from commbench.spec.dtypes import find_dtype
 from commbench.spec.links import Peak, parse_peak
@@ -59,6 +66,7 @@ def answer(
     if isinstance(found, Operation):
         return _explain_call(found, quoted_call, op, parsed_peak, machine)
     run = open_run(found or find_run(what, notify), ImportHints(operation=op))
+    tell_incomplete(run, notify)
     return _explain_run(run, quoted_call, op, parsed_peak, machine)
 
 

@@ -152,7 +152,7 @@ def _time(row: ResultRow) -> Iterator[str]:
     measurement, time = row.measurement, row.time
     timing = measurement.case.timing
     if time is None:
-        yield f"This case was not timed. It is {measurement.status}: {measurement.reason}"
+        yield f"This case was not timed. It is {measurement.outcome}"
         return
     if row.header.label:
         yield f"t = {seconds(time.median)} ({timing}). {describe_time(row)}"

@@ -177,7 +177,7 @@ def _compact(row: ResultRow, peak: Peak | None) -> str:
     case, time, ranks = row.measurement.case, row.time, row.measurement.case.ranks
     operation = OPERATIONS[case.operation]
     if time is None:
-        return f"{case.title}: {row.measurement.status}: {row.measurement.reason}"
+        return f"{case.title}: {row.measurement.outcome}"
     _, ends = format_known_time(time.median, time.low, time.high)
     interval = f" (95 % interval {ends})" if ends else ""
     took = (

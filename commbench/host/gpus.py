@@ -3,6 +3,7 @@ what NVIDIA's management library adds where nvidia-ml-py is installed. Wakes and
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,18 +112,36 @@ def _is_gpu(device: Path) -> bool:
 
 
 def _read_gpu(device: Path, usable: Sequence[int], host: Path) -> Gpu:
-    node = procfs.read_number(device / "numa_node")
-    near = procfs.read_text(device / "local_cpulist")
+    node, near = read_place(device.name, host)
     return Gpu(
         address=device.name,
         name=_read_model(device, host) or VENDORS[procfs.read_text(device / "vendor") or ""],
-        numa_node=node if node is not None and node >= 0 else None,
+        numa_node=node,
         link_width=procfs.read_number(device / "current_link_width") or None,
         most_width=procfs.read_number(device / "max_link_width") or None,
         link_speed=procfs.read_text(device / "current_link_speed"),
-        near_cores=len(set(procfs.parse_cores(near)) & set(usable)) if near else None,
+        near_cores=len(near & set(usable)) if near else None,
         most_link_speed=procfs.read_text(device / "max_link_speed"),
     )
+
+
+def read_place(address: str, host: Path = procfs.HOST) -> tuple[int | None, set[int]]:
+    """The NUMA node of the PCI device with this address, None where it is unknown, and the cores
+    near it."""
+    device = host / "sys/bus/pci/devices" / (address or "none")
+    node = procfs.read_number(device / "numa_node")
+    near = procfs.parse_cores(procfs.read_text(device / "local_cpulist") or "")
+    return (None if node is None or node < 0 else node), set(near)
+
+
+def bind_near(address: str, host: Path = procfs.HOST) -> None:
+    """Let this process run only on the cores near the GPU with this address, if it may run on all
+    cores of the host: otherwise somebody has bound it."""
+    allowed = os.sched_getaffinity(0)
+    online = procfs.parse_cores(procfs.read_text(host / "sys/devices/system/cpu/online") or "")
+    near = read_place(address, host)[1] & allowed
+    if near and allowed == set(online):
+        os.sched_setaffinity(0, near)
 
 
 def _read_model(device: Path, host: Path) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 THROTTLE_REASONS = {
@@ -20,6 +21,7 @@ THROTTLE_REASONS = {
 among them: an idle GPU, and clocks that a person has set."""
 MOST_NVLINKS = 36
 """Links of a GPU that are asked for: NVML_NVLINK_MAX_LINKS of nvml.h of CUDA 13."""
+MOST_XIDS = 100
 SWITCH = "switch"
 P2P_READ = 0
 """NVML_P2P_CAPS_INDEX_READ of nvml.h; in the package it is a tuple by mistake."""
@@ -96,6 +98,18 @@ class NvmlGpu:
             return SWITCH
         remote = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
         return short_address(remote.busId) if remote else ""
+
+    def watch_xids(self) -> Callable[[], list[int]] | None:
+        """A function that returns the faults (Xid) that the driver has reported of it since it was
+        last called; None where NVML does not tell them."""
+        nvml = self._nvml
+        try:
+            events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(self._handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except (AttributeError, nvml.NVMLError):
+            return None
+        waits = partial(call, nvml, "nvmlEventSetWait", events, 0)
+        return lambda: [int(event.eventData) for event in islice(iter(waits, None), MOST_XIDS)]
 
     def can_read(self, other: NvmlGpu) -> bool | None:
         """Whether it can read the memory of another GPU directly (P2P)."""

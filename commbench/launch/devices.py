@@ -48,7 +48,7 @@ class Target:
     """Why this device, as a clause."""
     gpu_shared: bool = False
     """Ranks that commbench starts here are more than the GPUs. Ranks of another launcher find out
-    for themselves whether they share one (worker.communicator.find_shared_gpus)."""
+    for themselves whether they share one (worker.shared_gpus.find_shared_gpus)."""
 
 
 def detect_capabilities() -> Capabilities:
@@ -150,12 +150,17 @@ def _choose_device(
     for kind, number in capabilities.devices.items():
         if kind == "cpu":
             continue
-        if number >= 2 or (own_ranks is None and nodes > 1):
-            return kind, f"there are {number} GPUs" if number >= 2 else "every node has a GPU"
-        if own_ranks and max(number, capabilities.host_gpus) >= own_ranks:
-            return kind, "there is a GPU for each rank"
-    gpus = sum(number for kind, number in capabilities.devices.items() if kind != "cpu")
-    return "cpu", "there is only one GPU" if gpus else "there is no GPU"
+        if number >= 2:
+            return kind, f"there are {number} GPUs"
+        if own_ranks:  # the ranks find out whether it is the same one
+            return kind, "every rank sees a GPU"
+        if nodes > 1:
+            return kind, "every node has a GPU"
+        return "cpu", f"there is only one GPU: --device {kind} measures on it"
+    if gpus := capabilities.host_gpus:
+        seen_by = "this rank" if own_ranks else "torch"
+        return "cpu", f"{seen_by} sees no GPU, though the host has {gpus}: see `commbench env`"
+    return "cpu", "there is no GPU"
 
 
 def _choose_backend(capabilities: Capabilities, device: str) -> str:

@@ -338,7 +338,7 @@ def run_end_text(run: Run) -> str:
     if run.end is None:
         return "This run has not ended: it is still running, or it was cut off."
     if run.end.status == "complete":
-        return ""
+        return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
     ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")
     return clean(f"{ended}: {run.end.reason}" if run.end.reason else f"{ended}.")
 

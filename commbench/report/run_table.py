@@ -293,7 +293,7 @@ def describe_missing(rows: Sequence[ResultRow]) -> list[str]:
     kinds: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         measurement = row.measurement
-        why = "" if row.time else f"{measurement.status}: {measurement.reason}"
+        why = "" if row.time else measurement.outcome
         kinds.setdefault(measurement.case.title, []).append((measurement.case.name, why))
     return list_missing(kinds)
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from commbench.errors import UsageError
 from commbench.results import schema
+from commbench.results.samples import Samples
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.dtypes import DTYPES
@@ -88,7 +89,10 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
         values["reported"] = _build(schema.ReportedTiming, values["reported"])
-    return _build(schema.Measurement, values)
+    found = _build(schema.Measurement, values)
+    if why := schema.contradiction(found.status, found.wrong):
+        raise ValueError(why)
+    return found
 
 
 def _require_known_shape(case: Case) -> None:
@@ -109,22 +113,28 @@ def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
     batch = _build(schema.Batch, line)
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
-    return index, batch
+    return index, batch._replace(samples_s=Samples(batch.samples_s))  # type: ignore[arg-type]
 
 
 def decode_end(line: dict[str, Any]) -> schema.RunEnd:
     """The record of an end line."""
-    return _build(schema.RunEnd, line)
+    end = _build(schema.RunEnd, line)
+    for host, risen in end.risen.items():
+        if not isinstance(risen, dict):
+            raise ValueError(f"risen of {brief(host)} is {brief(risen)}")
+        for name, value in risen.items():
+            if type(value) is not int or not 0 < value <= LARGEST_SIZE:
+                raise ValueError(f"{brief(name)} of {brief(host)} is {brief(value)}")
+    return end
 
 
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
     built = build(record, values)
-    limits = _LIMITS.get(record, {})
-    for name, value in values.items():
-        if name not in limits or value is None or value == []:
+    for name, (low, high) in _LIMITS.get(record, {}).items():
+        value = values.get(name)
+        if value is None or value == [] or (type(value) is float and low <= value <= high):
             continue
-        low, high = limits[name]
         several = value if isinstance(value, list) else (value,)
         if low <= min(several) and max(several) <= high:  # fast path
             continue

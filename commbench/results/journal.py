@@ -14,9 +14,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from zlib import crc32
 
 from commbench.errors import RecordsError, unwritable_error
+from commbench.results.checksum import seal
 from commbench.results.run_folder import JOURNAL
+from commbench.results.samples import Samples
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
@@ -40,6 +43,7 @@ class Journal:
             raise unwritable_error(self._path, error) from None
         _lock(self._file)
         self._complete_bytes = _count_complete_bytes(self._file.fileno())
+        self._crc = _crc_of(self._file.fileno(), self._complete_bytes)
         self._cut_partial_line()
 
     def header(self, header: RunHeader) -> None:
@@ -48,7 +52,7 @@ class Journal:
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
-        self.write(_encode("batch", batch) | {"case": case.index})
+        self.write(_encode_batch(case, batch))
 
     def measurement(self, measurement: Measurement) -> None:
         """Write one finished case, whose batches were written before."""
@@ -66,8 +70,8 @@ class Journal:
         self._file.close()
 
     def write(self, line: dict[str, Any]) -> None:
-        """Write one line, given as a JSON object."""
-        rest = text = (json.dumps(line, allow_nan=False) + "\n").encode()
+        """Write one line, given as a JSON object, with its checksum."""
+        rest = text = seal(json.dumps(line, allow_nan=False), self._crc)
         try:
             if not os.fstat(self._file.fileno()).st_nlink:
                 raise FileNotFoundError(0, "it was removed meanwhile")
@@ -77,6 +81,7 @@ class Journal:
             self._cut_partial_line()
             raise unwritable_error(self._path, error, "lines written earlier are kept") from None
         self._complete_bytes += len(text)
+        self._crc = crc32(text, self._crc)
 
     def _cut_partial_line(self) -> None:
         """Cut off a partial line at the end."""
@@ -97,6 +102,19 @@ def _count_complete_bytes(file: int) -> int:
     return 0
 
 
+def _crc_of(file: int, length: int) -> int:
+    """The CRC-32 of the first bytes of a file."""
+    crc = 0
+    for begin in range(0, length, _BLOCK_BYTES):
+        crc = crc32(os.pread(file, min(_BLOCK_BYTES, length - begin), begin), crc)
+    return crc
+
+
+def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
+    """The JSON object of a batch line, which tells its case twice: by index and by digest."""
+    return _encode("batch", batch) | {"case": case.index, "digest": case.digest}
+
+
 def _encode(kind: str, record: Any) -> dict[str, Any]:
     """The JSON object of a record, for a line of this kind."""
     return {"kind": kind, **_as_json(record)}
@@ -107,7 +125,7 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, Samples)):
         return [_as_json(inner) for inner in value]
     return value
 
@@ -125,7 +143,7 @@ def encode_run(run: Run) -> Iterator[dict[str, Any]]:
     yield _encode("header", run.header)
     for measurement in run.measurements:
         for batch in measurement.batches:
-            yield _encode("batch", batch) | {"case": measurement.case.index}
+            yield _encode_batch(measurement.case, batch)
         yield _encode("case", measurement._replace(batches=()))
     yield _encode("end", run.end or RunEnd(status="complete"))
 

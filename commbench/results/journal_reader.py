@@ -11,11 +11,23 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results import schema
+from commbench.results.checksum import CHECKSUM, is_sealed
 from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import CUT_OFF, OK, SCHEMA, Batch, Measurement, Run, RunHeader
-from commbench.spec.case import Case
+from commbench.results.schema import (
+    CHECKED_SINCE,
+    COMPLETE,
+    CUT_OFF,
+    OK,
+    SCHEMA,
+    Batch,
+    Measurement,
+    Run,
+    RunHeader,
+    is_imported,
+)
+from commbench.spec.case import NOT_PLANNED, Case
 from commbench.spec.plan import MOST_CASES
 from commbench.validation import brief
 
@@ -60,9 +72,14 @@ def read_progress(path: Path) -> RunProgress:
     journal = path / JOURNAL if is_folder(path) else path
     reader = JournalReader()
     version: int | None = None
+    crc = 0
     for number, line in _lines(journal):
         version, values = _parse(journal, number, line, version)
         try:
+            if version >= CHECKED_SINCE:
+                _require_checksum(values, line, crc)
+            reader.checked &= version >= CHECKED_SINCE
+            crc = zlib.crc32(line, crc)
             reader.take(values)
         except (
             LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
@@ -75,12 +92,21 @@ def read_progress(path: Path) -> RunProgress:
             _about_rows(journal)
             or "the run ended before it measured anything: delete its folder and measure again",
         )
-    folder, measurements = str(journal.parent), reader.measurements()
-    run = Run(folder, reader.header, measurements, reader.end, reader.resumed)
+    run = Run(
+        str(journal.parent), reader.header, reader.measurements(), reader.end, reader.resumed,
+        reader.checked,
+    )  # fmt: skip
     return RunProgress(run, reader.launch, frozenset(reader.finished))
 
 
-def _lines(journal: Path) -> Iterator[tuple[int, str]]:
+def _require_checksum(values: dict[str, Any], line: bytes, before: int) -> None:
+    """Take the checksum out of a line; ValueError where it is not that of its bytes."""
+    if not is_sealed(line, before):
+        raise ValueError("its checksum is not that of this line and those before it")
+    del values[CHECKSUM]
+
+
+def _lines(journal: Path) -> Iterator[tuple[int, bytes]]:
     """The complete lines of a journal with their numbers; an incomplete last line is left out."""
     hint = "give a run folder or its run.jsonl"
     try:
@@ -91,12 +117,11 @@ def _lines(journal: Path) -> Iterator[tuple[int, str]]:
                 line = file.readline(LONGEST_LINE)
                 if len(line) == LONGEST_LINE:
                     raise _damaged(journal, number, "it has no end")
-                whole = line.endswith(b"\n")
-                if whole or number == 1:
-                    text = line.decode()
-                if not whole:
+                if number == 1:
+                    line.decode()
+                if not line.endswith(b"\n"):
                     return
-                yield number, text
+                yield number, line
     except UnicodeDecodeError:
         raise RecordsError(f"{journal} is not text", hint) from None
     except OSError as error:
@@ -112,32 +137,46 @@ class JournalReader:
         self.launch = 0
         self.finished: set[int] = set()
         self.resumed = 0
+        self.checked = True
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: dict[int, list[Batch]] = {}
+        self._risen: dict[str, dict[str, int]] = {}
+        """What RunEnd.risen is of all launches until now."""
+        self._digests: dict[int, str] = {}
+        self._is_imported = False
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
         kind = values.pop("kind", None)
         if self.header is None and kind != "header":
             raise ValueError(f"a journal begins with a header, not with {brief(kind)}")
+        if self.end and kind not in ("header", "end"):
+            raise ValueError("the run had ended before")
         if kind == "header":
             self._take_header(decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
-            index, batch = decode_batch(values)
-            self._take_batch(index, batch)
+            self._take_batch(values.pop("digest", None), *decode_batch(values))
         elif kind == "case":
             self._take_measurement(decode_measurement(values))
         elif kind == "end":
-            self.end = decode_end(values)
+            assert self.header
+            end = decode_end(values)
+            self._risen = schema.add_risen(self._risen, end.risen)
+            self.end = end._replace(risen=self._risen)
+            if end.status == COMPLETE and self.launch + 1 < self.header.plan.launches:
+                self.end = None  # of a launch that is not the last
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 
     def _take_header(self, header: RunHeader) -> None:
         if self.header is None:
             self.header, self._cases = header, header.plan.cases()
+            self._is_imported = is_imported(header)
         elif header.plan != self.header.plan:
             raise ValueError("a later launch has another plan")
+        elif not header.resumed and header.launch != self.launch + 1:
+            raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")
         if not header.resumed:
             self.finished.clear()
         elif header.launch != self.launch:
@@ -146,11 +185,20 @@ class JournalReader:
         self.resumed += header.resumed
         self.end = None
 
-    def _take_batch(self, index: int, batch: Batch) -> None:
+    def _take_batch(self, digest: str | None, index: int, batch: Batch) -> None:
         if not 0 <= index < len(self._cases):
             raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
         plan, case = self.header.plan, self._cases[index]
+        if not self._is_imported:
+            if index not in self._digests:
+                self._digests[index] = case.digest
+            if digest not in (None, self._digests[index]):
+                raise ValueError(f"it measured another case than {case.name}, which is {index}")
+            if batch.launch != self.launch:
+                raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
+            if index in self.finished:
+                raise ValueError(f"case {index} was finished before")
         ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
             if len(getattr(batch, name)) not in (0, ranks):
@@ -170,8 +218,22 @@ class JournalReader:
         measurement = measurement._replace(case=case._replace(ranks=ranks))
         if not 0 <= index < MOST_CASES:  # an imported file's cases may be others than its plan's
             raise ValueError(f"no plan has a case {brief(index)}")
+        if index in self.finished:
+            raise ValueError(f"case {index} was finished before")
+        if not self._is_imported:
+            self._require_planned(measurement.case)
         self._found[index] = schema.worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
+
+    def _require_planned(self, case: Case) -> None:
+        """Raise ValueError for a case that is not the one of its index in the plan."""
+        if case.index >= len(self._cases):
+            raise ValueError(f"the plan has no case {case.index}")
+        planned = self._cases[case.index]._asdict()
+        for name, value in case._asdict().items():
+            if value != planned[name] and name not in NOT_PLANNED:
+                wanted = brief(planned[name])
+                raise ValueError(f"{name} is {brief(value)}, in the plan {wanted}")
 
     def measurements(self) -> tuple[Measurement, ...]:
         """The measurements with their batches, in the order of the plan."""
@@ -185,14 +247,14 @@ class JournalReader:
 
 
 def _parse(
-    journal: Path, number: int, line: str, version: int | None
+    journal: Path, number: int, line: bytes, version: int | None
 ) -> tuple[int, dict[str, Any]]:
     """The schema of one line, and the line in the form of the newest schema.
 
     A header carries its schema; other lines have the schema of the latest header, `version`.
     """
     try:
-        values: Any = _DECODER.decode(line.rstrip("\n"))
+        values: Any = _DECODER.decode(line.decode().rstrip("\n"))
         if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
     except json.JSONDecodeError as error:

@@ -3,10 +3,12 @@
 History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
+    3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
@@ -15,8 +17,11 @@ from commbench.output.paragraphs import list_some
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.spec.plan import Plan
 from commbench.units import format_count
+from commbench.validation import brief
 
-SCHEMA = 2
+SCHEMA = 3
+CHECKED_SINCE = 3
+"""The first schema whose lines have checksums."""
 
 
 def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
@@ -26,20 +31,32 @@ def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
     return {renamed.get(name, name): value for name, value in line.items()}
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _upgrade_from_1}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _upgrade_from_1,
+    2: lambda line: line,
+}
 """For each older version, the function that upgrades one of its lines to the next version."""
 
 OK = "ok"
 WRONG = "wrong"
 FAILED = "failed"
+STATUSES = (OK, WRONG, FAILED, UNSUPPORTED, SKIPPED)
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
 PRECISION = "precision"
 """Stop reason of a case whose median was known as precisely as the plan asks for."""
 INCOMPLETE = "incomplete"
 """Status of an imported run whose file lacks something, or contradicts itself."""
+INTERRUPTED = "interrupted"
 CUT_OFF = "cut off"
 """Stop reason of a case that was still being measured when its run ended."""
+
+
+def contradiction(status: str, wrong: int | None) -> str:
+    """Why a case cannot have this outcome; empty where it can."""
+    if status not in STATUSES:
+        return f"status {brief(status)} is unknown"
+    return f"wrong is {wrong}, and the status {OK}" if wrong and status == OK else ""
 
 
 class RankInfo(NamedTuple):
@@ -63,6 +80,10 @@ class RankInfo(NamedTuple):
     """Identifies the GPU; empty on a CPU."""
     pci_bus_id: str = ""
     """Of the GPU, such as `0000:1b:00.0`."""
+    numa_node: int | None = None
+    """Of the GPU; None where it is unknown, or the host has only one."""
+    near_cores: int | None = None
+    """How many of `cores` are on that node."""
 
 
 class LinkProbe(NamedTuple):
@@ -281,6 +302,11 @@ class Measurement(NamedTuple):
     reported: ReportedTiming | None = None
 
     @property
+    def outcome(self) -> str:
+        """Why there is no time, where there is none: `skipped: no memory`."""
+        return f"{self.status}: {self.reason or 'it has no samples'}"
+
+    @property
     def samples_s(self) -> tuple[float, ...]:
         """Seconds per call of every timed iteration, in the order they were taken."""
         return tuple(chain.from_iterable(batch.samples_s for batch in self.batches))
@@ -304,6 +330,19 @@ class RunEnd(NamedTuple):
     reason: str = ""
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
+    risen: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
+    """By host, the counters of faults that rose during the measurement (host.fault_counters). A
+    host where there is none to read is missing."""
+
+
+def add_risen(
+    first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """The counters that rose in either of two launches."""
+    counts = {
+        h: Counter(first.get(h, {})) + Counter(second.get(h, {})) for h in {**first, **second}
+    }
+    return {host: dict(count) for host, count in counts.items()}
 
 
 class Run(NamedTuple):
@@ -316,8 +355,38 @@ class Run(NamedTuple):
     """None where the run is still going, or was cut off."""
     resumed: int = 0
     """How many times it was resumed."""
+    checked: bool = True
+    """Whether all its lines have checksums; those of older schemas have none."""
+
+    @property
+    def incomplete(self) -> str:
+        """Why it does not hold all that was planned, in a few words; empty where it does."""
+        if why := describe_end(self.end):
+            return why
+        planned = 0 if is_imported(self.header) else len(self.header.plan.cases())
+        if (found := len(self.measurements)) < planned:
+            return f"it has {found} of its {format_count(planned, 'case')}"
+        if cut := sum(found.stop_reason == CUT_OFF for found in self.measurements):
+            return f"{format_count(cut, 'case')} did not finish"
+        lost = sum(m.status == OK and not (m.batches or m.reported) for m in self.measurements)
+        return f"{format_count(lost, 'case')} of status {OK} without samples" if lost else ""
 
     @property
     def name(self) -> str:
         """The label, or the folder's name where there is none."""
         return self.header.label or self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def describe_end(end: RunEnd | None) -> str:
+    """Why a run that ended so is incomplete, in a clause; empty for a complete one."""
+    if end is None:
+        return "it has not ended: it is still running, or was killed"
+    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "cannot be used whole"}
+    reason = f": {end.reason}" if end.reason else ""
+    return "" if end.status == COMPLETE else f"it {how.get(end.status, end.status)}{reason}"
+
+
+def tell_incomplete(run: Any, notify: Callable[[str], None]) -> None:
+    """Give `notify` a line where a Run or LoadedRun does not hold all that was planned."""
+    if run.incomplete:
+        notify(f"{run.path} is incomplete: {run.incomplete}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
 """Bytes: one that ranks do not divide evenly, one within a segment of gloo, one beyond it."""
+BUDGET_S = 0.8
+"""Of a case: checks take 5 % of half of it, in which some fifty calls of a small size fit."""
 
 
 class OperationResult(NamedTuple):
@@ -59,7 +62,8 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
         options.device,
         options.ranks_per_node,
     )
-    return options.plan(target.backend, target.device, target.ranks_per_node), target
+    plan = options.plan(target.backend, target.device, target.ranks_per_node)
+    return replace(plan, budget_s=BUDGET_S), target
 
 
 def run_smoke(plan: Plan) -> SmokeResult:

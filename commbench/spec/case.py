@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.call_forms import (
@@ -43,6 +44,9 @@ SKIPPED = "skipped"
 FINISHED = "finished"
 """Status of a case that an interrupted launch had finished before it was resumed."""
 
+
+NOT_PLANNED = ("status", "reason")
+"""Fields that are found out where the case is to run."""
 
 UNEQUAL_TRIAL_COUNT = 64
 """The elements of an unequal block on average in the smallest case of its kind."""
@@ -234,6 +238,22 @@ class Case(NamedTuple):
         if not without:
             return tuple(_KEY(self))
         return tuple(getattr(self, d.field) for d in DIMENSIONS if d.field not in without)
+
+    @property
+    def differing(self) -> dict[str, Any]:
+        """What it asks for, by field, where that is not the default: the same in a later version
+        with more fields."""
+        values, defaults = self._asdict(), self._field_defaults
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in NOT_PLANNED and (name, value) not in defaults.items()
+        }
+
+    @property
+    def digest(self) -> str:
+        """Tells it from other cases in eight characters."""
+        return f"{crc32(repr(self.differing).encode()):08x}"
 
     @property
     def title(self) -> str:

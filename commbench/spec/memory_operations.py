@@ -20,7 +20,7 @@ def _in_stream(call: Callable[[Any], Any]) -> Callable[..., Any]:
 
     def run(_: Any, buffers: Any, async_op: bool = False) -> Any:
         if async_op:
-            raise RuntimeError("torch has no async_op for this operation")
+            raise NotImplementedError("torch has no async_op for this operation")
         return call(buffers)
 
     return run

@@ -35,9 +35,9 @@ def make_async_call(case: Case, buffers: Buffers) -> Callable[[], Any]:
     another, and for a call that torch cannot start by itself."""
     call, form = OPERATIONS[case.operation].call, case.call_form
     if OPERATIONS[case.operation].is_on_host:
-        raise RuntimeError(f"torch has no async_op for {case.operation}")
+        raise NotImplementedError(f"torch has no async_op for {case.operation}")
     if form.start is None:
-        raise RuntimeError(f"the calls of form {form.name} follow one another")
+        raise NotImplementedError(f"the calls of form {form.name} follow one another")
     if form.is_reference:
         return partial(call, dist, buffers, async_op=True)
     return partial(form.start, call, dist, buffers)

@@ -28,15 +28,16 @@ from commbench.errors import (
     reason_of,
     to_wire,
 )
-from commbench.host.environment import boot_id
+from commbench.host.gpus import bind_near
 from commbench.spec.case import Case
 from commbench.spec.pairs import QUICK
 from commbench.spec.plan import Plan
-from commbench.worker.context import RankContext
+from commbench.worker.context import LOCAL, RankContext
 from commbench.worker.device import Device, open_device
 from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups, open_idle_groups
 from commbench.worker.nccl_log import NcclLog, start_log
 from commbench.worker.nccl_options import make_nccl_options
+from commbench.worker.shared_gpus import find_shared_gpus, nccl_version, share_gpus
 from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
@@ -240,6 +241,8 @@ def communicator(
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
     device = open_device(plan.device, rank_context.local_rank)
+    if rank_context.launcher == LOCAL:
+        bind_near(device.pci_bus_id)  # the threads of the backend inherit it
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     log = start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
@@ -268,9 +271,9 @@ def communicator(
     try:
         with lazy_gloo():
             comm.control = dist.new_group(backend="gloo", timeout=timeout)
-        comm.gpu_shared = find_shared_gpus(comm)
-        if comm.gpu_shared:
-            _share_gpus(rank_context)
+        comm.gpu_shared, is_refused = find_shared_gpus(comm)
+        if is_refused:
+            comm.gpu_shared |= share_gpus(rank_context, nccl_version())
         comm.nccl_log = log
         began = time.perf_counter()
         with lazy_gloo():
@@ -297,6 +300,7 @@ def communicator(
     finally:
         if log:
             log.remove()
+        device.release_graphs()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -349,29 +353,6 @@ def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
         os.environ.setdefault("TORCH_NCCL_USE_COMM_NONBLOCKING", "0")
 
 
-def find_shared_gpus(comm: Communicator) -> bool:
-    """Whether two ranks have the same GPU: the same device of the same boot of a host. The same on
-    every rank.
-
-    How many devices a rank sees says nothing about that: many launchers show each rank its own.
-    """
-    if not comm.device.is_async:
-        return False
-    own = [boot_id() or socket.gethostname(), comm.device.uuid]
-    return bool(comm.agree(own, lambda all_: len(set(map(tuple, all_))) < len(all_)))
-
-
-def _share_gpus(rank_context: RankContext) -> None:
-    """Let NCCL put several ranks on one GPU, which it refuses to ranks of one host. With a host
-    name of its own each rank is a host to NCCL and talks over sockets: functional, and no measure
-    of performance. Takes effect before the first operation."""
-    os.environ["NCCL_HOSTID"] = f"commbench-rank{rank_context.rank}"
-    for name, value in (("P2P_DISABLE", "1"), ("SHM_DISABLE", "1"), ("NET", "Socket")):
-        os.environ.setdefault(f"NCCL_{name}", value)
-    if rank_context.is_single_node:
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-
-
 def connect(comm: Communicator) -> None:
     """Run the first operation of the group of all ranks, and on a device of each measured group.
     NCCL makes a communicator in it, so that what prevents one shows here and not as an operation
@@ -387,9 +368,11 @@ def connect(comm: Communicator) -> None:
 
 def _abort(comm: Communicator) -> None:
     """End what the measured groups have under way on an accelerator: with an operation that never
-    ends, destroying a group would wait for it."""
+    ends, destroying a group would wait for it. NCCL waits for its graphs in both (pytorch#115388).
+    """
     if not comm.device.is_async:
         return
+    comm.device.release_graphs()
     for group in (comm.group, *comm.own_groups()):
         backend = group._get_backend(comm.device.torch_device)
         if hasattr(backend, "abort"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle, islice
 
 import torch
@@ -51,6 +52,8 @@ from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
+SHIFT_CHECK = 61
+"""Elements by which the test data of a call are shifted against those of the one checked before."""
 CALLS_OF_AN_ESTIMATE = 2
 """Calls of which the shortest is the first estimate of a device's calls."""
 
@@ -101,6 +104,8 @@ class _CaseRunner:
         self._counters = CpuCounters()
         self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
+        self._checks: dict[int, int] = {}
+        """How many calls of each case were checked."""
         self._checked_s: dict[int, float] = {}
         """How long the checked call of each case took on the slowest rank."""
         self._slowest_bps = 0.0
@@ -152,31 +157,33 @@ class _CaseRunner:
         return by_turns(iterations, turn % len(iterations))
 
     def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
-        """Check a call in each piece of memory that calls of the case use."""
+        """Check so many calls in each piece of memory that calls of the case use."""
+        began, before = time.perf_counter(), self._checks.get(case.index, 0)
+        self._checks[case.index] = before + command.iterations
         moved_bytes = case.size_bytes * case.parts
         calls = command.calls if case.launch_mode == GRAPH else 1
-        checks = len(pieces) + 2 * (calls > 1) * (len(pieces) + calls)
+        checks = len(pieces) * command.iterations + 2 * (calls > 1) * (len(pieces) + calls)
         expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
         found: VerifyResult | str
         try:
-            found = combine(
-                [*self._verify(case, pieces), *self._verify_graphs(case, pieces, calls)]
-            )
+            numbers = range(before, before + command.iterations)
+            each = [one for n in numbers for one in self._verify(case, pieces, n)]
+            found = combine([*each, *self._verify_graphs(case, pieces, calls)])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             found = out_of_memory(self._comm.rank, error)
         checked = combine_checks(self._comm, found)
-        if device.is_async and not checked.failed:
+        if device.is_async and not checked.failed and not before:
             checked = checked._replace(seconds=self._time_more(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
             if moved_bytes >= RATE_FROM:
                 rate = moved_bytes / checked.seconds
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
-        return checked
+        return checked._replace(calls=command.iterations, elapsed_s=time.perf_counter() - began)
 
     def _time_more(self, case: Case, pieces: list[GroupBuffers]) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
@@ -194,16 +201,19 @@ class _CaseRunner:
                 spent[number] = time.perf_counter_ns() - began
         return float(self._comm.all_reduce_max(spent).min()) * 1e-9
 
-    def _verify(self, case: Case, pieces: list[GroupBuffers]) -> Iterator[VerifyResult]:
-        """Check each of the rank's groups, one after another: ranks that are in several are so in
-        the same order."""
-        offset = seed_offset(self._plan, case)
+    def _verify(
+        self, case: Case, pieces: list[GroupBuffers], before: int
+    ) -> Iterator[VerifyResult]:
+        """Check a call of each of the rank's groups, one after another: ranks that are in several
+        are so in the same order. So many calls of the case were checked before."""
+        offset = seed_offset(self._plan, case, before)
         for number in range(len(pieces[0])):
             own = [[parts[number]] for parts in pieces]
             for piece, (((part, buffers),), call) in enumerate(
                 zip(own, self._iterations(case, own), strict=True)
             ):
-                yield verify(part, buffers, offset + piece, call, self._comm.device)
+                found = verify(part, buffers, offset + piece, call, self._comm.device)
+                yield replace(found, first_call=before + 1)
 
     def _verify_graphs(
         self, case: Case, pieces: list[GroupBuffers], calls: int
@@ -316,9 +326,10 @@ class _CaseRunner:
         return HostTimer(self._comm, align)
 
 
-def seed_offset(plan: Plan, case: Case) -> int:
-    """Where the test data of a case begin, so that no case finds those of the last one."""
-    return (plan.seed + 7919 * (case.index + 1)) % PERIOD
+def seed_offset(plan: Plan, case: Case, checks: int = 0) -> int:
+    """Where the test data of a case begin after so many checks, so that no call finds what another
+    case or an earlier call has left."""
+    return (plan.seed + 7919 * (case.index + 1) + SHIFT_CHECK * checks) % PERIOD
 
 
 def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult:
@@ -331,9 +342,10 @@ def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult
     failing, wrong_first, slowest_ns = comm.all_reduce_max(torch.tensor(codes)).tolist()
     if failing:
         return CheckResult(failed=comm.share_value(found if failed else "", comm.ranks - failing))
-    wrong, first = 0, None
+    wrong, first, call = 0, None, 0
     if wrong_first:
         wrong = int(comm.gather(torch.tensor(result.wrong)).sum())
         own = result.first._replace(rank=comm.rank)._asdict() if result.first else None
-        first = WrongElement(**comm.share_value(own, comm.ranks - wrong_first))
-    return CheckResult(wrong=wrong, first=first, seconds=slowest_ns * 1e-9)
+        call, shared = comm.share_value([result.first_call, own], comm.ranks - wrong_first)
+        first = WrongElement(**shared)
+    return CheckResult(wrong=wrong, first=first, first_call=call, seconds=slowest_ns * 1e-9)

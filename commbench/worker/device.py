@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -56,6 +58,9 @@ class Device(Protocol):
     for a CPU."""
     pci_bus_id: str
     """Such as `0000:1b:00.0`; empty where it is unknown."""
+    part: str
+    """Which part of a GPU it is, where its parts may have one UUID and PCI address: see find_part.
+    Empty for a whole one."""
     multiprocessors: int
     """How many it has; 0 for a CPU."""
 
@@ -90,6 +95,9 @@ class Device(Protocol):
         """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
 
+    def release_graphs(self) -> None:
+        """End what `capture` made, whoever still refers to it: a traceback may."""
+
     def plain_memory(self, size: int) -> Memory:
         """So many bytes of torch's allocator."""
 
@@ -112,7 +120,7 @@ class Cpu:
     torch_device = torch.device("cpu")
     is_async = False
     name = "cpu"
-    uuid = pci_bus_id = ""
+    uuid = pci_bus_id = part = ""
     multiprocessors = 0
 
     def synchronize(self) -> None:
@@ -144,17 +152,20 @@ class Cpu:
     def beside(self, call: Callable[[], object]) -> None:
         raise NotImplementedError("a CPU has no streams")
 
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:  # noqa: ARG002
-        raise RuntimeError("a CPU has no graphs")
+    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+        raise NotImplementedError("a CPU has no graphs")
+
+    def release_graphs(self) -> None:
+        pass
 
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
 
-    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU registers no memory")
+    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
+        raise NotImplementedError("a CPU registers no memory")
 
-    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:  # noqa: ARG002
-        raise RuntimeError("a CPU has no symmetric memory")
+    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
+        raise NotImplementedError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         pass
@@ -178,10 +189,12 @@ class Accelerator:
         self.pci_bus_id = _pci_bus_id(properties)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # where torch knows no other identity
         self.uuid = str(getattr(properties, "uuid", "")) or self.pci_bus_id or f"{visible}:{index}"
+        self.part = find_part(index, os.environ, is_amd=bool(torch.version.hip))
         # Intel's GPUs call them Xe cores, and torch subslices.
         counts = (getattr(properties, f"{n}_count", 0) for n in ("multi_processor", "gpu_subslice"))
         self.multiprocessors = int(max(1, *counts))
         self._side_stream: Any = None
+        self._graphs: WeakSet[Any] = WeakSet()
         self._cycles_per_s = 0.0
         self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
 
@@ -222,7 +235,7 @@ class Accelerator:
         """As torch documents it for a process group of NCCL: warmed up on a stream of its own,
         captured on that stream, while the group's other threads may go on calling CUDA."""
         if not hasattr(self._module, "CUDAGraph"):
-            raise RuntimeError(f"torch has no graphs for {self.torch_device.type}")
+            raise NotImplementedError(f"torch has no graphs for {self.torch_device.type}")
         stream, current = self._module.Stream(), self._module.current_stream()
         stream.wait_stream(current)
         with self._module.stream(stream):
@@ -230,6 +243,7 @@ class Accelerator:
         current.wait_stream(stream)
         self.synchronize()
         graph = self._module.CUDAGraph()
+        self._graphs.add(graph)
         # A capture that fails leaves its stream the current one; the outer context does not.
         with (
             self._module.stream(current),
@@ -238,6 +252,11 @@ class Accelerator:
             for call in calls:
                 call()
         return graph.replay  # type: ignore[no-any-return]
+
+    def release_graphs(self) -> None:
+        for graph in self._graphs:
+            with suppress(RuntimeError):  # its capture may have failed
+                graph.reset()
 
     def plain_memory(self, size: int) -> Memory:
         return PlainMemory(size, self.torch_device)
@@ -272,6 +291,21 @@ def _pci_bus_id(properties: Any) -> str:
         return "{:04x}:{:02x}:{:02x}.0".format(*numbers)
     except AttributeError:
         return ""
+
+
+def find_part(index: int, variables: Mapping[str, str], is_amd: bool) -> str:
+    """Which part of a GPU a process has as its device `index`: the UUID of a MIG device, or an AMD
+    device's number on the host, for its partitions look alike otherwise. Empty elsewhere.
+
+    A list of visible devices numbers those that the lists below it, in the order here, show.
+    """
+    hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in variables else "CUDA_VISIBLE_DEVICES"
+    found = str(index)
+    for name in (hip, "ROCR_VISIBLE_DEVICES") if is_amd else ("CUDA_VISIBLE_DEVICES",):
+        shown = variables.get(name, "").split(",")
+        if found.isdigit() and int(found) < len(shown):
+            found = shown[int(found)].strip() or found
+    return found if is_amd or found.startswith("MIG-") else ""
 
 
 class DeviceKind(NamedTuple):

@@ -3,12 +3,14 @@ rank has too little memory."""
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from commbench.errors import RankError, reason_of
+from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
 from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
@@ -19,10 +21,20 @@ from commbench.worker.buffers import Arena
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import make_iterations
-from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer
+from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer
 
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
+FAULTS = (torch.OutOfMemoryError, dist.DistNetworkError, dist.DistStoreError)
+NCCL_REFUSALS = ("invalid usage", "invalid argument")
+CUDA_ERROR = re.compile(r"\b(CUDA|CUDA driver|HIP) error:", re.IGNORECASE)
+CUDA_REFUSALS = re.compile(r"captur|operation not supported", re.IGNORECASE)
+TORCH_REFUSALS = re.compile(
+    r"support|not implemented|no backend type|cannot use|captur|invalid scalar type|aligned"
+    r"|\b(requires?|must|should|expected)\b",
+    re.IGNORECASE,
+)
+"""How torch, gloo and CUDA word that they cannot do something. They have no type for that."""
 
 
 def mark_unsupported(
@@ -31,7 +43,7 @@ def mark_unsupported(
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
     A trial moves one element per block; it also makes the connections. Raises RankError where only
-    some ranks refuse.
+    some ranks refuse, and what the backend raises for a fault.
     """
     titles: dict[str, Case] = {}
     for case in cases:
@@ -39,7 +51,7 @@ def mark_unsupported(
             titles.setdefault(_kind(case), case)
     reasons, has_accepted = {}, []
     for title, case in titles.items():
-        state[ITERATION] += 1
+        state[ITERATION], state[CASE] = state[ITERATION] + 1, case.index
         trial = case._replace(concurrency=case.concurrency and TOGETHER, group_ranks="")
         reasons[title] = _try_once(trial, comm)
         has_accepted.append(not reasons[title] and bool(comm.views(trial)))
@@ -69,8 +81,9 @@ def _kind(case: Case) -> str:
 
 
 def _try_once(case: Case, comm: Communicator) -> str:
-    """Why the backend refuses a kind of case; empty where it does not."""
-    arena = None
+    """Why the backend refuses a kind of case; empty where it does not. Raises what it raises for
+    any other reason: a fault."""
+    arena, reason = None, ""
     try:
         arena = Arena(comm, (case,), is_trial=True)
         arena.register()
@@ -78,11 +91,23 @@ def _try_once(case: Case, comm: Communicator) -> str:
             make_iterations(comm.device, own, [make_call(own, buffers)], 1)[0]()
         comm.device.synchronize()
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-        return reason_of(error)[:MAX_REASON] or type(error).__name__
-    finally:
-        if arena:
-            arena.release()  # what was refused is not under way
-    return ""
+        if not is_refusal(error):
+            raise
+        reason = reason_of(error)[:MAX_REASON]
+    if arena:
+        arena.release()  # what was refused is not under way
+    return reason
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an exception says that a call cannot be made here, rather than that it failed."""
+    if not isinstance(error, RuntimeError) or isinstance(error, NotImplementedError):
+        return True
+    line = first_line(error)
+    if kind := NCCL_ERROR.search(line):
+        return kind[1].strip() in NCCL_REFUSALS
+    wording = CUDA_REFUSALS if CUDA_ERROR.search(line) else TORCH_REFUSALS
+    return bool(wording.search(line)) and not isinstance(error, FAULTS)
 
 
 def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
@@ -90,7 +115,7 @@ def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> t
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
     device = comm.device
     own = {
-        "memory": [boot_id() or socket.gethostname(), device.uuid],
+        "memory": [boot_id() or socket.gethostname(), device.uuid, device.pci_bus_id, device.part],
         "name": f"{socket.gethostname()} {device.torch_device if device.is_async else ''}".strip(),
         "free": device.free_bytes(),
     }

@@ -22,12 +22,13 @@ from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import IN_PROCESS, Run
 from commbench.spec.plan import Plan
-from commbench.worker.communicator import Communicator, connect, find_shared_gpus
+from commbench.worker.communicator import Communicator, connect
 from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.groups import gloo_group
 from commbench.worker.rank import introduce, make_header, measure_cases
 from commbench.worker.recorder import RunCollector
+from commbench.worker.shared_gpus import find_shared_gpus
 from commbench.worker.watchdog.rank_state import open_state
 
 CONTROL_TIMEOUT = timedelta(minutes=30)
@@ -84,8 +85,7 @@ def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
         launcher=IN_PROCESS,
         init_method="env://",
     )
-    cores = sorted(os.sched_getaffinity(0))
-    group = introduce(task, rank_context, comm, cores)
+    group = introduce(task, rank_context, comm)
     header = make_header(task, IN_PROCESS, group, {} if comm.rank else gather_facts())
     state = open_state(None, comm.rank)
     collector = measure_cases(task, comm, state, header, group, RunCollector)
@@ -116,7 +116,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
-        comm.gpu_shared = find_shared_gpus(comm)
+        comm.gpu_shared, _ = find_shared_gpus(comm)
         if device.is_async:
             connect(comm)  # memory is registered with a communicator that there is
         yield comm
@@ -129,6 +129,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         ) from error
     finally:
         del control
+        device.release_graphs()
         device.release_cached_memory()
 
 

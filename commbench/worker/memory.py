@@ -58,7 +58,7 @@ class NcclPool:
         self._registered: list[Any] = []
         allocator = getattr(self._backends[0], "mem_allocator", None)
         if allocator is None:
-            raise RuntimeError(f"torch {torch.__version__} offers no allocator of NCCL")
+            raise NotImplementedError(f"torch {torch.__version__} offers no allocator of NCCL")
         self._pool = module.MemPool(allocator)
         with module.use_mem_pool(self._pool):
             self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
@@ -71,7 +71,7 @@ class NcclPool:
                 try:
                     backend.register_mem_pool(self._pool, symm=True)
                 except TypeError:
-                    raise RuntimeError(
+                    raise NotImplementedError(
                         f"torch {torch.__version__} registers no symmetric windows; 2.9 does"
                     ) from None
             self._registered.append(backend)

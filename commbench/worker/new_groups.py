@@ -35,7 +35,7 @@ class NewGroups:
     def make(self) -> Any:
         """The new process group of this rank. Raises RuntimeError where ranks are missing."""
         if sum(map(len, self._groups)) < dist.get_world_size():
-            raise RuntimeError("all ranks of the job take part in making a group")
+            raise NotImplementedError("all ranks of the job take part in making a group")
         for ranks in self._groups:
             made = dist.new_group(list(ranks))
             if dist.get_rank() in ranks:

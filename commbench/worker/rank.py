@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -22,7 +23,10 @@ from commbench.host.environment import (
     nccl_settings,
     relevant_variables,
 )
+from commbench.host.fault_counters import FaultWatch
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
+from commbench.host.gpus import read_place
+from commbench.host.nvml import find_gpu
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import RankInfo, RunHeader, StartUp
 from commbench.spec.backends import BACKENDS
@@ -43,7 +47,7 @@ from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
-from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog import flight_recorder, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, watching
 
@@ -67,6 +71,8 @@ class GroupInfo(NamedTuple):
     """Of each rank, the first rank on its host."""
     pids: list[int]
     """Of each rank."""
+    folder: str
+    """The run folder: only rank 0 knows it where a launcher started the ranks."""
     num_nodes: int
     shares_clock: bool
     gpu_shared: bool
@@ -85,15 +91,17 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
     """
     plan = task.plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
-    cores = apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
+    apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
         watching(plan, rank_context, report) as watchdog,
         communicator(plan, rank_context, watchdog, task.logs_nccl, task.launch) as comm,
     ):
         state = watchdog.state
-        group = introduce(task, rank_context, comm, cores)
+        group = introduce(task, rank_context, comm)
         if rank_context.is_external:
             watchdog.local_pids = _local_pids(group, comm.rank)
+        if not task.is_silent:
+            watchdog.dump_folder = Path(group.folder) / flight_recorder.FOLDER
         set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, group, facts)
         if task.resumed_from:
@@ -104,14 +112,12 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
         set_phase(state, rank_state.LEAVING)
 
 
-def introduce(
-    task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
-) -> GroupInfo:
+def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -> GroupInfo:
     """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     # One rank of each host looks for its GPUs.
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
-    own = _own_part(task, rank_context, comm, cores) | {"gpus": _digest(gpus)}
+    own = _own_part(task, rank_context, comm) | {"gpus": _digest(gpus)}
     ranks: tuple[RankInfo, ...] = ()
 
     def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,6 +132,7 @@ def introduce(
         return {
             "first_ranks": [first_of[host] for host in hosts],
             "pids": [rank.pid for rank in ranks],
+            "folder": str(task.folder),
             "num_nodes": len(first_of),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "others": _first_of_each([part["variables"] for part in parts])[1 : 1 + MOST_OTHERS],
@@ -161,10 +168,10 @@ def _first_with_other_gpus(parts: Sequence[dict[str, Any]], leaders: Sequence[in
     return [leaders[index] for index in _first_of_each(kinds)[1 : 1 + MOST_OTHERS]]
 
 
-def _own_part(
-    task: LaunchTask, rank_context: RankContext, comm: Communicator, cores: Sequence[int]
-) -> dict[str, Any]:
+def _own_part(task: LaunchTask, rank_context: RankContext, comm: Communicator) -> dict[str, Any]:
     """What this rank sends to rank 0 about itself."""
+    cores = sorted(os.sched_getaffinity(0))
+    node, near = read_place(comm.device.pci_bus_id)
     info = RankInfo(
         rank=comm.rank,
         host=socket.gethostname(),
@@ -173,6 +180,8 @@ def _own_part(
         device_uuid=comm.device.uuid,
         pci_bus_id=comm.device.pci_bus_id,
         cores=tuple(cores),
+        numa_node=node,
+        near_cores=None if node is None else len(near.intersection(cores)),
         cpu_mode=task.plan.cpu_mode,
         local_rank=rank_context.local_rank,
         **find_interface(task.plan.backend, rank_context)._asdict(),
@@ -245,6 +254,9 @@ def measure_cases(
 
     Raises UnavailableError where nothing can be measured.
     """
+    is_leader = comm.rank in group.leaders
+    gpu = find_gpu(comm.device.pci_bus_id, comm.device.uuid) if comm.device.is_async else None
+    faults = FaultWatch(gpu, comm.device.pci_bus_id or comm.device.uuid, has_ports=is_leader)
     cases = skip_oversized(task.plan, mark_unsupported(task.cases(), comm, state), comm)
     arena, cases = allocate_arena(cases, comm)
     if all(case.status != READY for case in cases):
@@ -266,6 +278,9 @@ def measure_cases(
         search = make_quick_search(header, cases)
         scheduler = Scheduler(task.plan, cases, sink, task.launch, search) if sink else None
         run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
+    risen = _gather_risen(comm, faults)
+    if sink:
+        sink.counted(risen)
     return sink
 
 
@@ -278,6 +293,19 @@ def _nccl_facts(plan: Plan, comm: Communicator) -> dict[str, Any]:
     said = parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
     facts = {INIT_MODE: "eager" if is_eager else "lazy"}
     return facts | ({"nccl_log": said} if said else {})
+
+
+def _gather_risen(comm: Communicator, faults: FaultWatch) -> dict[str, dict[str, int]]:
+    """By host, the counters of faults that rose; on rank 0. Ranks of one GPU count the same."""
+    risen: dict[str, dict[str, int]] = {}
+
+    def decide(parts: list[tuple[str, dict[str, int] | None]]) -> None:
+        for host, found in parts:
+            if found is not None:
+                risen.setdefault(host, {}).update(found)
+
+    comm.agree((socket.gethostname(), faults.read_risen()), decide)
+    return risen
 
 
 def _start_up(comm: Communicator) -> StartUp | None:

@@ -6,7 +6,14 @@ import time
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, join_alone, link_parts, link_references, make_row
+from commbench.analysis.rows import (
+    ResultRow,
+    join_alone,
+    link_parts,
+    link_references,
+    make_row,
+    make_rows,
+)
 from commbench.output.progress import ProgressListener, work_listener
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
@@ -24,6 +31,7 @@ class RunCollector:
         self._header = header
         self._batches: dict[int, list[Batch]] = {}
         self._measurements: list[Measurement] = []
+        self._risen: dict[str, dict[str, int]] = {}
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
         return ()
@@ -41,13 +49,16 @@ class RunCollector:
         batches = tuple(self._batches.pop(measurement.case.index, ()))
         self._measurements.append(measurement._replace(batches=batches))
 
+    def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        self._risen = risen
+
     def run(self, path: str) -> Run:
         """The complete run, its cases in the order of the plan."""
         return Run(
             path=path,
             header=self._header,
             measurements=tuple(sorted(self._measurements, key=lambda found: found.case.index)),
-            end=_complete(self._started),
+            end=_complete(self._started, self._risen),
         )
 
 
@@ -62,7 +73,8 @@ class Recorder:
     def __init__(self, task: LaunchTask, header: RunHeader) -> None:
         self._started = time.monotonic()
         folder = task.folder
-        self._header, self._launch = header, header.launch
+        self._folder, self._header, self._launch = folder, header, header.launch
+        self._risen: dict[str, dict[str, int]] = {}
         earlier: tuple[Measurement, ...] = ()
         if header.launch or header.resumed:
             run = read_run(folder)
@@ -121,16 +133,22 @@ class Recorder:
         self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
         self._csv.add(*linked)
 
+    def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        self._risen = risen
+
     def close(self) -> None:
         """All cases have ended."""
         self._progress.close()
         if joined := join_alone(list(self._grouped.values())):
             self._csv.add(*joined)
-        self._journal.end(_complete(self._started))
+        self._journal.end(_complete(self._started, self._risen))
+        if any(self._risen.values()):  # a warning of all rows
+            self._csv.add(*make_rows(read_run(self._folder)))
 
 
-def _complete(started: float) -> RunEnd:
-    return RunEnd(status="complete", elapsed_s=round(time.monotonic() - started, 6))
+def _complete(started: float, risen: dict[str, dict[str, int]]) -> RunEnd:
+    elapsed_s = round(time.monotonic() - started, 6)
+    return RunEnd(status="complete", elapsed_s=elapsed_s, risen=risen)
 
 
 def result_text(row: ResultRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import NamedTuple, Protocol
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
@@ -14,6 +15,11 @@ from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
 END, CHECK, WARM_UP, MEASURE = range(4)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
+CHECK_SHARE = 0.05
+"""Further checks of a case take at most this part of the time of its batches, or of half its budget
+where that is more. One call at least is checked after the last batch of the last launch."""
+CHECK_CHANCE = 0.5
+"""How often there are checks after a batch, if there is time for them."""
 
 
 class Command(NamedTuple):
@@ -22,6 +28,7 @@ class Command(NamedTuple):
     what: int
     case: int = 0
     iterations: int = 0
+    """Of CHECK the number of calls, each with data of its own."""
     calls: int = 1
     """Per iteration; of CHECK, in the graphs that were timed."""
     untimed: int = 0
@@ -40,6 +47,12 @@ class CheckResult(NamedTuple):
     """The first wrong element of the lowest rank that has any."""
     seconds: float = 0.0
     """How long a call took on the slowest rank; 0 without a check."""
+    first_call: int = 0
+    """Which of the case's checked calls `first` is of, from 1."""
+    calls: int = 1
+    """How many calls were checked."""
+    elapsed_s: float = 0.0
+    """How long that took, with filling and comparing."""
 
 
 class ResultSink(Protocol):
@@ -60,6 +73,9 @@ class ResultSink(Protocol):
     def finished(self, measurement: Measurement) -> None:
         """A case has ended; its batches were handed over before."""
 
+    def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
+
 
 class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.
@@ -78,6 +94,7 @@ class Scheduler:
         search: QuickSearch | None = None,
     ) -> None:
         self._plan, self._sink, self._launch = plan, sink, launch
+        self._is_last = launch + 1 >= plan.launches
         self._order = CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
@@ -95,11 +112,18 @@ class Scheduler:
             elif case.status == READY:
                 is_look = search and case.index in search.looks
                 made = CaseLook if is_look else CaseProgress
-                self._unfinished[case.index] = made(plan, case, before)
+                self._unfinished[case.index] = made(plan, case, before, self._is_last)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
         """How many cases there are to measure, and how much of them is done."""
+        self._unchecked = sorted(
+            (i for i, made in self._unfinished.items() if plan.check and made.case.has_result),
+            key=lambda index: self._unfinished[index].case.size_bytes,
+            reverse=True,
+        )
+        """The cases to check before any is timed, the smallest last: it is the first, since the
+        rates of small cases bound how long the checks of large ones may take."""
         self._current: CaseProgress | None = None
         """The case that is being measured until its batch has ended."""
 
@@ -107,7 +131,7 @@ class Scheduler:
         """The next command for all ranks; None: everything is done."""
         while True:
             if self._current is None:
-                index = self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+                index = self._unchecked.pop() if self._unchecked else self._next_in_order()
                 if index is None and self._search:
                     self._continue_with(self._search.choose())
                     continue
@@ -125,6 +149,9 @@ class Scheduler:
             else:
                 self._sink.finished(ended.measurement())
 
+    def _next_in_order(self) -> int | None:
+        return self._order.next(self._unfinished, lambda i: self._unfinished[i].progress)
+
     def _continue_with(self, chosen: set[int]) -> None:
         """After the first look, go on with these cases; the others have ended."""
         for index, looked in self._looked.items():
@@ -135,7 +162,7 @@ class Scheduler:
         for index in chosen & self._unlooked.keys():
             case = self._unlooked[index]
             before = self._sink.batches_before(case)
-            self._unfinished[index] = CaseProgress(self._plan, case, before)
+            self._unfinished[index] = CaseProgress(self._plan, case, before, self._is_last)
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
@@ -150,7 +177,7 @@ class Scheduler:
         before = current.progress
         current.record(result)
         self._add_done(current.progress - before)
-        if isinstance(result, Batch) and current.next():
+        if isinstance(result, Batch | CheckResult) and current.next():
             self._current = None  # other cases have their turn first
 
     def _add_done(self, part: float) -> None:
@@ -161,8 +188,10 @@ class Scheduler:
 class CaseProgress:
     """How far one case has come on rank 0."""
 
-    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
-        self.case = case
+    def __init__(
+        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
+    ) -> None:
+        self.case, self._is_last_launch = case, is_last_launch
         self._warmup = 0
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
@@ -170,9 +199,12 @@ class CaseProgress:
         self._schedule: SampleSchedule | None = None
         self._request: SampleRequest | None = None
         is_checked = plan.check and case.has_result
-        self._checks_again = is_checked and plan.device != "cpu"
-        """An accelerator's results are checked once more after the timed calls, as nccl-tests does:
-        what goes wrong under load shows only then."""
+        self._checks_again = self._checks_now = is_checked
+        """Whether calls are checked once more before the case ends: what goes wrong now and then,
+        or under load, shows only then; and whether they may be checked before the next batch."""
+        self._check_s = self._checking_s = self._timed_s = 0.0
+        """How long the check of a call takes, all further checks took, and all batches took."""
+        self._random = Random(plan.seed + case.index)
         if not is_checked:
             self._record_check(CheckResult())
 
@@ -189,15 +221,24 @@ class CaseProgress:
     def next(self) -> Command | None:
         """The next command for this case; None: nothing more."""
         if self._checked is None:
-            return Command(CHECK, self.case.index)
+            return Command(CHECK, self.case.index, 1)
         if self._schedule is None:
             return None
         self._request = request = self._schedule.next()
+        checks = max(self._fitting_checks, request is None and self._is_last_launch)
+        if self._checks_again and checks > 0 and (self._checks_now or request is None):
+            calls = 1 if request else self._batches[-1].calls // self.case.parts
+            return Command(CHECK, self.case.index, checks, calls)
         if request is None:
-            calls = self._batches[-1].calls // self.case.parts
-            return Command(CHECK, self.case.index, calls=calls) if self._checks_again else None
+            return None
         what = MEASURE if request.timed else WARM_UP
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+
+    @property
+    def _fitting_checks(self) -> int:
+        """How many further calls there is time to check."""
+        allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2 / self._plan.launches, self._timed_s)
+        return int((allowed_s - self._checking_s) / self._check_s) if self._check_s else 0
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
         if isinstance(result, CheckResult):
@@ -206,6 +247,8 @@ class CaseProgress:
         assert self._schedule is not None and self._request is not None
         if isinstance(result, Batch):
             self._warmup = 0
+            self._timed_s += sum(result.samples_s) * result.calls
+            self._checks_now = self._random.random() < CHECK_CHANCE
             self._batches.append(result)
             self._schedule.record(self._request, result.samples_s)
         else:
@@ -220,31 +263,35 @@ class CaseProgress:
         return Measurement(
             case=self.case,
             status=WRONG if checked.first else OK,
-            reason=_describe(checked.first) if checked.first else "",
+            reason=_describe(checked.first, checked.first_call) if checked.first else "",
             stop_reason=self._schedule.stop_reason if self._schedule else "",
             wrong=checked.wrong,
             first_wrong=checked.first,
         )
 
     def _record_check(self, checked: CheckResult) -> None:
-        if self._schedule is not None:
-            self._checks_again = False
-            if not checked.failed and not checked.wrong:
-                return
-        self._checked = checked
-        if (
-            not checked.failed and self._schedule is None
-        ):  # without memory the case ends here; the others go on
+        is_first = self._checked is None
+        if is_first or checked.failed or checked.wrong:
+            self._checked = checked
+        if not is_first:
+            self._checking_s += checked.elapsed_s
+        elif not checked.failed:  # without memory the case ends here; the others go on
             self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._batches)
+        call_s = checked.elapsed_s / checked.calls
+        self._check_s = min(self._check_s or call_s, call_s)
+        if checked.failed or checked.wrong or (self._schedule and self._schedule.stop_reason):
+            self._checks_again = False
 
 
 class CaseLook(CaseProgress):
     """A case of which one short batch is measured, and more only if it is to go on."""
 
-    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
+    def __init__(
+        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
+    ) -> None:
         # The first of two batches.
         look = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
-        super().__init__(look, case, before)
+        super().__init__(look, case, before, is_last_launch)
         self._is_look = True
 
     def next(self) -> Command | None:
@@ -260,5 +307,7 @@ class CaseLook(CaseProgress):
         return True
 
 
-def _describe(first: WrongElement) -> str:
-    return f"rank {first.rank}, element {first.element}: expected {first.expected}, got {first.got}"
+def _describe(first: WrongElement, call: int) -> str:
+    where = f"rank {first.rank}, element {first.element}"
+    which = f", in checked call {call}" if call else ""
+    return f"{where}: expected {first.expected}, got {first.got}{which}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ class VerifyResult:
     wrong: int
     first: WrongElement | None
     seconds: float
+    first_call: int = 0
+    """Which of the case's checked calls `first` is of, from 1."""
 
 
 def verify(
@@ -120,11 +122,12 @@ def _left_by(
 
 
 def combine(results: Sequence[VerifyResult]) -> VerifyResult:
-    """What a rank found in all pieces of a case; the seconds are those of one call."""
-    return VerifyResult(
-        sum(result.wrong for result in results),
-        next((result.first for result in results if result.first), None),
-        sum(result.seconds for result in results) / max(1, len(results)),
+    """What a rank found in all calls and pieces of a case; the seconds are those of one call."""
+    first = next((result for result in results if result.first), VerifyResult(0, None, 0.0))
+    return replace(
+        first,
+        wrong=sum(result.wrong for result in results),
+        seconds=sum(result.seconds for result in results) / max(1, len(results)),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from synthetic_rows import batches, ranks, row
 
 from commbench.analysis.columns import row_values
-from commbench.analysis.diagnostic_figures import ranks_per_core
+from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
 from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
@@ -147,10 +147,25 @@ def in_windows(is_unused: float) -> ResultRow:
     return make_row(header, found.measurement._replace(case=case))
 
 
+def with_faults(number: float) -> ResultRow:
+    """So many counters rose."""
+    risen = {f"mlx5_{i}:1 link_downed": 2 for i in range(round(number))}
+    return clean(environment={RISEN: {"node1": risen}})
+
+
+def far_from_gpus(number: float) -> ResultRow:
+    """So many of three ranks may run on a core that is not near their GPU; of one it is unknown."""
+    near = [r._replace(numa_node=0, near_cores=2) for r in ranks((0, 1), (2, 3))]
+    far = ranks((0, 1))[0]._replace(rank=2, numa_node=1, near_cores=1)
+    return clean(ranks=(*near, *ranks((4,)), *[far] * round(number)))
+
+
 EDGES: dict[str, tuple[Callable[[float], ResultRow], float, float]] = {
     "above_link": (above_link, 1.004, 1.006),
     "unread_variables": (with_variables, 0, 1),
     "different_variables": (with_differences, 0, 1),
+    "faults": (with_faults, 0, 1),
+    "far_from_gpu": (far_from_gpus, 0, 1),
     "too_few_cores": (crowded, 1.0, 1.01),
     "overlap_cores": (computing, 1.0, 1.02),
     "not_symmetric": (in_windows, 0, 1),
@@ -177,7 +192,7 @@ def test_every_warning_is_tried_on_both_sides_of_its_threshold() -> None:
     assert list(EDGES) == [diagnostic.name for diagnostic in DIAGNOSTICS]
     for name, (_, below, above) in EDGES.items():
         assert below <= BY_NAME[name].threshold < above
-        whole = name.endswith(("_variables", "_symmetric"))
+        whole = name.endswith(("_variables", "_symmetric", "faults", "_gpu"))
         assert above - below <= max(0.05 * above, 1 if whole else 0)
 
 
@@ -285,6 +300,20 @@ def test_variables_that_the_backend_does_not_read_are_named() -> None:
     with_nccl = {"environment": {"variables": {"NCCL_ALGO": "RING"}}}
     assert names(clean(backend="nccl", device="cuda", **with_nccl)) == []
     assert names(clean(backend="of_another_vendor", **with_nccl)) == []
+
+
+def test_a_counter_that_rose_is_named_with_its_meaning() -> None:
+    assert described("faults", with_faults(3)) == (
+        "node1 mlx5_0:1 link_downed rose by 2 and 2 more; the link went down: check the cable"
+    )
+    for damaged in (5, {"node1": 5}):
+        assert names(clean(environment={RISEN: damaged})) == []
+
+
+def test_ranks_far_from_their_gpu_are_named() -> None:
+    assert described("far_from_gpu", far_from_gpus(1)) == (
+        "rank 2 may run far from its GPU; bind it to the NUMA node"
+    )
 
 
 def test_the_reason_why_a_gpu_was_throttled_is_told() -> None:

@@ -303,14 +303,12 @@ def test_a_damaged_run_is_no_failed_gate(commbench: Commbench, runs: Path) -> No
     assert commbench("check", "new", "--max-time", "1s").code == 6
 
 
-def test_a_run_without_rows_gives_no_verdict(commbench: Commbench, tmp_path: Path) -> None:
+def test_a_run_without_rows_fails_as_incomplete(commbench: Commbench, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     journal = Journal(tmp_path / "new")
     journal.header(header(plan(), "new"))
     journal.end(RunEnd("complete"))
     ended = commbench("check", "new", "--max-time", "1s")
-    assert ended.code == 7
-    assert ended.out.startswith(
-        "NO VERDICT: new: no row of the run matches the rule 'all rows: time at most 1 s'.\n"
-    )
+    assert ended.code == 1
+    assert ended.out.startswith("FAIL: new: the run is incomplete, it has 0 of its 4 cases.\n")
     assert "  No row of new matches this rule.\n" in ended.out

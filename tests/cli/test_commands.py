@@ -18,6 +18,7 @@ from commbench.analysis.columns import COLUMNS
 from commbench.cli import lazy_group
 from commbench.cli.lazy_group import COMMANDS
 from commbench.cli.main import app
+from commbench.results.schema import SCHEMA
 from commbench.runner.run_options import RUN_OPTIONS
 from commbench.spec.operations import OPERATIONS
 
@@ -262,7 +263,7 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench, is_fresh: bool
     assert names == {"run.jsonl", "results.csv", "busbw.png", "time.png"}
     assert all((ended.folder / n).read_bytes()[:4] == b"\x89PNG" for n in ("busbw.png", "time.png"))
     header, *lines, end = ended.journal()
-    assert (header["kind"], header["schema"], header["label"]) == ("header", 2, "mine")
+    assert (header["kind"], header["schema"], header["label"]) == ("header", SCHEMA, "mine")
     assert {line["kind"] for line in lines} == {"batch", "case"}
     assert [line["case"]["index"] for line in ended.cases()] == [0, 1, 2, 3]
     assert (end["kind"], end["status"]) == ("end", "complete")

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from fake_nvml import CONSTANTS, FakeNvml
 
-from commbench.host import gpus, nvml
+from commbench.host import fault_counters, gpus, nvml
 from commbench.host.nvml import GpuState, find_gpu
 
+MODULES = (nvml, gpus, fault_counters)
 ADDRESS, UUID = "0000:1b:00.0", "GPU-6ac5a48e"
 H200: dict[str, Any] = {
     "address": ADDRESS,
@@ -75,8 +76,10 @@ def test_without_the_package_or_the_driver_there_is_no_gpu(use: Any) -> None:
 
 def test_every_name_that_is_used_is_in_the_package() -> None:
     pynvml = pytest.importorskip("pynvml")
-    text = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (nvml, gpus))
-    names = set(re.findall(r"\b(?:nvmlDevice\w+|nvmlSystem\w+|NVML_\w+|NVMLError)\b", text))
+    text = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in MODULES)
+    names = set(
+        re.findall(r"\b(?:nvmlDevice\w+|nvmlEvent\w+|nvmlSystem\w+|NVML_\w+|NVMLError)\b", text)
+    )
     assert len(names) > 20
     assert sorted(name for name in names if not hasattr(pynvml, name)) == []
     assert {name: getattr(pynvml, name) for name in CONSTANTS} == CONSTANTS

@@ -25,7 +25,10 @@ def test_without_a_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
 
 def test_with_one_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
     assert choose_target(WORKSTATION, None, None, None) == Target(
-        backend="gloo", device="cpu", ranks_per_node=2, why="there is only one GPU"
+        backend="gloo",
+        device="cpu",
+        ranks_per_node=2,
+        why="there is only one GPU: --device cuda measures on it",
     )
 
 
@@ -83,8 +86,9 @@ def test_more_ranks_than_gpus_share_them() -> None:
     [
         (1, 8, 8, "cuda"),  # srun --gpus-per-task=1 shows each rank its own
         (1, 1, 1, "cuda"),  # one rank per node
-        (1, 8, 16, "cpu"),
-        (1, 1, 2, "cpu"),
+        (1, 1, 8, "cuda"),  # the same, where /sys shows no other: a container
+        (1, 8, 16, "cuda"),  # the ranks find out that they share them
+        (1, 1, 2, "cuda"),
         (2, 8, 8, "cuda"),
         (0, 8, 8, "cpu"),
     ],
@@ -96,6 +100,22 @@ def test_ranks_of_another_launcher_may_each_see_only_their_own_gpu(
     offer = Capabilities(backends=("gloo", "nccl"), devices=devices, host_gpus=on_host)
     target = choose_target(offer, None, None, ranks, is_external=True)
     assert (target.device, target.gpu_shared) == (device, False)
+
+
+@pytest.mark.parametrize(
+    ("is_external", "on_host", "why"),
+    [
+        (False, 0, "there is no GPU"),
+        (False, 2, "torch sees no GPU, though the host has 2: see `commbench env`"),
+        (True, 8, "this rank sees no GPU, though the host has 8: see `commbench env`"),
+    ],
+)
+def test_the_cpu_of_a_host_with_gpus_is_never_taken_without_a_word(
+    is_external: bool, on_host: int, why: str
+) -> None:
+    offer = Capabilities(backends=("gloo",), devices={"cpu": 1}, host_gpus=on_host)
+    target = choose_target(offer, None, None, 8, is_external=is_external)
+    assert (target.device, target.why) == ("cpu", why)
 
 
 def test_nodes_of_one_gpu_each_measure_their_gpus() -> None:

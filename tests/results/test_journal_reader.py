@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_journal import END, HEADER, MEASUREMENTS
+from synthetic_journal import END, HEADER, MEASUREMENTS, sealed
 
 from commbench.analysis.columns import row_values
 from commbench.analysis.rows import make_rows
@@ -68,7 +68,7 @@ def test_a_sample_that_is_no_finite_number_is_refused_with_its_line(
 ) -> None:
     lines[1] = lines[1].replace('"samples_s": [0.00015', f'"samples_s": [{value}')
     assert value in lines[1]
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError, match=r"line 2, is damaged: "):
         read_run(tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_damaged_line_in_the_middle_is_named_by_its_number(
 ) -> None:
     lines[2] = damage + "\n"
     path = tmp_path / JOURNAL
-    path.write_text("".join(lines), encoding="utf-8")
+    path.write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError) as refused:
         read_run(tmp_path)
     message = refused.value.message
@@ -145,7 +145,7 @@ def test_a_value_that_is_none_of_a_measurement_is_refused_with_its_line(
     *within, name = path_in_line.split(".")
     (values[within[0]] if within else values)[name] = value
     lines[3] = json.dumps(values) + "\n"
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError, match=r"line 4, is damaged: "):
         read_run(tmp_path)
 
@@ -186,7 +186,7 @@ def test_a_value_that_is_none_of_a_batch_is_refused_with_its_line(
     name: str, value: Any, lines: list[str], tmp_path: Path
 ) -> None:
     lines[1] = json.dumps(json.loads(lines[1]) | {name: value}) + "\n"
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError, match=r"line 2, is damaged: "):
         read_run(tmp_path)
 
@@ -206,8 +206,18 @@ def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(
     name: str, value: Any, lines: list[str], tmp_path: Path
 ) -> None:
     lines[0] = json.dumps(json.loads(lines[0]) | {name: value}) + "\n"
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError, match=r"line 1, is damaged: "):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("risen", [5, {"node1": 5}, {"node1": {"x": "12"}}, {"node1": {"x": -1}}])
+def test_a_counter_of_faults_that_is_no_increase_is_refused(
+    risen: Any, lines: list[str], tmp_path: Path
+) -> None:
+    lines[-1] = json.dumps(json.loads(lines[-1]) | {"risen": risen}) + "\n"
+    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    with pytest.raises(RecordsError, match=rf"line {len(lines)}, is damaged: "):
         read_run(tmp_path)
 
 
@@ -215,20 +225,20 @@ def test_a_case_without_its_ranks_is_one_of_all_ranks(lines: list[str], tmp_path
     number = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == "case")
     written = json.loads(lines[number])
     assert written["case"].pop("ranks") == 2
-    for ranks, readable in ((None, True), (1, True), (2, True), (3, False), (-1, False)):
+    for ranks, readable in ((None, True), (2, True), (1, False), (3, False), (-1, False)):
         case = written["case"] | ({} if ranks is None else {"ranks": ranks})
         lines[number] = json.dumps(written | {"case": case}) + "\n"
-        (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+        (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
         if readable:
             found = read_run(tmp_path).measurements[case["index"]]
-            assert found.case.ranks == (2 if ranks is None else ranks)
+            assert found.case.ranks == 2
         else:
             with pytest.raises(RecordsError, match=f"line {number + 1}, is damaged: "):
                 read_run(tmp_path)
 
 
 def test_a_journal_must_begin_with_its_header(lines: list[str], tmp_path: Path) -> None:
-    (tmp_path / JOURNAL).write_text("".join(lines[1:]), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines[1:]), encoding="utf-8")
     with pytest.raises(RecordsError, match="line 1, is damaged"):
         read_run(tmp_path)
 
@@ -238,7 +248,7 @@ def test_rows_beside_a_journal_that_cannot_be_read_are_named_and_never_to_be_del
     lines: list[str], number: int, tmp_path: Path
 ) -> None:
     broken = ["{\n", *lines[number + 1 :]] if number else []
-    (tmp_path / JOURNAL).write_text("".join([*lines[:number], *broken]), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed([*lines[:number], *broken]), encoding="utf-8")
     (tmp_path / "results.csv").write_text("operation,size_bytes\n", encoding="utf-8")
     with pytest.raises(RecordsError) as refused:
         read_run(tmp_path)
@@ -304,6 +314,6 @@ def test_an_imbalance_of_which_no_blocks_follow_is_refused_with_its_line(
 ) -> None:
     number = next(i for i, line in enumerate(lines) if '"imbalance": ""' in line)
     lines[number] = lines[number].replace('"imbalance": ""', '"imbalance": "skewed"')
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
+    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
     with pytest.raises(RecordsError, match=rf"line {number + 1}, is damaged: unknown imbalance"):
         read_run(tmp_path)

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from synthetic import noisy, synthetic_run
+from synthetic_journal import flip
 
 from commbench.analysis.columns import row_values
+from commbench.analysis.load import load, open_run
 from commbench.analysis.rows import make_row, make_rows
 from commbench.errors import RecordsError
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress, read_run
 from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd
+from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd, StartUp
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 
 DATA = Path(__file__).parents[1] / "data"
 FROZEN = DATA / "journal-schema-1.jsonl"
 FROZEN_2 = DATA / "journal-schema-2.jsonl"
+FROZEN_3 = DATA / "journal-schema-3.jsonl"
 
 
 def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
     run = read_run(FROZEN)
-    assert run.header.schema == SCHEMA
+    assert (run.header.schema, run.checked) == (SCHEMA, False)
     assert run.name == run.header.label == "all_reduce-barrier"
     assert run.header.plan == Plan(
         operations=("all_reduce", "barrier"),
@@ -124,7 +131,8 @@ def test_a_schema_that_is_no_version_is_refused(
 def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
     progress = read_progress(FROZEN_2)
     run = progress.run
-    assert (run.header.schema, run.header.label) == (2, "all_reduce-barrier")
+    assert (run.header.schema, run.header.label) == (SCHEMA, "all_reduce-barrier")
+    assert not run.checked
     assert run.header.plan == Plan(
         operations=("all_reduce", "barrier"),
         sizes=(1024,),
@@ -169,6 +177,38 @@ def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
     assert run.end == RunEnd(status="complete", elapsed_s=0.297995)
 
 
+def test_the_journal_of_the_third_schema_still_reads_to_its_values() -> None:
+    progress = read_progress(FROZEN_3)
+    run = progress.run
+    assert (run.header.schema, run.checked, run.incomplete) == (3, True, "")
+    assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
+    assert run.header.start_up == StartUp(0.012382559, 0.002727055, 0.000337286, 0.003674829)
+    assert run.measurements[1].batches[1] == Batch(
+        samples_s=(0.0002445701,),
+        calls=20,
+        warmup=1,
+        rank_medians_s=(0.0002445701, 0.0002437022),
+        rank_behind_s=(1.01e-05, 7.258e-06),
+        last_in=(0, 1),
+        entry_skew_s=7.258e-06,
+        operation_s=0.0002442072,
+        elapsed_s=0.0053189330000000005,
+        queued_s=0.002562833,
+        switches=3,
+        throttled_s=0.0,
+        stolen_s=0.0,
+    )
+    names = ("operation", "timing", "time_us", "busbw_GBps", "wrong", "batches", "launches")
+    found = [row_values(row) for row in make_rows(run)]
+    assert [tuple(columns[name] for name in names) for columns in found] == [
+        ("all_reduce", "isolated", 249.2435, 0.004108432, 0, 4, 2),
+        ("all_reduce", "pipelined", 167.3822, 0.006117734, 0, 4, 2),
+        ("barrier", "isolated", 180.5215, None, None, 4, 2),
+        ("barrier", "pipelined", 115.5228, None, None, 4, 2),
+    ]
+    assert run.end == RunEnd(status="complete", elapsed_s=0.065633)
+
+
 def as_schema_1(line: str) -> str:
     """A line of schema 2 as schema 1 had it."""
     values = json.loads(line)
@@ -193,7 +233,48 @@ def test_the_same_run_reads_to_the_same_values_in_both_schemas(tmp_path: Path) -
     assert old.digest == new.digest
 
 
-def test_a_run_of_the_first_schema_is_resumed_in_the_second(tmp_path: Path) -> None:
+def in_schema_2(folder: Path) -> Path:
+    """Make the journal of a run folder one of schema 2; its path."""
+    path = folder / JOURNAL
+    plain = re.sub(r', "(crc32|digest)": "[0-9a-f]{8}"', "", path.read_text())
+    path.write_text(plain.replace(f'"schema": {SCHEMA}', '"schema": 2'))
+    return path
+
+
+def test_an_older_journal_is_compared_with_the_rows_beside_it(tmp_path: Path) -> None:
+    journal = in_schema_2(synthetic_run(tmp_path / "a", "a"))
+    text = journal.read_text()
+    assert load(tmp_path / "a").rows == load(tmp_path / "a" / "results.csv").rows
+    for was, is_now, column in (
+        ('"samples_s": [1.0', '"samples_s": [1.9', "time_us"),
+        ('"calls": 1', '"calls": 2', "calls"),
+        ('"wrong": 0', '"wrong": null', "wrong"),
+        ('"label": "a"', '"label": "b"', "label"),
+    ):
+        assert was in text
+        journal.write_text(text.replace(was, is_now, 1))
+        for read in (load, open_run):
+            with pytest.raises(RecordsError, match=rf"row 1 of .*csv contradicts .*: {column} is "):
+                read(tmp_path / "a")
+    journal.write_text(text.replace('"samples_s": [1.0', '"samples_s": [1.9', 1))
+    (tmp_path / "a" / "results.csv").unlink()
+    assert load(tmp_path / "a").run
+
+
+@pytest.mark.full
+def test_most_flips_in_an_older_journal_are_noticed_by_its_rows(tmp_path: Path) -> None:
+    journal = in_schema_2(
+        synthetic_run(tmp_path / "a", "a", lambda case: noisy(1e-4, case.index, each=5))
+    )
+    content, chance, unnoticed = journal.read_bytes(), Random(1), 0
+    for _ in range(300):
+        journal.write_bytes(flip(content, chance))
+        with suppress(RecordsError):
+            unnoticed += not load(tmp_path / "a").incomplete
+    assert unnoticed <= 100  # without the rows it is 143
+
+
+def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> None:
     lines = FROZEN.read_text(encoding="utf-8").splitlines(keepends=True)
     begun, last_batch = lines[:-3], lines[-3]
     path = tmp_path / JOURNAL
@@ -213,7 +294,7 @@ def test_a_run_of_the_first_schema_is_resumed_in_the_second(tmp_path: Path) -> N
     assert (after.finished, after.run.resumed, after.launch) == ({0, 1, 2}, 1, 0)
     assert (after.run.measurements, after.run.end) == (whole.measurements, whole.end)
 
-    # After a header of schema 2 a line of schema 1 is no longer one.
+    # After a header of schema 3 a line of schema 1 is no longer one.
     path.write_text(path.read_text() + last_batch)
-    with pytest.raises(RecordsError, match=r"line 13, is damaged: unknown kind of line 'visit'"):
+    with pytest.raises(RecordsError, match=r"line 13, is damaged: its checksum"):
         read_run(tmp_path)

@@ -23,6 +23,7 @@ from commands import (
     start_command,
 )
 from synthetic import plan, synthetic_run
+from synthetic_journal import sealed
 
 from commbench import __version__
 from commbench.cli.main import app
@@ -188,7 +189,7 @@ def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped
     header, *others = stopped.read_text().splitlines(keepends=True)
     older = json.loads(header)
     older["environment"] |= {"kernel": "2.4.0", "commbench": "0.0.9"}
-    stopped.write_text("".join([json.dumps(older) + "\n", *others]))
+    stopped.write_text(sealed([json.dumps(older) + "\n", *others]))
     before = contents(stopped)
     ended = resume(where, NCCL_DEBUG="WARN", UCX_TLS="tcp")
     assert (ended.code, ended.out) == (3, "")
@@ -198,6 +199,29 @@ def test_a_changed_environment_is_refused_by_name_and_nothing_is_touched(stopped
         "was not set and is tcp",
         "hint: restore it, or start a new run and use `commbench compare`",
     ]
+    assert contents(stopped) == before
+
+
+@pytest.mark.parametrize("edited", [0, 1])
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_run_whose_header_or_batch_was_edited_is_not_resumed(
+    stopped: Path, edited: int, is_sealed: bool
+) -> None:
+    lines = stopped.read_text().splitlines(keepends=True)
+    values = json.loads(lines[edited])
+    if edited:
+        assert values["kind"] == "batch"
+        values |= {"digest": "0" * 8} if is_sealed else {"samples_s": [1e-3]}
+    else:
+        values["plan"]["sizes"] = [2 * size for size in values["plan"]["sizes"]]
+    lines[edited] = json.dumps(values) + "\n"
+    stopped.write_text(sealed(lines) if is_sealed else "".join(lines))
+    before = contents(stopped)
+    ended = resume(stopped.parents[1])
+    assert (ended.code, ended.out) == (6, "")
+    why = "it measured another case than " if is_sealed else "its checksum is not that of this line"
+    number = 2 if is_sealed else edited + 1
+    assert f"run.jsonl, line {number}, is damaged: {why}" in " ".join(ended.err.split())
     assert contents(stopped) == before
 
 

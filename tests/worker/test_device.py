@@ -4,20 +4,26 @@ and how errors of NCCL are read."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
 from fake_device import Fake, FakeDevice, program_text
 from ras_server import RasServer
+from synthetic_files import put
 from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
+from commbench.worker.device import Accelerator, find_part
 from commbench.worker.measure import loop_overhead_s, timed_loop
 from commbench.worker.timers import DeviceEventTimer
 from commbench.worker.watchdog.error_files import make_failure
@@ -100,14 +106,151 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
     assert [row["status"] for row in ended.rows()] == ["ok"]
 
 
-def test_ranks_on_the_same_gpu_share_it_and_its_memory(program: Commbench) -> None:
-    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20)
+@pytest.mark.parametrize("nccl", [(2, 29, 7), (2, 30, 3)])
+def test_ranks_on_the_same_gpu_share_it_and_its_memory(
+    program: Commbench, nccl: tuple[int, ...]
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20, nccl=nccl)
     ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
     assert ended.code == 0, ended.err
     header = ended.journal()[0]
     assert header["gpu_shared"]
-    assert header["environment"]["variables"]["NCCL_HOSTID"] == "commbench-rank0"
+    assert nccl_variables(header) == (DETOUR if nccl < (2, 30) else DIRECT)
     assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
+
+
+DIRECT = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+DETOUR = {
+    "NCCL_HOSTID": "commbench-rank0", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo",
+}  # fmt: skip
+
+
+def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
+    found = header["environment"]["variables"].items()
+    return {name: value for name, value in found if name.startswith("NCCL_")}
+
+
+@pytest.mark.parametrize(
+    ("parts", "nccl", "shared", "variables"),
+    [
+        (("0", "1"), (2, 29, 7), False, {}),  # AMD's partitions have one UUID, and RCCL knows them
+        (("3", "3"), (2, 29, 7), True, DETOUR),
+        # To NCCL, MIG devices look like their GPU: it refuses them, and sockets measure nothing.
+        (("MIG-a", "MIG-b"), (2, 29, 7), True, DETOUR),
+        (("MIG-a", "MIG-b"), (2, 30, 3), False, DIRECT),
+        (("MIG-a", "MIG-a"), (2, 30, 3), True, DIRECT),
+    ],
+)
+def test_parts_of_a_gpu_are_devices_of_their_own(
+    program: Commbench,
+    parts: tuple[str, str],
+    nccl: tuple[int, ...],
+    shared: bool,
+    variables: dict[str, str],
+) -> None:
+    fake = Fake(uuids=("GPU-0", "GPU-0"), parts=parts, free_bytes=3 << 20, nccl=nccl)
+    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
+    assert ended.code == 0, ended.err
+    header = ended.journal()[0]
+    assert header["gpu_shared"] == shared
+    assert nccl_variables(header) == variables
+    # Each part has memory of its own.
+    fits = "skipped" if parts[0] == parts[1] else "ok"
+    assert [row["status"] for row in ended.rows()] == ["ok", fits]
+
+
+@pytest.mark.parametrize(
+    ("variables", "index", "is_amd", "part"),
+    [
+        ({}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, 1, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932"}, 0, False, ""),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-41b3"}, 0, False, "MIG-41b3"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0, False, ""),
+        ({}, 3, True, "3"),
+        ({"HIP_VISIBLE_DEVICES": "5", "CUDA_VISIBLE_DEVICES": "6"}, 0, True, "5"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "4, 7"}, 0, True, "7"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-123"}, 0, True, "GPU-123"),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, 2, True, "2"),
+    ],
+)
+def test_the_part_of_a_gpu_follows_from_the_lists_of_visible_devices(
+    variables: dict[str, str], index: int, is_amd: bool, part: str
+) -> None:
+    assert find_part(index, variables, is_amd) == part
+
+
+RECORDED = """
+from functools import partial
+from pathlib import Path
+from commbench.host.fault_counters import FaultWatch
+from commbench.host.gpus import bind_near, read_place
+from commbench.worker import communicator, rank
+HOST = Path({host!r})
+PORT = HOST / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+class Rising(FaultWatch):
+    def read_risen(self):
+        if self._has_ports:
+            PORT.write_text(str(int(PORT.read_text()) + 2))
+        return super().read_risen()
+rank.FaultWatch = partial(Rising, host=HOST)
+rank.read_place = partial(read_place, host=HOST)
+communicator.bind_near = partial(bind_near, host=HOST)
+"""
+"""The ranks find this host; a link goes down twice while they measure."""
+ADDRESS = "0000:1b:00.0"
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def lay_host(host: Path) -> str:
+    put(host, "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed", "1")
+    put(host, "sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error", "4")
+    put(host, f"sys/bus/pci/devices/{ADDRESS}/numa_node", "1")
+    put(host, f"sys/bus/pci/devices/{ADDRESS}/local_cpulist", str(CORES[-1]))
+    put(host, "sys/devices/system/cpu/online", ",".join(map(str, CORES)))
+    return RECORDED.format(host=str(host))
+
+
+def test_faults_during_a_run_are_on_the_record_and_every_row_warns(
+    program: Commbench, tmp_path: Path
+) -> None:
+    text = program_text(Fake()) + lay_host(tmp_path / "host")
+    options = ("--sizes", "1K,4K", "--iters", "4", "--launches", "2", NO_LOG)
+    ended = program(text, *ON_FAKE, *HOT, *options)
+    assert ended.code == 0, ended.err
+    ends = [line for line in ended.journal() if line["kind"] == "end"]
+    (host,) = ends[0]["risen"]
+    assert [end["risen"] for end in ends] == [{host: {"mlx5_0:1 link_downed": 2}}] * 2
+    found = f"{host} mlx5_0:1 link_downed rose by 4; the link went down: check the cable"
+    assert found in " ".join(ended.out.split())
+    assert all("faults" in row["warnings"].split() for row in ended.rows())
+
+
+def test_a_run_of_a_host_without_counters_says_nothing_of_faults(program: Commbench) -> None:
+    text = program_text(Fake()) + RECORDED.split("PORT = ")[0].format(host="/nowhere")
+    text += "rank.FaultWatch = partial(FaultWatch, host=HOST)\n"
+    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG)
+    assert ended.code == 0, ended.err
+    assert ended.journal()[-1]["risen"] == {}
+    assert "faults" not in ended.rows()[0]["warnings"]
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="there is only one core")
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_ranks_are_bound_near_their_gpu_or_the_row_says_that_they_are_not(
+    program: Commbench, tmp_path: Path, is_ours: bool
+) -> None:
+    text = program_text(Fake(address=ADDRESS)) + lay_host(tmp_path / "host")
+    if not is_ours:  # as where the user has bound them: one core is not allowed
+        put(tmp_path / "host", "sys/devices/system/cpu/online", f"{CORES[-1]},4000")
+    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG)
+    assert ended.code == 0, ended.err
+    for rank in ended.journal()[0]["ranks"]:
+        assert rank["cores"] == ([CORES[-1]] if is_ours else CORES)
+        assert (rank["numa_node"], rank["near_cores"]) == (1, 1)
+    assert ("far_from_gpu" in ended.rows()[0]["warnings"]) == (not is_ours)
+    assert ("rank 0 and 1 more may run far from its GPU" in ended.out) == (not is_ours)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1,)])
@@ -121,6 +264,31 @@ def test_a_communicator_that_cannot_be_made_is_the_environments_fault(
     assert "could make no gloo communicator" in error
     assert "Error while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)" in error
     assert "commbench doctor" in hint
+
+
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_fault_in_the_first_call_of_an_operation_fails_the_run_with_its_reason(
+    program: Commbench, launch: str
+) -> None:
+    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=1)
+    ended = run(program, fake, "--sizes", "1K", "--launch", launch, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert error.startswith("error: rank 1 on ")
+    assert " while trying all_reduce float32 sum in_place" in error
+    assert error.endswith(
+        "DistBackendError: NCCL unhandled system error: Error while creating shared memory segment "
+        "/dev/shm/nccl-LeXlEJ (size 9637888)"
+    )
+
+
+def test_what_nccl_calls_invalid_usage_is_unsupported(program: Commbench) -> None:
+    usage = SHM.replace("unhandled system error", "invalid usage")
+    fake = Fake(failing_ranks=(0, 1), failure=usage, fails_at=1)
+    ended = run(program, fake, "--op", "all_reduce,all_gather", "--sizes", "1K", "--iters", "2")
+    assert ended.code == 0, ended.err
+    assert [row["status"] for row in ended.rows()] == ["unsupported", "ok"]
+    assert ended.cases()[0]["reason"].startswith("NCCL invalid usage: Error while creating shared")
 
 
 def test_a_first_call_that_makes_connections_does_not_spoil_the_schedule(
@@ -185,6 +353,94 @@ def test_a_step_is_replayed_with_its_gaps_in_the_order_of_the_stream(
     assert checked == {"0"}
 
 
+LIKE_NCCL = """
+import threading, fake_device, torch.distributed as dist
+from commbench.worker import communicator
+leave, abort = dist.destroy_process_group, communicator._abort
+def wait_for_graphs():
+    if fake_device.GRAPHS:
+        threading.Event().wait()
+def destroy_process_group(*arguments):
+    wait_for_graphs()
+    leave(*arguments)
+def abort_groups(comm):
+    {release}abort(comm)
+    wait_for_graphs()
+dist.destroy_process_group, communicator._abort = destroy_process_group, abort_groups
+"""
+"""Ending a group waits for all graphs that are alive."""
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_an_error_in_a_graph_ends_the_run_though_nccl_waits_for_graphs(
+    program: Commbench, fails_at: int
+) -> None:
+    # The first operation is the trial, the second one the check.
+    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=fails_at)
+    options = ("--sizes", "1K", "--iters", "200", "--launch", "graph", "--timeout", "2")
+    change = program_text(fake) + LIKE_NCCL.format(release="")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert re.match("error: rank 1 on .* ended with exit code 1 while ", error)
+    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
+
+
+def test_graphs_are_gone_when_a_run_ends_its_groups(program: Commbench) -> None:
+    change = program_text(Fake()) + LIKE_NCCL.format(release="")
+    options = ("--sizes", "1K,2K", "--iters", "4", "--launch", "both", "--timeout", "2")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 0, ended.err
+
+
+def test_a_failure_is_reported_where_the_rank_then_hangs(program: Commbench) -> None:
+    change = program_text(Fake(failing_ranks=(1,), failure=SHM, fails_at=2)) + LIKE_NCCL.format(
+        release="threading.Event().wait(); "
+    )
+    options = ("--sizes", "1K", "--timeout", "2")
+    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
+    assert ended.code == 4
+    error = ended.err.splitlines()[-2]
+    assert re.match("error: rank 1 on .* failed, last seen checking all_reduce float32 ", error)
+    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
+
+
+class ModuleDouble:
+    """As much of torch.cuda as a capture takes."""
+
+    def __init__(self, fails: bool) -> None:
+        self.reset: list[object] = []
+        double = self
+
+        class CUDAGraph:
+            def replay(self) -> None:
+                pass
+
+            def reset(self) -> None:
+                double.reset.append(self)
+                if fails:
+                    raise RuntimeError("this graph was never captured")
+
+        class Stream:
+            def wait_stream(self, stream: object) -> None:
+                pass
+
+        self.CUDAGraph, self.Stream, self.current_stream = CUDAGraph, Stream, Stream
+        self.stream = lambda _: nullcontext()
+        self.graph = lambda *_, **__: nullcontext()
+        self.synchronize = lambda: None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_gpu_releases_its_graphs_while_a_traceback_refers_to_them(fails: bool) -> None:
+    device, module = Accelerator.__new__(Accelerator), ModuleDouble(fails)
+    device._module, device._graphs = module, WeakSet()  # type: ignore[assignment]
+    device.capture([lambda: None])()  # nobody refers to this one
+    kept = [device.capture([lambda: None]) for _ in range(2)]
+    device.release_graphs()
+    assert {id(graph) for graph in module.reset} == {id(replay.__self__) for replay in kept}  # type: ignore[attr-defined]
+
+
 def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbench) -> None:
     ended = run(program, Fake(captures=False), "--sizes", "1K", "--iters", "4", "--launch", "both")
     assert ended.code == 0, ended.err
@@ -192,12 +448,14 @@ def test_a_device_without_graphs_says_so_and_measures_the_rest(program: Commbenc
     assert ended.cases()[1]["reason"] == "this device has no graphs"
 
 
-def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench) -> None:
-    ended = run(program, Fake(corrupts_after=12), "--sizes", "1K", "--iters", "30")
+@pytest.mark.parametrize("how", ["--timing=isolated", "--timing=pipelined", "--launch=graph"])
+def test_results_are_checked_once_more_after_the_timed_calls(program: Commbench, how: str) -> None:
+    fake = Fake(corrupts_after=25)
+    ended = run(program, fake, "--sizes", "1K", "--iters", "30", "--buffers", "hot", how)
     assert ended.code == 5
     (case,) = ended.cases()
     assert case["status"] == "wrong"
-    assert case["wrong"] > 0
+    assert case["wrong"] > 0 and ", in checked call " in case["reason"]
     assert sum(len(batch["samples_s"]) for batch in ended.batches(0)) == 30
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
 import pytest
 import torch
+import torch.distributed as dist
 from commands import Commbench
 
 from commbench.spec.memory_needs import find_oversized
 from commbench.spec.plan import Plan
-from commbench.worker.feasibility import is_out_of_memory
+from commbench.worker.feasibility import is_out_of_memory, is_refusal
 
 
 def test_a_size_that_no_host_has_room_for_is_skipped_with_the_figures(
@@ -78,6 +82,60 @@ def test_a_case_in_which_memory_runs_out_ends_alone(program: Commbench) -> None:
 )
 def test_errors_of_exhausted_memory_are_known(error: Exception, is_it: bool) -> None:
     assert is_out_of_memory(error) is is_it
+
+
+def nccl_error(kind: str) -> dist.DistBackendError:
+    return dist.DistBackendError(
+        f"NCCL error in: ../torch/csrc/NCCLUtils.cpp:77, {kind} (run with NCCL_DEBUG=WARN for "
+        "details), NCCL version 2.28.9\nLast error:\nnot supported by this NIC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "is_it"),
+    [
+        (ValueError("Cannot use ReduceOp.BAND with NCCL"), True),
+        (TypeError("Input tensor data type is not supported for NCCL process group: Short"), True),
+        (NotImplementedError("a CPU has no graphs"), True),
+        (AttributeError("module has no attribute 'split_group'"), True),
+        (RuntimeError("Invalid scalar type"), True),
+        (RuntimeError("Cannot use ReduceOp.PREMUL_SUM with Gloo"), True),
+        (RuntimeError("setBoundDeviceId must have an index"), True),
+        (RuntimeError("Backend ucc does not support reduce_scatter"), True),
+        (RuntimeError("No backend type associated with device type cuda"), True),
+        (RuntimeError("CUDA error: operation not permitted when stream is capturing\nx"), True),
+        (nccl_error("invalid usage"), True),
+        (nccl_error("invalid argument"), True),
+        (nccl_error("unhandled system error"), False),
+        (nccl_error("unhandled cuda error"), False),
+        (nccl_error("internal error"), False),
+        (nccl_error("remote process exited or there was a network error"), False),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: the provided PTX was compiled with an unsupported one"), False),
+        (RuntimeError("CUDA driver error: unspecified launch failure"), False),
+        (torch.OutOfMemoryError("CUDA out of memory. Memory must be freed"), False),
+        (RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711"), False),
+        (RuntimeError("Timed out waiting 1000ms for recv operation to complete"), False),
+        (dist.DistStoreError("wait timeout after 1000ms, expected keys: /0"), False),
+        (RuntimeError("something that nobody has seen"), False),
+    ],
+)
+def test_a_fault_is_told_from_a_refusal(error: Exception, is_it: bool) -> None:
+    assert is_refusal(error) is is_it
+
+
+def test_a_connection_that_gloo_loses_is_no_refusal() -> None:
+    store = dist.HashStore()
+
+    def make(rank: int) -> dist.ProcessGroupGloo:
+        return dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=20))
+
+    with ThreadPoolExecutor(2) as pool:
+        left, lost = pool.map(make, range(2))
+    del lost
+    with pytest.raises(RuntimeError) as caught:
+        left.allreduce([torch.zeros(1)]).wait()
+    assert not is_refusal(caught.value)
 
 
 def test_pieces_of_memory_that_do_not_fit_are_counted_in_the_reason() -> None:

@@ -39,7 +39,7 @@ def test_hosts_with_other_gpus_than_rank_0s_are_named_once_a_kind(
             rank=comm.rank, world_size=5, local_rank=0, local_world_size=1, launcher="torchrun",
             init_method="env://",
         )  # fmt: skip
-        return rank.introduce(task, context, comm, (0,))
+        return rank.introduce(task, context, comm)
 
     first, *others = on_ranks(5, introduce)
     assert first.num_nodes == 5

@@ -80,6 +80,8 @@ class TracedCall(NamedTuple):
     """Bytes of a block, where S is that times the ranks of a group that is not known yet."""
     candidates: tuple[str, ...] = ()
     """Names of process groups one of which must be its own."""
+    has_ended: bool | None = None
+    """Whether it had ended when the trace was written; None: not said."""
 
     @property
     def begin_s(self) -> float | None:
@@ -183,13 +185,13 @@ def as_text(value: Any) -> str:
 
 def as_ranks(value: Any) -> tuple[int, ...]:
     """The ranks in a list, or in its text `[0, 1]`; empty for a text that was cut, and for one that
-    is no list of ranks."""
+    is no list of ranks. They may be more than any job has."""
     if isinstance(value, str):
-        found = re.fullmatch(r"\[((?:\d{1,7}, ?)*\d{1,7})\]", value.strip())
+        found = re.fullmatch(r"\[((?:\d{1,15}, ?)*\d{1,15})\]", value.strip())
         value = [int(number) for number in found[1].split(",")] if found else []
     if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
         return ()
-    is_list = all(as_rank(rank) is not None for rank in value) and len({*value}) == len(value)
+    is_list = all(as_count(rank) is not None for rank in value) and len({*value}) == len(value)
     return tuple(value) if is_list else ()
 
 

@@ -95,8 +95,7 @@ def _make(path: Path, entries: list[Any], facts: dict[str, Any], is_cut: bool) -
         call = _read_entry(entry, groups) if isinstance(entry, dict) else None
         if call:
             calls.append(call)
-            is_done = entry.get("state") == "completed" or entry.get("retired") is True
-            unfinished += not is_done
+            unfinished += not call.has_ended
         else:
             unknown += 1
     if not calls:
@@ -165,6 +164,7 @@ def _read_entry(entry: dict[str, Any], groups: dict[str, TracedGroup]) -> Traced
         stream=group,
         issued_s=as_seconds(entry.get("time_created_ns"), _NS),
         time_s=as_duration(entry.get("duration_ms"), _MS),
+        has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
     )
 
 

@@ -95,12 +95,12 @@ class _Collected(NamedTuple):
     texts: dict[str, str]
     """Each text of the events once: a large trace repeats a few of them."""
     seen: list[int]
-    """How many events there were, and how many GPU kernels."""
+    """How many events there were, how many GPU kernels, and how many without a valid time."""
 
 
 def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
     """The trace of one rank; RecordsError where the file cannot be read or is no trace."""
-    found = _Collected([], [], _Union(), _Union(), {}, [0, 0])
+    found = _Collected([], [], _Union(), _Union(), {}, [0, 0, 0])
     facts: dict[str, Any] = {}
     with Source(path, report) as source:
         try:
@@ -164,6 +164,7 @@ def _collect(source: Source, found: _Collected) -> None:
         if kind or name.startswith(_STEP):
             start, duration = as_seconds(values.get("ts")), as_duration(values.get("dur"))
             if start is None or duration is None:
+                found.seen[2] += 1
                 continue
             if not kind:
                 if category != "gpu_user_annotation":
@@ -209,6 +210,11 @@ def _make(path: Path, source: Source, found: _Collected, facts: dict[str, Any]) 
     calls, notes = kineto_calls.make_calls(events, groups, rank)
     if source.damaged:
         notes.append(f"{source.damaged} events are damaged and were left out")
+    if bad := found.seen[2]:
+        notes.append(
+            f"{bad} events of calls or steps were left out: their `ts` or `dur` is missing, "
+            "below 0 or too long"
+        )
     has_kernels = found.seen[1] > 0
     union = found.kernels if has_kernels else found.operators
     # A step is written before the events in it, so the last one of a file that ends early may lack

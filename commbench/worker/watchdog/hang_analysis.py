@@ -6,6 +6,7 @@ Both diagnoses compare the heartbeats `first` with those read some seconds later
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import RankError
@@ -22,6 +23,8 @@ SLOWER_THAN_CHECKED = 3.0
 """An operation is expected to take at most so many times as long as when it was checked."""
 SLOWER_THAN_BEFORE = 10.0
 """A check is expected to be at most so many times slower, per byte, than the slowest before it."""
+MOST_DUMPS = 20
+"""Different dumps that are described."""
 STOPPED, STOPPED_ALL = "does not answer", "do not answer"
 
 Heartbeats = Mapping[int, Heartbeat]
@@ -121,6 +124,18 @@ def make_hang_error(
         "long as in its check; check first the host and the link of the rank that is named first",
         "\n".join(stacks),
     )
+
+
+def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
+    """What torch's flight recorder has recorded of each rank, with a heading; empty where that is
+    nothing."""
+    ranks_by_text: dict[str, list[int]] = {}
+    for rank, heartbeat in sorted(heartbeats.items()):
+        if heartbeat.recorded:
+            ranks_by_text.setdefault(heartbeat.recorded, []).append(rank)
+    lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in ranks_by_text.items()]
+    lines[MOST_DUMPS:] = ["  and others"] if len(lines) > MOST_DUMPS else []
+    return "\n".join([f"torch's flight recorder, dumped to {folder}:", *lines]) if lines else ""
 
 
 def diagnose_lost_ranks(

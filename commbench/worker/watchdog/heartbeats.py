@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from commbench.worker.context import RankContext
-from commbench.worker.watchdog.error_files import write_json
+from commbench.worker.watchdog.error_files import read_failures, write_json
 from commbench.worker.watchdog.rank_state import RankState, read_states
 
 HEARTBEAT, PUBLISHED = "commbench/heartbeat/", "commbench/published/"
@@ -36,6 +37,8 @@ class Heartbeat(NamedTuple):
     """The calls of its main thread, innermost last; only once it has found that nothing moves."""
     failure: str = ""
     """How it failed, if it did."""
+    recorded: str = ""
+    """What torch's flight recorder has recorded of it, once nothing moves."""
 
     @property
     def is_in_torch(self) -> bool:
@@ -58,14 +61,19 @@ class FileHeartbeats:
     def publish(self, heartbeat: Heartbeat) -> None:
         """Replace this rank's heartbeat."""
         if heartbeat.stack:
-            write_json(self._scratch_dir / f"calls-{self._rank}", heartbeat.stack)
+            found = (heartbeat.stack, heartbeat.recorded)
+            write_json(self._scratch_dir / f"calls-{self._rank}", found)
 
     def read(self) -> dict[int, Heartbeat]:
         """The heartbeats by rank, without the ranks that cannot be reached."""
-        return {
-            rank: Heartbeat(self._host, state, self._stack(rank))
-            for rank, state in read_states(self._scratch_dir).items()
-        }
+        failures = read_failures(self._scratch_dir)
+        causes = {rank: each.text for rank, each in failures.items() if not each.is_secondary}
+        found = {}
+        for rank, state in read_states(self._scratch_dir).items():
+            stack, recorded = self._calls(rank)
+            cause = causes.get(rank, "")
+            found[rank] = Heartbeat(self._host, state, tuple(stack), cause, recorded)
+        return found
 
     def report_lost_rank(self) -> None:
         """Tell all ranks that one of them is lost."""
@@ -73,9 +81,9 @@ class FileHeartbeats:
     def close(self) -> None:
         """Read no more, and publish no more than what was published before."""
 
-    def _stack(self, rank: int) -> tuple[str, ...]:
+    def _calls(self, rank: int) -> tuple[Sequence[str], str]:
         path = self._scratch_dir / f"calls-{rank}"
-        return tuple(json.loads(path.read_text())) if path.exists() else ()
+        return json.loads(path.read_text()) if path.exists() else ((), "")
 
 
 class TcpStoreHeartbeats:
@@ -154,8 +162,8 @@ class TcpStoreHeartbeats:
     def _read_all(self, store: Any) -> None:
         for rank in range(self._world_size):
             if store.add(f"{PUBLISHED}{rank}", 0):  # to get a key that does not exist would wait
-                host, state, stack, failure = json.loads(store.get(f"{HEARTBEAT}{rank}"))
-                self._found[rank] = Heartbeat(host, RankState(*state), tuple(stack), failure)
+                host, state, stack, *rest = json.loads(store.get(f"{HEARTBEAT}{rank}"))
+                self._found[rank] = Heartbeat(host, RankState(*state), tuple(stack), *rest)
 
 
 HeartbeatStore = FileHeartbeats | TcpStoreHeartbeats

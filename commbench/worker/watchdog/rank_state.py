@@ -66,6 +66,8 @@ class RankState(NamedTuple):
 
     def describe(self, cases: Sequence[Case]) -> str:
         """In words: `measuring all_reduce float32 sum in_place 64 MiB, iteration 12 of 50`."""
+        if self.phase == TRYING and self.iteration and self.case < len(cases):
+            return f"trying {cases[self.case].title}"
         is_between = self.phase == WAITING and self.previous_phase in PHASES_OF_A_CASE
         if self.case >= len(cases) or not (is_between or self.phase in PHASES_OF_A_CASE):
             return PHASES[self.phase]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from commbench.errors import RankError
 from commbench.spec.backends import BACKENDS
@@ -24,6 +25,7 @@ from commbench.worker.context import RankContext
 from commbench.worker.watchdog import hang_analysis, rank_state
 from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT
+from commbench.worker.watchdog.flight_recorder import FlightRecorderDump
 from commbench.worker.watchdog.hang_analysis import Heartbeats, LostRanks
 from commbench.worker.watchdog.heartbeats import (
     Heartbeat,
@@ -89,6 +91,10 @@ class Watchdog:
         self._main_thread = threading.main_thread().ident or 0
         self._stopped = threading.Event()
         self._diagnosing = threading.Lock()
+        self.dump_folder: Path | None = None
+        """For what torch's flight recorder has recorded; None where that is not kept."""
+        self._dump: FlightRecorderDump | None = None
+        self._failure = ""
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
         state[rank_state.PID] = os.getpid()
@@ -161,7 +167,10 @@ class Watchdog:
 
     def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
         self.state[rank_state.HEARTBEATS] += 1
-        self._store.publish(Heartbeat(self._host, read_state(self.state), stack, failure))
+        self._failure = failure or self._failure
+        recorded = self._dump.summary if self._dump else ""
+        state = read_state(self.state)
+        self._store.publish(Heartbeat(self._host, state, stack, self._failure, recorded))
 
     def _keep_publishing(self, seconds: float, stack: tuple[str, ...] = ()) -> None:
         """Publish heartbeats for so long, or until the rank is done."""
@@ -198,6 +207,8 @@ class Watchdog:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         stack = _read_stack(self._main_thread)
         ras = self._ask_nccl()
+        if self.dump_folder:
+            self._dump = FlightRecorderDump(self.dump_folder, self._rank, self._delays.listen_s)
         self._publish(stack)
         first = self._store.read()
         self._keep_publishing(self._delays.listen_s, stack)
@@ -208,8 +219,14 @@ class Watchdog:
         is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
         diagnosis = hang_analysis.diagnose_hang(first, second, self._context.world_size)
         error = hang_analysis.make_hang_error(diagnosis, second, self._cases, self._plan.timeout_s)
-        if ras and is_reporter:
-            error.details = "\n".join(filter(None, (error.details, ras.finish())))
+        if failed := [rank for rank, heartbeat in second.items() if heartbeat.failure]:
+            # It failed first, and then did not end: what it has under way, or NCCL, may wait.
+            message = hang_analysis.describe_lost_ranks(failed, second, self._cases)
+            error = RankError(message, LOST_RANK_HINT)
+        if is_reporter:
+            dumps = hang_analysis.describe_dumps(second, self.dump_folder)
+            found = (error.details, dumps, ras.finish() if ras else "")
+            error.details = "\n".join(filter(None, found))
         self._report(error, is_reporter)
         self._kill(silent, second)
         if not is_reporter:

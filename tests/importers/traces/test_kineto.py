@@ -17,6 +17,7 @@ from commbench.importers.traces import kineto
 from commbench.importers.traces.base import RankTrace
 from commbench.importers.traces.registry import read_trace
 from commbench.report.workload_text import trace_text
+from commbench.spec.workload import UNKNOWN_GROUP
 
 Event = dict[str, Any]
 METADATA = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size",
@@ -272,6 +273,40 @@ def test_events_of_any_values_do_no_harm(tmp_path: Path) -> None:
     text = json.dumps({"traceEvents": events, "distributedInfo": {"rank": 2**60, "pg_config": 7}})
     analysis = analyse(tmp_path, text)
     assert analysis.world_size < 100
+
+
+@pytest.mark.parametrize("bad", [-1, None, "5", 1e300])
+def test_calls_without_a_valid_duration_are_counted_as_left_out(
+    tmp_path: Path, whole: RankTrace, bad: Any
+) -> None:
+    records = 0
+
+    def change(event: Event) -> Event:
+        nonlocal records
+        is_record = event.get("name") == "record_param_comms"
+        records += is_record
+        return event | ({"dur": bad} if is_record and records <= 3 else {})
+
+    trace = read(tmp_path, real_trace.changed(change))
+    assert records > 3
+    why = "their `ts` or `dur` is missing, below 0 or too long"
+    assert f"3 events of calls or steps were left out: {why}" in trace.notes
+    assert not any("left out" in note for note in whole.notes)
+
+
+@pytest.mark.parametrize("ranks", [[0, 99999999999], "[0, 99999999999]"])
+def test_a_group_with_a_rank_that_no_job_has_is_not_the_world(tmp_path: Path, ranks: Any) -> None:
+    record = {"Collective name": "allreduce", "In msg nelems": 100, "Out msg nelems": 100,
+              "dtype": "Float", "Process Group Name": "3", "Group size": 2}  # fmt: skip
+    events = [{"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "record_param_comms",
+               "ts": 11, "dur": 5, "args": record}]  # fmt: skip
+    groups = [{"pg_name": "3", "pg_size": 2, "ranks": ranks}]
+    info = {"rank": 0, "world_size": 2, "backend": "nccl", "pg_config": groups}
+    analysis = analyse(tmp_path, json.dumps({"traceEvents": events, "distributedInfo": info}))
+    assert len(analysis.calls) == 1
+    assert {call.group_set for call in analysis.calls} == {UNKNOWN_GROUP}
+    notes = " ".join(analysis.notes)
+    assert "no job has the ranks of these groups, which are left out: 3 (rank 99999999999)" in notes
 
 
 def test_what_is_recognised_as_a_trace() -> None:

@@ -104,5 +104,6 @@ def test_names_of_torch_and_nccl_are_commbenchs() -> None:
 
 def test_ranks_are_read_from_lists_and_from_whole_texts_only() -> None:
     assert as_ranks("[0, 2]") == as_ranks([0, 2]) == (0, 2)
-    for wrong in ("[0, 1, ...]", "[0, 0]", "[]", "", None, [-1], [2**30], "[1"):
+    assert as_ranks([0, 99999999999]) == as_ranks("[0, 99999999999]") == (0, 99999999999)
+    for wrong in ("[0, 1, ...]", "[0, 0]", "[]", "", None, [-1], [2**70], "[1"):
         assert as_ranks(wrong) == ()

@@ -55,9 +55,12 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def test_ranks_read_in_the_store_what_others_published(ranks: list[TcpStoreHeartbeats]) -> None:
     state = RankState(pid=7, phase=MEASURING, iteration=3)
-    ranks[1].publish(Heartbeat("b", state, IN_TORCH, "ValueError: lost"))
+    ranks[1].publish(Heartbeat("b", state, IN_TORCH, "ValueError: lost", "call 3"))
     ranks[0].publish(Heartbeat("a", RankState()))
-    expected = {0: ("a", RankState(), (), ""), 1: ("b", state, IN_TORCH, "ValueError: lost")}
+    expected = {
+        0: ("a", RankState(), (), "", ""),
+        1: ("b", state, IN_TORCH, "ValueError: lost", "call 3"),
+    }
     wait_for(lambda: ranks[0].read() == expected)  # rank 2 has published nothing
 
 

@@ -1,0 +1,26 @@
+"""The checksum at the end of each line of a journal.
+
+It is the CRC-32 of all bytes of the file before it. So a line that was changed, doubled, moved or
+removed is found at this line or the next.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+CHECKSUM = "crc32"
+"""The last key of a line."""
+_TAIL = ', "%s": "%08x"}\n'
+_TAIL_BYTES = len(_TAIL % (CHECKSUM, 0))
+
+
+def seal(text: str, before: int) -> bytes:
+    """The line of a JSON object, with its checksum; `before` is the CRC-32 of the lines before."""
+    body = text[:-1].encode()
+    return body + (_TAIL % (CHECKSUM, crc32(body, before))).encode()
+
+
+def is_sealed(line: bytes, before: int) -> bool:
+    """Whether a line has the checksum that it was written with, after the same lines."""
+    own = crc32(memoryview(line)[:-_TAIL_BYTES], before)
+    return line[-_TAIL_BYTES:] == (_TAIL % (CHECKSUM, own)).encode()

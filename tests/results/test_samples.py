@@ -1,0 +1,108 @@
+"""Samples without a Python object for each, and how much memory and time a large journal takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+from random import Random
+
+import pytest
+from synthetic import header, plan
+from synthetic_journal import CASES, HEADER
+
+import commbench.analysis.statistics as statistics
+from commbench.analysis.statistics import summarise
+from commbench.results import samples
+from commbench.results.journal import Journal, encode_run
+from commbench.results.journal_reader import decode_run, read_run
+from commbench.results.run_folder import JOURNAL
+from commbench.results.samples import Samples, in_order
+from commbench.results.schema import Batch, Measurement, Run, RunEnd
+
+
+def test_samples_are_a_sequence_that_equals_a_tuple() -> None:
+    values = (1e-3, 0.1 + 0.2, 0.0)
+    found = Samples(values)
+    assert found == values and values == found and found != values[:2] and found != 3
+    assert (len(found), found[1], found[1:], found[-1]) == (3, 0.1 + 0.2, values[1:], 0.0)
+    assert (*found,) == values and hash(found) == hash(values) and repr(found) == repr(values)
+    assert not Samples(()) and Samples([]) == ()
+
+
+def test_a_run_that_was_read_is_encoded_as_it_was_written() -> None:
+    batch = Batch((1e-3, 2e-3))
+    run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
+    lines = [*encode_run(run)]
+    assert [*encode_run(decode_run(lines))] == lines == json.loads(json.dumps(lines))
+
+
+def test_many_samples_have_the_summary_that_few_lines_of_python_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = Random(1)
+    batches = [
+        tuple(round(chance.lognormvariate(-9 + n / 40, 0.2), 6) for _ in range(1 + n))
+        for n in range(40)
+    ]
+    mixed = [Samples(batch) if n % 2 else batch for n, batch in enumerate(batches)]
+    launches = [in_order(mixed[:20]), in_order(mixed[20:])]
+    few = summarise(batches, launches)
+    assert few.design_effect > 1
+    for module in (samples, statistics):
+        monkeypatch.setattr(module, "MANY", 10)
+    assert summarise(mixed, launches) == pytest.approx(few, rel=1e-12)
+    assert [*in_order(mixed)] == sorted(chain.from_iterable(batches))
+    assert type(in_order(mixed)[0]) is float
+
+
+def _large(folder: Path, each: int, size_bytes: int) -> Path:
+    """A journal of about this size, with so many samples in a batch."""
+    folder.mkdir()
+    journal, chance, asked = Journal(folder), Random(each), plan()
+    journal.header(header(asked, "large"))
+    pool = [round(chance.lognormvariate(-9, 0.1), 9) for _ in range(9973)]
+    while (folder / JOURNAL).stat().st_size < size_bytes:
+        for case in asked.cases():
+            at = chance.randrange(len(pool))
+            journal.batch(case, Batch(tuple((pool[at:] + pool * 2)[:each]), rank_medians_s=(1, 1)))
+    for case in asked.cases():
+        journal.measurement(Measurement(case, "ok", stop_reason="fixed", wrong=0))
+    journal.end(RunEnd("complete"))
+    return folder
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("each", [40, 1000])
+def test_a_journal_of_100_mb_takes_less_than_150_mb_and_some_times_the_time_of_json(
+    each: int, tmp_path: Path
+) -> None:
+    folder = _large(tmp_path / "run", each, 100_000_000)
+    begun = time.process_time()
+    with (folder / JOURNAL).open() as lines:
+        for line in lines:
+            json.loads(line)
+    json_s = time.process_time() - begun
+    for command in (["show", "run"], ["export", "run"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "commbench", *command], cwd=tmp_path, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = status  # it was waited for here
+        assert status == 0
+        assert used.ru_maxrss < 150 * 1024  # KiB
+        assert used.ru_utime + used.ru_stime < 10 * json_s
+
+
+def test_what_was_read_from_a_short_journal_needs_no_numpy(tmp_path: Path) -> None:
+    folder = _large(tmp_path / "run", 5, 9000)
+    assert read_run(folder).measurements[0].samples_s
+    code = (
+        "import sys; from commbench import api; api.load(sys.argv[1]).text(); "
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == 0
