@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
+from math import sqrt
 from random import Random
 from typing import NamedTuple
 
@@ -196,7 +197,8 @@ def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> 
     if number < fewest or len(batches) < fewest_batches:
         return "", progress
     low, high = median_ci(batches)
-    if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
+    wanted = plan.precision * sqrt(plan.launches)  # that of all launches is narrower by the root
+    if low is not None and high is not None and high - low <= 2 * wanted * middle:
         return PRECISION, progress
     if spent_s >= plan.budget_s / plan.launches:
         return "budget", progress
