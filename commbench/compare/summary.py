@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.advice import PRECISION, measure_launches, more_precisely
+from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, measure_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import name_rows, named_bytes
@@ -313,7 +313,11 @@ def _advice(found: Comparison) -> str:
     """What makes intervals narrower, and was not done yet in both runs."""
     headers = [run.header for run in (found.a, found.b) if run.header]
     adaptive = [header for header in headers if header.plan.iterations is None]
-    loose = [header for header in adaptive if header.plan.precision > PRECISION]
+    loose = [
+        header
+        for header in adaptive
+        if header.plan.precision > PRECISION or header.plan.launches < FEW_LAUNCHES
+    ]
     if loose or not headers:
         return f"measure both again with {more_precisely(loose[0] if loose else None)}"
     if len(adaptive) < len(headers):
