@@ -14,6 +14,8 @@ from commbench.compare.comparison import Comparison, compare
 from commbench.compare.pooling import random_effects
 from commbench.results.schema import Run
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 # Thirteen trials of the BCG vaccine (Colditz and others, JAMA 271, 1994): cases and others among
 # the vaccinated, and among the controls.
 BCG = (

@@ -15,6 +15,8 @@ from commbench.compare.comparison import Comparison, compare
 from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import MedianCI
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 @pytest.mark.parametrize(
     ("part", "text"),

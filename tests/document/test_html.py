@@ -15,6 +15,8 @@ import commbench
 from commbench.document.blocks import Document, Folded, Section, Table, Text
 from commbench.document.html import html_text
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 STYLE = Path(commbench.__file__).parent / "document" / "page.css"
 MEGABYTE = 1_000_000

@@ -18,6 +18,8 @@ from commbench.report.run_table import run_text
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 ALONE_US = {"0,1": 100.0, "2,3": 150.0}
 TOGETHER_US = {"0,1": 110.0, "2,3": 300.0}
 

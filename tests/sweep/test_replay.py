@@ -20,6 +20,8 @@ from commbench.sweep.result import SweepResult, load_sweep
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.text import kind_tables, sweep_text
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 VARIANTS = ["calls", "bucket:1M", "bucket:6M", "reduce_scatter+all_gather"]
 
 
