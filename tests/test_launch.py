@@ -52,7 +52,7 @@ def test_with_another_thread_ranks_are_spawned_and_it_says_so(program: Commbench
 
 def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
     ended = commbench("run", "--sizes", "1M,4M", "--launcher", "torchrun", "--precision", "0.1%",
-                      "--budget", "0.55", "--no-plots")  # fmt: skip
+                      "--budget", "0.55", "--launches", "1", "--no-plots")  # fmt: skip
     assert ended.code == 0, ended.err
     assert [row["status"] for row in ended.rows()] == ["ok"] * 2
     assert ended.journal()[0]["launcher"] == "torchrun"

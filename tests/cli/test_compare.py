@@ -206,7 +206,7 @@ def test_many_rows_are_a_sentence_and_a_screen(commbench: Commbench, tmp_path: P
             tmp_path / name,
             name,
             lambda case, n=name, f=factors: noisy(
-                1e-4 * f.get((n, case.size_bytes), 1), next(seeds), 0.1, batches=2
+                1e-4 * f.get((n, case.size_bytes), 1), next(seeds), 0.2, batches=2
             ),
             asked,
             launches=12,

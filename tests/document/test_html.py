@@ -7,6 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from page import Page
 from synthetic import plan, steady, synthetic_run
 from synthetic_sweep import synthetic_sweep

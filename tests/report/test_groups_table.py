@@ -18,8 +18,6 @@ from commbench.report.run_table import run_text
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
 
-pytestmark = pytest.mark.usefixtures("launches_alike")
-
 ALONE_US = {"0,1": 100.0, "2,3": 150.0}
 TOGETHER_US = {"0,1": 110.0, "2,3": 300.0}
 
@@ -204,7 +202,7 @@ def test_two_runs_of_the_same_groups_are_compared_row_by_row(tmp_path: Path) -> 
     assert compared.code == 0, compared.err
     rows = compared.out.splitlines()[1:]
     assert len(rows) == 3
-    checked = run_commbench(tmp_path, "check", "new", "--against", "old", "--max-slowdown", "10%")
+    checked = run_commbench(tmp_path, "check", "new", "--against", "old", "--max-slowdown", "20%")
     assert checked.code == 0, checked.out + checked.err
 
 
