@@ -102,11 +102,24 @@ def two_runs(folder: Path) -> Path:
     return folder
 
 
-def in_memory(label: str, samples: Sequence[Samples], sizes: Sequence[int] = ()) -> Run:
-    """A run that no file holds: one case for each of `samples`."""
-    asked = plan(sizes=tuple(sizes) or tuple(1024 * (i + 1) for i in range(len(samples))))
+def in_memory(
+    label: str, samples: Sequence[Samples], sizes: Sequence[int] = (), launches: int = 1, **seen: Any
+) -> Run:
+    """A run that no file holds: one case for each of `samples`, whose batches its launches share.
+    `seen` is the same in each batch."""
+    asked = plan(
+        sizes=tuple(sizes) or tuple(1024 * (i + 1) for i in range(len(samples))), launches=launches
+    )
     measurements = tuple(
-        Measurement(case, "ok", wrong=0, batches=tuple(Batch(tuple(batch)) for batch in batches))
+        Measurement(
+            case,
+            "ok",
+            wrong=0,
+            batches=tuple(
+                Batch(tuple(batch), launch=number * launches // len(batches), **seen)
+                for number, batch in enumerate(batches)
+            ),
+        )
         for case, batches in zip(asked.cases(), samples, strict=True)
     )
     return Run(label, header(asked, label), measurements, RunEnd("complete"))
