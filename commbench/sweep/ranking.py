@@ -175,9 +175,11 @@ def _make_times(
         ratio = MedianCI(None, None, None)
         if first and setting != settings[0]:
             ratio = time_ratio(first, time)
-        launches = [len(row.launch_medians) for row in (rows[setting], rows[fastest_setting])]
-        backend = rows[setting].header.plan.backend
-        behind = of_launches(time_ratio(fastest, time), launches, backend)
+        behind = time_ratio(fastest, time)
+        row, other = rows[setting], rows[fastest_setting]
+        if row.header is not other.header:  # one run measures all of its rows in the same launches
+            launches = [len(each.launch_medians) for each in (row, other)]
+            behind = of_launches(behind, launches, row.header.plan.backend)
         verdict = SAME if time is fastest else decide_verdict(behind, tolerance)
         found.append(SettingTime(setting, rows[setting], time, ratio, verdict))
     return tuple(found)

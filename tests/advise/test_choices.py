@@ -13,8 +13,6 @@ from commbench.advise.choices import ADVICE, CHANGE, KEEP, UNDECIDED, ChoiceAdvi
 from commbench.results.schema import Run
 from commbench.spec.case import Case
 
-pytestmark = pytest.mark.usefixtures("launches_alike")
-
 SIZES = tuple(1 << k for k in range(12, 25))
 SUBJECTS = {choice.option or "settings": choice.subject for choice in ADVICE}
 
