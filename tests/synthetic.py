@@ -103,7 +103,11 @@ def two_runs(folder: Path) -> Path:
 
 
 def in_memory(
-    label: str, samples: Sequence[Samples], sizes: Sequence[int] = (), launches: int = 1, **seen: Any
+    label: str,
+    samples: Sequence[Samples],
+    sizes: Sequence[int] = (),
+    launches: int = 1,
+    **seen: Any,
 ) -> Run:
     """A run that no file holds: one case for each of `samples`, whose batches its launches share.
     `seen` is the same in each batch."""

@@ -175,11 +175,7 @@ def _make_times(
         ratio = MedianCI(None, None, None)
         if first and setting != settings[0]:
             ratio = time_ratio(first, time)
-        behind = time_ratio(fastest, time)
-        row, other = rows[setting], rows[fastest_setting]
-        if row.header is not other.header:  # one run measures all of its rows in the same launches
-            launches = [len(each.launch_medians) for each in (row, other)]
-            behind = of_launches(behind, launches, row.header.plan.backend)
+        behind = allow_for_launches(time_ratio(fastest, time), rows[setting], rows[fastest_setting])
         verdict = SAME if time is fastest else decide_verdict(behind, tolerance)
         found.append(SettingTime(setting, rows[setting], time, ratio, verdict))
     return tuple(found)
@@ -188,6 +184,15 @@ def _make_times(
 def _median_ci(row: ResultRow) -> MedianCI:
     assert row.time
     return MedianCI(row.time.median, row.time.low, row.time.high)
+
+
+def allow_for_launches(ratio: MedianCI, a: ResultRow, b: ResultRow) -> MedianCI:
+    """The ratio of two rows, with what launches usually differ by. One run measures all of its rows
+    in the same launches."""
+    if a.header is b.header:
+        return ratio
+    launches = [len(row.launch_medians) for row in (a, b)]
+    return of_launches(ratio, launches, a.header.plan.backend)
 
 
 def pooled_ratios(

@@ -297,7 +297,7 @@ def test_batches_that_have_nothing_in_common_bound_the_median_by_the_extremes() 
     assert median_ci(batches) == (0.0, 3.0)
 
 
-# s'^2 = (4 usual^2 + squares) / (4 + k - 1), and t s' / sqrt(k); without a usual spread the plain t.
+# s'^2 = (4 usual^2 + squares) / (4 + k - 1), half = t s' / sqrt(k); plain t without a usual spread.
 @pytest.mark.parametrize(
     ("logs", "usual", "half"),
     [
