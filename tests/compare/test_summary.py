@@ -106,9 +106,9 @@ def undecided(tmp_path: Path, launches: int, **options: Any) -> Comparison:
     ("launches", "options", "advice"),
     [
         (1, {}, "`commbench run --launches 6` measures that"),
-        (2, {}, "measure both again with --precision 2% --budget 2"),
-        (2, {"iterations": 20}, "measure both again with --iters 200"),
-        (2, {"precision": 0.02}, "measure on a quieter host (`commbench doctor`), or allow more "
+        (2, {}, "measure both again with --launches 6 --precision 2% --budget 2"),
+        (2, {"iterations": 20}, "measure both again with --launches 6 --iters 200"),
+        (6, {"precision": 0.02}, "measure on a quieter host (`commbench doctor`), or allow more "
                                  "(--tolerance)"),
     ],
 )  # fmt: skip
