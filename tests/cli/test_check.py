@@ -114,8 +114,8 @@ def test_without_a_verdict_the_text_says_why_and_what_to_do(
     assert "256 KiB  1.300  1.277 … 1.324  undecided (value beyond)\n" in ended.out
     assert (
         "Undecided: the limit is inside the interval. Measure again with "
-        "`--launches 24 --precision 2% --budget 2`, or choose what undecided rows count as: --undecided pass or "
-        "--undecided fail."
+        "`--launches 24 --precision 2% --budget 2`, or choose what undecided rows count as: "
+        "--undecided pass or --undecided fail."
     ) in flat(ended.out)
 
 
