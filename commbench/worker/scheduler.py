@@ -174,10 +174,10 @@ class Scheduler:
             self._sink.batch_done(current.case, result)
             if self._search:
                 self._search.record(current.case, result)
-        before = current.progress
+        before, is_first_check = current.progress, not current.is_checked
         current.record(result)
         self._add_done(current.progress - before)
-        if isinstance(result, Batch | CheckResult) and current.next():
+        if (is_first_check or isinstance(result, Batch)) and current.next():
             self._current = None  # other cases have their turn first
 
     def _add_done(self, part: float) -> None:
@@ -207,6 +207,11 @@ class CaseProgress:
         self._random = Random(plan.seed + case.index)
         if not is_checked:
             self._record_check(CheckResult())
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether a call was checked, or none is to be."""
+        return self._checked is not None
 
     @property
     def warmup(self) -> int:
