@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
@@ -41,6 +42,7 @@ def main() -> None:
         "repeat": check_repeatability,
         "overhead": check_overhead,
         "honesty": check_honesty,
+        "equal": check_equal_runs,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=", ".join(checks))
@@ -287,6 +289,68 @@ def check_honesty(_: int) -> None:
         0.05,
         f"{false} of {rows}",
     )
+
+
+def check_equal_runs(pairs: int) -> None:
+    """Pairs of default runs of one setting: rows and ranges of sizes that are called different, on
+    the host as it is and beside 20 busy processes; ranges that are found slower where every call of
+    b took 40 % longer."""
+    from commbench.compare.comparison import compare
+
+    folders = scratch()
+    busy = [sys.executable, "-c", "while True: pass"]
+    for name, others in (("quiet", 0), ("load", 20)):
+        load = [subprocess.Popen(busy) for _ in range(others)]
+        counts = dict.fromkeys(("rows", "rows different", "ranges", "ranges different", "found"), 0)
+        try:
+            for pair in range(pairs):
+                a, b = (default_run(folders / f"{name}-{pair}-{side}") for side in "ab")
+                equal, slowed = compare(a, b), compare(a, longer(b, 1.4))
+                counts["rows"] += len(equal.rows)
+                counts["rows different"] += sum(is_different(row) for row in equal.rows)
+                counts["ranges"] += len(equal.pooled)
+                counts["ranges different"] += sum(map(is_different, equal.pooled))
+                counts["found"] += all(found.verdict == "slower" for found in slowed.pooled)
+        finally:
+            for process in load:
+                process.kill()
+                process.wait()
+        for what in ("rows", "ranges"):
+            false, number = counts[f"{what} different"], counts[what]
+            share = false / number
+            say(f"equal, {name}: {what} called different", [share], 0.05, f"{false} of {number}")
+        if not others:
+            missing = 1 - counts["found"] / pairs
+            say("equal, quiet: +40 % not found", [missing], 0.1, f"{counts['found']} of {pairs}")
+
+
+def default_run(folder: Path) -> Any:
+    """A run with default options."""
+    from commbench.results.journal_reader import read_run
+
+    timed([*COMMBENCH, "run", "--op", "all_reduce", "--sizes", "4K-1M:x4", "--no-plots",
+           "--output", str(folder)], folder.parent)  # fmt: skip
+    return read_run(folder)
+
+
+def longer(run: Any, factor: float) -> Any:
+    """The run with every sample so many times as long."""
+    return run._replace(
+        measurements=tuple(
+            measurement._replace(
+                batches=tuple(
+                    batch._replace(samples_s=tuple(factor * s for s in batch.samples_s))
+                    for batch in measurement.batches
+                )
+            )
+            for measurement in run.measurements
+        )
+    )
+
+
+def is_different(found: Any) -> bool:
+    """Whether a row or a range is called faster or slower."""
+    return found.verdict in ("faster", "slower")
 
 
 def check_help(pairs: int) -> None:

@@ -37,6 +37,15 @@ def program(tmp_path: Path) -> Commbench:
     )
 
 
+@pytest.fixture
+def launches_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches differ in nothing, as those of most made-up runs do: one tells enough."""
+    from commbench.spec.backends import BACKENDS
+
+    for name, backend in BACKENDS.items():
+        monkeypatch.setitem(BACKENDS, name, backend._replace(launch_spread=0.0))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Start the fork server before the workers, which share it."""
     if config.getoption("numprocesses", None):

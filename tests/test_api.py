@@ -173,9 +173,9 @@ def test_a_run_is_given_by_itself_its_folder_its_journal_or_its_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = synthetic_run(Path("results/20261122-120000-mine"), "mine")
+    folder = synthetic_run(Path("results/20261122-120000-mine"), "mine", launches=12)
     older = synthetic_run(
-        Path("results/20261122-110000-mine"), "mine", started="2026-01-01T11:00:00"
+        Path("results/20261122-110000-mine"), "mine", launches=12, started="2026-01-01T11:00:00"
     )
     run = commbench.load(folder)
     journal = folder / "run.jsonl"

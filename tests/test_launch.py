@@ -52,9 +52,10 @@ def test_with_another_thread_ranks_are_spawned_and_it_says_so(program: Commbench
 
 def test_the_plain_torchrun_command_can_be_used(commbench: Commbench) -> None:
     ended = commbench("run", "--sizes", "1M,4M", "--launcher", "torchrun", "--precision", "0.1%",
-                      "--budget", "0.55", "--no-plots")  # fmt: skip
+                      "--budget", "1.2", "--launches", "2", "--no-plots")  # fmt: skip
     assert ended.code == 0, ended.err
     assert [row["status"] for row in ended.rows()] == ["ok"] * 2
+    require_launches(ended.folder / "run.jsonl", 2, same_processes=True)
     assert ended.journal()[0]["launcher"] == "torchrun"
     assert " s left; measuring all_reduce" in ended.err
     assert "OMP_NUM_THREADS" not in ended.err
@@ -137,13 +138,26 @@ def as_srun(rank: int, ranks: int, port: int) -> dict[str, str]:
 def test_under_another_launcher_it_joins(tmp_path: Path, launcher: object) -> None:
     port = free_port()
     variables = [launcher(rank, 2, port) for rank in range(2)]  # type: ignore[operator]
-    arguments = ["--op", "broadcast", "--sizes", "1K", "--iters", "2"]
+    arguments = ["--op", "broadcast", "--sizes", "1K", "--iters", "2", "--launches", "3"]
     first, second = joined(tmp_path, variables, arguments, arguments)
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert "broadcast float32" in first[1]
     assert second[1] == second[2] == ""
-    header = json.loads((tmp_path / "joined" / "run.jsonl").read_text().splitlines()[0])
-    assert len(header["ranks"]) == 2
+    require_launches(tmp_path / "joined" / "run.jsonl", 3, same_processes=True)
+
+
+def require_launches(journal: Path, number: int, *, same_processes: bool) -> None:
+    """Two ranks took part in so many launches, each of which has a header, batches and an end."""
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    headers = [line for line in lines if line["kind"] == "header"]
+    assert [line["launch"] for line in headers] == list(range(number))
+    assert {len(line["ranks"]) for line in headers} == {2}
+    ends = [line["status"] for line in lines if line["kind"] == "end"]
+    assert ends == ["complete"] * number
+    batches = {line["launch"] for line in lines if line["kind"] == "batch"}
+    assert batches == set(range(number))
+    processes = {tuple(rank["pid"] for rank in line["ranks"]) for line in headers}
+    assert (len(processes) == 1) is same_processes
 
 
 def test_ranks_with_another_plan_are_refused(tmp_path: Path) -> None:

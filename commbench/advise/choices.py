@@ -34,6 +34,7 @@ from commbench.spec.workload_variants import AS_TRACED
 from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import (
     SweepPoint,
+    allow_for_launches,
     make_points,
     make_ranges,
     rank_settings,
@@ -280,12 +281,14 @@ def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
 
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
-    sizes are independent, so the ends of the interval are the root of the sum of squares."""
-    ratios = []
+    sizes are independent, so the ends of the interval are the root of the sum of squares; but
+    single launches of two runs differ in all sizes."""
+    ratios, rows = [], []
     for point in points:
-        times = {each.setting: each.time for each in point.by_time}
+        times = {each.setting: each for each in point.by_time}
         if a in times and b in times:
-            ratios.append(time_ratio(times[a], times[b]))
+            ratios.append(time_ratio(times[a].time, times[b].time))
+            rows = [times[a].row, times[b].row]
     known = [ratio for ratio in ratios if ratio.median]
     if not known:
         return MedianCI(None, None, None)
@@ -296,7 +299,8 @@ def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI
     down = hypot(*(m - log(r.low or inf) for m, r in zip(middles, known, strict=True)))
     up = hypot(*(log(r.high or inf) - m for m, r in zip(middles, known, strict=True)))
     count = len(known)
-    return MedianCI(exp(middle), exp(middle - down / count), exp(middle + up / count))
+    mean = MedianCI(exp(middle), exp(middle - down / count), exp(middle + up / count))
+    return allow_for_launches(mean, *rows)
 
 
 def _crossing_of(

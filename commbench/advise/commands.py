@@ -11,7 +11,7 @@ from commbench.advise.fsdp import Blocks
 from commbench.advise.measured import Measured
 from commbench.advise.moe import Routing
 from commbench.advise.time_table import ESTIMATED
-from commbench.analysis.advice import more_launches, more_precisely
+from commbench.analysis.advice import more_precisely
 from commbench.results.schema import RunHeader
 from commbench.spec.replay import replayed_workload
 from commbench.spec.variables import find_unread, suggest_variable
@@ -57,7 +57,7 @@ def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
     """What decides what is undecided: options for the same run."""
     if verdict != UNDECIDED:
         return ()
-    return (f"the same run with {more_launches(header.plan.launches)} {more_precisely(header)}",)
+    return (f"the same run with {more_precisely(header)}",)
 
 
 def run_command(header: RunHeader, operations: str, options: str, sizes: str = "") -> str:

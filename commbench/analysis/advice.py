@@ -16,7 +16,11 @@ BUDGET_S = 2.0
 
 def more_launches(launches: int = 1) -> str:
     """`--launches 6`, or twice as many as there were."""
-    return f"--launches {max(FEW_LAUNCHES, 2 * launches)}"
+    return f"--launches {_more_launches(launches)}"
+
+
+def _more_launches(launches: int) -> int:
+    return max(FEW_LAUNCHES, 2 * launches)
 
 
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:
@@ -36,13 +40,17 @@ def more_time(header: RunHeader | None = None) -> str:
 
 
 def more_precisely(header: RunHeader | None = None) -> str:
-    """`--precision 2% --budget 2`, or more where the run was asked for as much; `--iters` where it
-    was asked for a number of iterations. None for a run that is not known."""
+    """`--launches 6 --precision 2% --budget 2`, or more where the run was asked for as much;
+    `--iters` where it was asked for a number of iterations. None for a run that is not known."""
     plan = header.plan if header else None
+    values: dict[str, str | float] = {}
+    if not (header and is_in_process(header)):
+        values["launches"] = _more_launches(plan.launches if plan else 1)
     if plan and plan.iterations:
-        return write_options(header, iters=10 * plan.iterations)
+        return write_options(header, **values, iters=10 * plan.iterations)
     precision = min(PRECISION, plan.precision / 2) if plan else PRECISION
-    return write_options(header, precision=f"{100 * precision:g}%", budget=_more_budget(header))
+    values["precision"] = f"{100 * precision:g}%"
+    return write_options(header, **values, budget=_more_budget(header))
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:

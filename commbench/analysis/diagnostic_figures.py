@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from commbench.analysis.interference import STALL_FACTOR
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, percentile
+from commbench.results.schema import PRECISION
 from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
 from commbench.spec.computations import AT_ONCE
@@ -79,8 +80,10 @@ def _ranks_per_core_of_host(ranks: Sequence[tuple[int, ...]]) -> float:
 
 
 def imprecision(row: ResultRow) -> float | None:
-    """The half-width of the interval of the median, over the one that --precision asks for."""
-    if row.time is None or row.header.plan.iterations is not None:
+    """The half-width of the interval of the median, over the one that --precision asks for; None
+    where sampling has reached that, and only the launches differ by more."""
+    has_reached = row.measurement.stop_reason == PRECISION
+    if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
     precision = row.time.precision
     return None if precision is None else precision / row.header.plan.precision

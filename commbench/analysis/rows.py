@@ -19,6 +19,7 @@ from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_ov
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.samples import in_order
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
+from commbench.spec.backends import usual_launch_spread
 from commbench.spec.case import Load
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.spec.groups import ALONE, TOGETHER, format_group
@@ -225,7 +226,7 @@ class ResultRow:
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
-        launches = _samples_by_launch(self.measurement)
+        launches = samples_by_launch(self.measurement)
         if len(launches) == 1 and self.time:
             return (self.time.median,)
         return tuple(median(sorted(samples)) for samples in launches)
@@ -239,7 +240,8 @@ def interference(together: Estimate, alone: Estimate) -> Estimate:
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     """The row of one measurement."""
     batches = [batch.samples_s for batch in measurement.batches]
-    time = summarise(batches, _samples_by_launch(measurement)) if any(batches) else None
+    spread = usual_launch_spread(header.plan.backend)
+    time = summarise(batches, samples_by_launch(measurement), spread) if any(batches) else None
     if measurement.reported:
         time = _reported_summary(measurement.reported)
     return ResultRow(header=header, measurement=measurement, time=time)
@@ -330,7 +332,8 @@ def _time_of(row: ResultRow) -> float:
     return row.time.median if row.time else -1.0
 
 
-def _samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
+def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
+    """The samples of each launch that has some, in seconds, sorted."""
     launches: dict[int, list[Sequence[float]]] = {}
     for batch in measurement.batches:
         launches.setdefault(batch.launch, []).append(batch.samples_s)

@@ -7,6 +7,10 @@ Samples come in batches: a few iterations of one case in a row, then other cases
 batch are correlated because the machine was in one state, so they carry less information than as
 many independent samples. Surveys call this cluster sampling. The intervals are widened by its
 design effect.
+
+A run has several launches: what differs between them (placement, connections, memory, the state of
+the host) is fresh in each. An interval covers at least the spread of their medians; see
+launch_half_width.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, chain
-from math import ceil, comb, floor, sqrt
+from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order
@@ -31,6 +35,8 @@ ENOUGH_FOR_P5 = 72
 """The smallest of n samples exceeds the 5th percentile with probability 0.95^n <= 0.025, so that
 its interval has a lower end."""
 ENOUGH_FOR_P99 = 299
+PRIOR_DEGREES = 4
+"""Degrees of freedom that the usual spread of launches counts for, beside those of a run."""
 
 
 class Summary(NamedTuple):
@@ -63,22 +69,28 @@ class Summary(NamedTuple):
 
 
 def summarise(
-    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+    batches: Sequence[Sequence[float]],
+    launches: Sequence[Sequence[float]] = (),
+    usual_spread: float = 0.0,
 ) -> Summary:
     """The summary of at least one sample; samples come in batches, one sequence each.
 
-    `launches` are the same samples by launch, where there were several.
+    `launches` are the same samples by launch; `usual_spread` is that of launch_half_width.
     """
     ordered = in_order(batches)
     batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
     number, middle = len(ordered), median(ordered)
-    effect = _larger_design_effect(batches, launches, middle)
-    low, high = _widened_ci(ordered, 0.5, effect)
+    effect = design_effect(batches, middle)
+    low, high = _covering_launches(
+        _widened_ci(ordered, 0.5, effect), middle, launches, 0.5, usual_spread
+    )
     p5 = p5_low = p5_high = None
     if number >= ENOUGH_FOR_P5:
         p5 = percentile(ordered, UNDISTURBED)
-        p5_effect = _larger_design_effect(batches, launches, p5, UNDISTURBED)
-        p5_low, p5_high = _widened_ci(ordered, UNDISTURBED, p5_effect)
+        p5_effect = design_effect(batches, p5, UNDISTURBED)
+        p5_low, p5_high = _covering_launches(
+            _widened_ci(ordered, UNDISTURBED, p5_effect), p5, launches, UNDISTURBED, usual_spread
+        )
     return Summary(
         iterations=number,
         median=middle,
@@ -99,19 +111,67 @@ def summarise(
 
 
 def median_ci(
-    batches: Sequence[Sequence[float]], launches: Sequence[Sequence[float]] = ()
+    batches: Sequence[Sequence[float]],
+    launches: Sequence[Sequence[float]] = (),
+    usual_spread: float = 0.0,
 ) -> tuple[float | None, float | None]:
     """The 95 % confidence interval of the median of samples that come in batches.
 
-    Where batches and launches agree, it is bounded by the order statistics of median_ranks. Where
-    they differ by more than chance, these move apart by the root of the design effect, at most to
-    the extremes (Woodruff, JASA 47, 1952). (None, None) below 6 samples.
+    Where batches agree, it is bounded by the order statistics of median_ranks. Where they differ by
+    more than chance, these move apart by the root of the design effect, at most to the extremes
+    (Woodruff, JASA 47, 1952). It covers the spread of several launches. (None, None) below 6
+    samples.
     """
     ordered = sorted(chain.from_iterable(batches))
     if median_ranks(len(ordered)) is None:
         return None, None
-    effect = _larger_design_effect(batches, launches, median(ordered))
-    return _widened_ci(ordered, 0.5, effect)
+    middle = median(ordered)
+    interval = _widened_ci(ordered, 0.5, design_effect(batches, middle))
+    return _covering_launches(interval, middle, launches, 0.5, usual_spread)
+
+
+def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
+    """Half the 95 % interval of the mean of values of launches, given as logarithms. One is enough
+    where the usual spread is known.
+
+    With k launches of standard deviation s, and `usual_spread` (s0) that of the log medians of
+    other launches on such ranks (spec.backends), which counts as much as d0 = 4 degrees of freedom:
+
+        s'^2 = (d0 s0^2 + (k - 1) s^2) / (d0 + k - 1)      half = t(d0 + k - 1) s' / sqrt(k)
+
+    The moderated t of Smyth, Statistical Applications in Genetics and Molecular Biology 3 (2004).
+    """
+    number, mean = len(logs), sum(logs) / len(logs)
+    squares = sum((value - mean) ** 2 for value in logs)
+    prior = PRIOR_DEGREES if usual_spread else 0
+    degrees = prior + number - 1
+    variance = (prior * usual_spread**2 + squares) / degrees
+    return student(degrees) * sqrt(variance / number)
+
+
+def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
+    """The logarithm of a quantile of each launch; empty where one has no time above 0."""
+    quantiles = [
+        median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
+        for ordered in (in_order([launch]) for launch in launches if len(launch))
+    ]
+    return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
+
+
+def _covering_launches(
+    interval: tuple[float | None, float | None],
+    quantile: float,
+    launches: Sequence[Sequence[float]],
+    fraction: float,
+    usual_spread: float,
+) -> tuple[float | None, float | None]:
+    """The interval of a quantile, widened to that of the quantiles of several launches."""
+    low, high = interval
+    logs = launch_logs(launches, fraction)
+    if low is None or high is None or len(logs) < 2:
+        return interval
+    factor = exp(launch_half_width(logs, usual_spread))
+    return min(low, quantile / factor), max(high, quantile * factor)
 
 
 def _widened_ci(
@@ -162,17 +222,6 @@ def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple
         twice = (whole < limit).astype(int) + (whole <= limit)
         found = (numpy.add.reduceat(twice, starts) / 2).tolist()
     return [*zip(lengths, found, strict=True)]
-
-
-def _larger_design_effect(
-    batches: Sequence[Sequence[float]],
-    launches: Sequence[Sequence[float]],
-    quantile: float,
-    fraction: float = 0.5,
-) -> float:
-    return max(
-        design_effect(batches, quantile, fraction), design_effect(launches, quantile, fraction)
-    )
 
 
 def chi_square_limit(degrees: int) -> float:

@@ -61,7 +61,7 @@ class RunKeywords(MeasureKeywords, total=False):
     step: str | Sequence[str]
     variant: str | Sequence[str]
     fit: str
-    launches: int
+    launches: int | None
     backend: str | None
     nccl_option: str | Sequence[str]
     device: str | None

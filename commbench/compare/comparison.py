@@ -19,6 +19,7 @@ from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differ
 from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
 from commbench.analysis.rows import ResultRow
 from commbench.compare import ratio
+from commbench.compare.host_speed import HostChange, allow_for, find_host_changes
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
 from commbench.compare.rank_test import rank_test
 from commbench.errors import UsageError
@@ -116,6 +117,8 @@ class Comparison:
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
     crossovers: tuple[Crossover, ...]
+    host_changes: tuple[HostChange, ...]
+    """In what the host was slower or faster during B; the intervals leave that to the host."""
     places: Sequence[tuple[int, int]]
     """Of each of `rows`, where it is among the measurements of A and of B; empty where a run has no
     samples."""
@@ -132,7 +135,7 @@ class Comparison:
         return tuple(
             found
             for kind, rows in groupby(self._pooled_rows(), _kind_of)
-            for found in pool_kind(kind, list(rows), self.tolerance)
+            for found in pool_kind(kind, list(rows), self.tolerance, self.host_changes)
         )
 
     def _pooled_rows(self) -> Iterator[PooledRow]:
@@ -186,7 +189,8 @@ def compare(
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     first, second = index_rows(a), index_rows(b)
     both = [(index, second[key]) for key, index in first.items() if key in second]
-    rows = [_compare_rows(a, b, *place, tolerance) for place in both]
+    host_changes = find_host_changes(a.run, b.run)
+    rows = [_compare_rows(a, b, *place, tolerance, host_changes) for place in both]
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
 
@@ -208,15 +212,23 @@ def compare(
         mismatches=mismatches(a, b),
         differences=differences(a, b),
         crossovers=find_crossovers(rows),
+        host_changes=host_changes,
         places=places,
     )
 
 
 def _compare_rows(
-    a: LoadedRun, b: LoadedRun, in_a: int, in_b: int, tolerance: float
+    a: LoadedRun,
+    b: LoadedRun,
+    in_a: int,
+    in_b: int,
+    tolerance: float,
+    host_changes: Sequence[HostChange],
 ) -> ComparedRow:
     first, second = a.rows[in_a], b.rows[in_b]
-    found = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
+    times = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
+    of_launches = ratio.of_launches(times, (first.launches, second.launches), first.backend)
+    found = allow_for(host_changes, of_launches)
     p_value, units = None, ""
     if a.run and b.run:
         p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))

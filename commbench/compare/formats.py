@@ -44,6 +44,12 @@ def _as_json(found: Comparison) -> dict[str, Any]:
         "counts": found.counts,
         "mismatches": [fact._asdict() for fact in found.mismatches],
         "differences": [fact._asdict() for fact in found.differences],
+        "host_changes": [
+            {"takes": change.takes, "ratio": rounded(change.ratio.median)}
+            | {"ratio_ci_low": rounded(change.ratio.low)}
+            | {"ratio_ci_high": rounded(change.ratio.high)}
+            for change in found.host_changes
+        ],
         "crossovers": [crossover._asdict() for crossover in found.crossovers],
         "sentences": list(found.sentences),
         "pooled": [

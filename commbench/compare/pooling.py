@@ -14,32 +14,34 @@ tau^2: DerSimonian and Laird, Controlled Clinical Trials 7 (1986). The interval:
 Statistics in Medicine 20 (2001), with q at least 1: Roever, Knapp and Friede, BMC Medical Research
 Methodology 15 (2015). It grows where rows differ by more than their intervals explain.
 
-Rows of one run are not independent: the host may be slow while all of them are measured. Then the
-batches of one round are slow in many rows. The variance of each side is multiplied by the design
-effect of rounds, or of launches if that is larger, as statistics.design_effect does for one row.
-Errors of rows are at most equal, and the interval never reaches beyond those of all rows.
+Rows of one run are not independent: what differs between its launches, and the host meanwhile,
+changes all of them. So the interval covers at least that of the launches: each side has, for each
+launch, one value, the mean of the log medians of its rows with the weights above, and
+statistics.launch_half_width of these values. It never reaches beyond the intervals of all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import exp, inf, log, sqrt
+from collections.abc import Callable, Iterator, Sequence
+from math import exp, hypot, inf, log, sqrt
 from operator import mul
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import named_bytes
-from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import UNDISTURBED, chi_square_limit, student
+from commbench.analysis.rows import ResultRow, samples_by_launch
+from commbench.analysis.statistics import UNDISTURBED, launch_half_width, launch_logs, student
+from commbench.compare.host_speed import HostChange, allow_for
 from commbench.compare.ratio import (
     SAME,
     UNDECIDED,
     MedianCI,
     decide_verdict,
+    of_launches,
     row_times,
     time_ratio,
     undisturbed_times,
 )
-from commbench.units import MICRO
+from commbench.spec.backends import usual_launch_spread
 
 _Z = 1.959963984540054
 _CHANGE_SIGMA = 3.0
@@ -114,7 +116,12 @@ class _Range(NamedTuple):
     verdict: str
 
 
-def pool_kind(kind: str, rows: Sequence[PooledRow], tolerance: float) -> list[PooledRatio]:
+def pool_kind(
+    kind: str,
+    rows: Sequence[PooledRow],
+    tolerance: float,
+    host_changes: Sequence[HostChange] = (),
+) -> list[PooledRatio]:
     """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
@@ -123,14 +130,17 @@ def pool_kind(kind: str, rows: Sequence[PooledRow], tolerance: float) -> list[Po
     """
     ranges: list[_Range] = []
     for cut, estimates in _cut(rows, log(1 + tolerance)):
-        found = _make_range(cut, estimates, tolerance)
+        found = _make_range(cut, estimates, tolerance, host_changes)
         while ranges and found.verdict == ranges[-1].verdict and found.verdict in (SAME, UNDECIDED):
             before = ranges.pop()
             found = _make_range(
-                before.rows + found.rows, before.estimates + found.estimates, tolerance
+                before.rows + found.rows,
+                before.estimates + found.estimates,
+                tolerance,
+                host_changes,
             )
         ranges.append(found)
-    return [_pooled_ratio(kind, found, tolerance) for found in ranges]
+    return [_pooled_ratio(kind, found, tolerance, host_changes) for found in ranges]
 
 
 def _cut(
@@ -141,7 +151,7 @@ def _cut(
     weights = mean = noise = 0.0
     for of in rows:
         row = of.row
-        found = _estimate(of, row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+        found = _estimate(of, row_times)
         value, variance = (found.value, found.variance) if found else (log(row.ratio), 0.0)
         change = abs(value - mean)
         if (
@@ -163,10 +173,9 @@ def _cut(
         yield current, estimates
 
 
-def _estimate(
-    of: PooledRow, ratio: float | None, low: float | None, high: float | None
-) -> _Estimate | None:
-    """None where the ratio has no finite interval."""
+def _estimate(of: PooledRow, times: Callable[[Any], MedianCI]) -> _Estimate | None:
+    """The ratio of these times of a row; None where it has no finite interval."""
+    ratio, low, high = time_ratio(times(of.row.a), times(of.row.b))
     if not ratio or not low or high is None or high == inf:
         return None
     log_low, log_high = log(low), log(high)
@@ -175,24 +184,33 @@ def _estimate(
     return _Estimate(log(ratio), variance, log_low, log_high, of)
 
 
-def _make_range(rows: list[PooledRow], estimates: list[_Estimate], tolerance: float) -> _Range:
+def _make_range(
+    rows: list[PooledRow],
+    estimates: list[_Estimate],
+    tolerance: float,
+    host_changes: Sequence[HostChange],
+) -> _Range:
     if estimates:
-        ratio = _pool(estimates, 0.5)
+        ratio = allow_for(host_changes, _pool(estimates, 0.5))
     else:
         mean = sum(log(of.row.ratio) for of in rows) / len(rows)
         ratio = MedianCI(exp(mean), None, None)
     return _Range(rows, estimates, ratio, decide_verdict(ratio, tolerance))
 
 
-def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
+def _pooled_ratio(
+    kind: str, found: _Range, tolerance: float, host_changes: Sequence[HostChange]
+) -> PooledRatio:
     estimates = [
         estimate
         for of in found.rows
         if of.row.a.time_p5_us
         and of.row.b.time_p5_us
-        and (estimate := _estimate(of, *_undisturbed_ratio(of.row)))
+        and (estimate := _estimate(of, undisturbed_times))
     ]
-    undisturbed = _pool(estimates, UNDISTURBED) if estimates else MedianCI(None, None, None)
+    undisturbed = MedianCI(None, None, None)
+    if estimates:
+        undisturbed = allow_for(host_changes, _pool(estimates, UNDISTURBED))
     sizes = [named_bytes(of.row.a) for of in found.rows]
     known = [named_bytes(estimate.of.row.a) for estimate in estimates] or [0]
     return PooledRatio(
@@ -202,27 +220,21 @@ def _pooled_ratio(kind: str, found: _Range, tolerance: float) -> PooledRatio:
     )  # fmt: skip
 
 
-def _undisturbed_ratio(row: Any) -> MedianCI:
-    return time_ratio(undisturbed_times(row.a), undisturbed_times(row.b))
-
-
 def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:
     """The pooled ratio of one or more rows. `fraction` is the quantile of the times that the ratios
     compare."""
+    sides = estimates[0].of.row.a, estimates[0].of.row.b
+    launches, backend = [row.launches for row in sides], sides[0].backend
     if len(estimates) == 1:
         (only,) = estimates
-        return MedianCI(exp(only.value), exp(only.low), exp(only.high))
+        single = MedianCI(exp(only.value), exp(only.low), exp(only.high))
+        return of_launches(single, launches, backend)
     variances = [e.variance for e in estimates]
     weights, mean, half = random_effects([e.value for e in estimates], variances)
-    shared = _shared_variance(
-        [(e.of.row.a, e.of.samples_a) for e in estimates], weights, fraction
-    ) + _shared_variance([(e.of.row.b, e.of.samples_b) for e in estimates], weights, fraction)
-    if shared:
-        apart = sum(w * w * v for w, v in zip(weights, variances, strict=True))
-        equal = sum(w * sqrt(v) for w, v in zip(weights, variances, strict=True)) ** 2
-        half = sqrt(half * half + _Z * _Z * min(shared, equal - apart))
+    half = max(half, hypot(*(_half_of_launches(estimates, weights, fraction, s) for s in "ab")))
     low, high = min(e.low for e in estimates), max(e.high for e in estimates)
-    return MedianCI(exp(mean), exp(max(mean - half, low)), exp(min(mean + half, high)))
+    ends = exp(max(mean - half, low)), exp(min(mean + half, high))
+    return of_launches(MedianCI(exp(mean), *ends), launches, backend)
 
 
 def random_effects(
@@ -246,63 +258,17 @@ def random_effects(
     return [weight / total for weight in weights], mean, half
 
 
-def _shared_variance(
-    side: Sequence[tuple[Any, ResultRow | None]], weights: Sequence[float], fraction: float
+def _half_of_launches(
+    estimates: Sequence[_Estimate], weights: Sequence[float], fraction: float, side: str
 ) -> float:
-    """The variance that errors common to the rows of one side add to the pooled log ratio."""
-    rounds: list[dict[Any, float]] = []
-    launches: list[dict[Any, float]] = []
-    variance = 0.0
-    if any(samples is None for _, samples in side):
+    """Half the interval of the pooled log time of one side, `a` or `b`, by its launches; 0 where it
+    has no several."""
+    samples = [getattr(estimate.of, f"samples_{side}") for estimate in estimates]
+    if not all(samples):
         return 0.0
-    for (row, samples), weight in zip(side, weights, strict=True):
-        times = row_times(row) if fraction == 0.5 else undisturbed_times(row)
-        if not samples or not times.low or not times.median or times.high is None:
-            return 0.0
-        deviation = weight * log(times.high / times.low) / (2 * _Z)
-        variance += deviation * deviation
-        excess = _excess_by_round(samples, times.median)
-        of_launch: dict[Any, float] = {}
-        for (launch, _), value in excess.items():
-            of_launch[launch] = of_launch.get(launch, 0.0) + value
-        rounds.append(_scaled(excess, deviation))
-        launches.append(_scaled(of_launch, deviation))
-    return variance * (max(_common_effect(rounds), _common_effect(launches)) - 1)
-
-
-def _excess_by_round(row: ResultRow, quantile_us: float) -> dict[tuple[int, int], float]:
-    """For each launch and round, how many more samples than their part were below the quantile.
-    The n-th batch of a launch is taken to be of its n-th round."""
-    limit = quantile_us * MICRO
-    batches = row.measurement.batches
-    below = [sum(sample < limit for sample in batch.samples_s) for batch in batches]
-    share = sum(below) / max(1, sum(len(batch.samples_s) for batch in batches))
-    found: dict[tuple[int, int], float] = {}
-    rounds: dict[int, int] = {}
-    for batch, count in zip(batches, below, strict=True):
-        place = rounds[batch.launch] = rounds.get(batch.launch, -1) + 1
-        found[batch.launch, place] = count - len(batch.samples_s) * share
-    return found
-
-
-def _scaled(excess: dict[Any, float], deviation: float) -> dict[Any, float]:
-    """The same, with this root of the sum of squares."""
-    norm = sqrt(sum(value * value for value in excess.values()))
-    return {key: value * deviation / norm for key, value in excess.items()} if norm else {}
-
-
-def _common_effect(rows: Sequence[dict[Any, float]]) -> float:
-    """The design effect of what is common to rows: the variance of the sum over rows, over the sum
-    of their variances; 1 where that may be chance (5 % chi-square test)."""
-    apart = sum(value * value for row in rows for value in row.values())
-    sums: dict[Any, float] = {}
-    for row in rows:
-        for key, value in row.items():
-            sums[key] = sums.get(key, 0.0) + value
-    degrees = len(sums) - 1
-    if degrees < 1 or not apart:
-        return 1.0
-    effect = sum(value * value for value in sums.values()) / apart
-    if effect * degrees <= chi_square_limit(degrees):
-        return 1.0
-    return max(1.0, effect * (student(degrees) / _Z) ** 2)
+    logs = [launch_logs(samples_by_launch(row.measurement), fraction) for row in samples]
+    number = min(map(len, logs))
+    if number < 2 or number < max(map(len, logs)):  # a row lacks a launch
+        return 0.0
+    means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
+    return launch_half_width(means, usual_launch_spread(samples[0].header.plan.backend))

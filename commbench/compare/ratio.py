@@ -10,10 +10,12 @@ Medicine 27, 2008). It needs the two intervals only; they need be neither symmet
 
 from __future__ import annotations
 
-from math import exp, hypot, inf, log
+from collections.abc import Sequence
+from math import exp, hypot, inf, log, sqrt
 from typing import Any, NamedTuple
 
 from commbench.results.schema import OK, WRONG
+from commbench.spec.backends import usual_launch_spread
 from commbench.spec.computations import COMMUNICATION
 
 FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
@@ -22,6 +24,7 @@ VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_COMPARED)
 TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
 SIGNIFICANCE = 0.05
+_Z = 1.959963984540054
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 _LARGEST_EXPONENT = 709.0
@@ -60,6 +63,20 @@ def time_ratio(a: MedianCI, b: MedianCI) -> MedianCI:
     down = hypot(_log_ratio(b.median, b.low), log(a.high / a.median))
     up = hypot(log(b.high / b.median), _log_ratio(a.median, a.low))
     return MedianCI(ratio, _exp(difference - down), _exp(difference + up))
+
+
+def of_launches(ratio: MedianCI, launches: Sequence[int | None], backend: str) -> MedianCI:
+    """The ratio of times from so many launches each. The interval of a single launch does not know
+    by how much launches differ: if one side is single, and the ratio is not farther from 1 than
+    that of equal runs usually is (95 %), its interval covers that."""
+    known = [number for number in launches if number]
+    if 1 not in known or not ratio.median or ratio.low is None or ratio.high is None:
+        return ratio
+    usual = _Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in known))
+    if abs(log(ratio.median)) > usual:
+        return ratio
+    low, high = ratio.median * exp(-usual), ratio.median * exp(usual)
+    return MedianCI(ratio.median, min(ratio.low, low), max(ratio.high, high))
 
 
 def _log_ratio(value: float, low: float) -> float:

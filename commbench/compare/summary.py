@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.advice import PRECISION, measure_launches, more_precisely
+from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, measure_launches, more_precisely
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import name_rows, named_bytes
@@ -242,7 +242,7 @@ def crossover_text(crossover: Crossover) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """What limits the verdicts, and an option that would help and was not used."""
-    texts = _unread_notes(found)
+    texts = [*host_notes(found), *_unread_notes(found)]
     weak = [
         (row.p_value, row.a)
         for row in found.rows
@@ -258,6 +258,16 @@ def notes(found: Comparison) -> list[str]:
     if not single and any(pooled.verdict == UNDECIDED for pooled in found.pooled):
         texts.append(f"for a clearer answer {_advice(found)}")
     return texts
+
+
+def host_notes(found: Comparison) -> list[str]:
+    """In what the host itself was slower or faster during B."""
+    return [
+        f"the host itself was {'slower' if (change.ratio.median or 0) > 1 else 'faster'} during "
+        f"{found.b.name}: {change.takes} took {ratio_text(change.ratio)} times as long"
+        f"{interval_text(change.ratio)}; the intervals leave that to the host"
+        for change in found.host_changes
+    ]
 
 
 def warning_lines(
@@ -303,7 +313,11 @@ def _advice(found: Comparison) -> str:
     """What makes intervals narrower, and was not done yet in both runs."""
     headers = [run.header for run in (found.a, found.b) if run.header]
     adaptive = [header for header in headers if header.plan.iterations is None]
-    loose = [header for header in adaptive if header.plan.precision > PRECISION]
+    loose = [
+        header
+        for header in adaptive
+        if header.plan.precision > PRECISION or header.plan.launches < FEW_LAUNCHES
+    ]
     if loose or not headers:
         return f"measure both again with {more_precisely(loose[0] if loose else None)}"
     if len(adaptive) < len(headers):

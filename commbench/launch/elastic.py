@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,10 @@ def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
     return "fork", "this process has a single thread"
 
 
-def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
-    """Run a task on ranks of this node, started with `method`, and wait for them.
+def launch(
+    task: LaunchTask, nodes: NodeConfig, method: str, later: Sequence[LaunchTask] = ()
+) -> None:
+    """Run a task, and later ones, on ranks of this node, started with `method`, and wait for them.
 
     Raises what a rank reported, RankError for one that died, Interrupted for a signal.
     """
@@ -71,6 +73,7 @@ def launch(task: LaunchTask, nodes: NodeConfig, method: str) -> None:
             scratch_dir=scratch_dir,
             uses_file_store=nodes.count == 1,
             launcher_pid=os.getpid(),
+            later=tuple(later),
         )
         node_exit = NodeExitProtocol(nodes.rank, nodes.count)
         config = _make_config(worker_args, nodes, method, node_exit)

@@ -67,7 +67,7 @@ def plan_text(
         *_shapes(cases),
         fill(f"Cases: {len(every)}; a rank needs at most {format_bytes(largest)} for {what}."),
         _host_text(plan, cases, host) if host else "",
-        f"The same with torchrun{_times(plan.launches)}:\n{torchrun_line}",
+        f"The same with torchrun:\n{torchrun_line}",
     )
     return "\n\n".join(filter(None, parts))
 
@@ -251,10 +251,6 @@ def list_missing(kinds: dict[str, list[tuple[str, str]]]) -> list[str]:
 
 def _why(case: Case) -> str:
     return "" if case.status == READY else f"{case.status}: {case.reason}"
-
-
-def _times(launches: int) -> str:
-    return f", to be run {launches} times" if launches > 1 else ""
 
 
 def _sizes(cases: Sequence[Case]) -> str:

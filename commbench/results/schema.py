@@ -43,6 +43,8 @@ FAILED = "failed"
 STATUSES = (OK, WRONG, FAILED, UNSUPPORTED, SKIPPED)
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
+PRECISION = "precision"
+"""Stop reason of a case whose median was known as precisely as the plan asks for."""
 INCOMPLETE = "incomplete"
 """Status of an imported run whose file lacks something, or contradicts itself."""
 INTERRUPTED = "interrupted"
@@ -259,6 +261,11 @@ class Batch(NamedTuple):
     computation_s: tuple[float, ...] = ()
     """Of an overlap: seconds that the computation of each timed iteration took, of the slowest
     rank."""
+    host_round_trip_s: float | None = None
+    """Median time of a message from rank 0 to another process of its host and back, just before the
+    batch; None where it was not measured then, as the next one (worker.host_speed)."""
+    host_copy_s: float | None = None
+    """Median time of a copy of 4 MiB in the memory of that host."""
     work: str = ""
     """What an iteration computes: `12 x matmul 128x128x128 float32`."""
     group_bytes: int | None = None

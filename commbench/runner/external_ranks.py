@@ -11,7 +11,7 @@ from commbench.errors import CommbenchError, RankError, reason_of
 from commbench.results.run_folder import new_folder
 from commbench.results.schema import Run
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.resume import progress_text, remaining_tasks
+from commbench.runner.resume import launch_tasks, progress_text, remaining_tasks
 
 
 def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
@@ -38,7 +38,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     if planned.progress:
         if is_reporter:
             listener.status(progress_text(planned.progress))
-        (task,) = remaining_tasks(planned.progress)
+        tasks = remaining_tasks(planned.progress)
     else:
         options = planned.options
         folder = options.output or new_folder(options.name)
@@ -47,6 +47,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             is_verbose=options.verbose,
         logs_nccl=options.nccl_log,
         )  # fmt: skip
+        tasks = launch_tasks(task)
     if is_reporter:
         listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
 
@@ -59,7 +60,8 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
 
     try:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
-        run_rank(task, context, report_hang)
+        for task in tasks:
+            run_rank(task, context, report_hang)
     except Exception as caught:
         error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
         if scratch_dir:
@@ -70,7 +72,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         if error is caught:
             raise
         raise error from caught
-    return read_run(task.folder) if is_reporter else None
+    return read_run(tasks[0].folder) if is_reporter else None
 
 
 def _rank_error(error: Exception, rank: int) -> RankError:

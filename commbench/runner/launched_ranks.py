@@ -17,7 +17,7 @@ from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
-from commbench.runner.resume import progress_text, remaining_tasks
+from commbench.runner.resume import launch_tasks, progress_text, remaining_tasks
 from commbench.spec.dimensions import HOT
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
@@ -48,11 +48,9 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     try:
         if not planned.progress and (found := _log_nccl_selections(planned, listener)):
             tasks = [replace(task, nccl_selections=found) for task in tasks]
-        for task in tasks:
+        for task, *later in _groups_of_launches(planned, tasks):
             started = time.monotonic()
-            if planned.plan.launches > 1:
-                listener.status(f"launch {task.launch + 1} of {planned.plan.launches}")
-            _launch(planned, task, listener)
+            _launch(planned, task, later, listener)
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
         error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)
         errors.ignore_interruptions()
@@ -101,7 +99,21 @@ def run_temporarily(plan: Plan, label: str) -> Run:
         return read_run(folder)
 
 
-def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> None:
+def _groups_of_launches(planned: PlannedRun, tasks: list[LaunchTask]) -> list[list[LaunchTask]]:
+    """The launches of a run by the processes that measure them. Each has new ones where they are
+    forked for CPUs, which takes 0.2 s; others make new communicators and buffers."""
+    from commbench.launch.elastic import start_method
+
+    method, _ = start_method(planned.plan.device, planned.nodes)
+    is_forked = planned.options.launcher == "agent" and method == "fork"
+    if is_forked and planned.plan.device == "cpu":
+        return [[task] for task in tasks]
+    return [tasks]
+
+
+def _launch(
+    planned: PlannedRun, task: LaunchTask, later: list[LaunchTask], listener: RunListener
+) -> None:
     from commbench.launch.elastic import launch, start_method
     from commbench.launch.process_setup import raise_nofile_limit
     from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
@@ -117,7 +129,7 @@ def _launch(planned: PlannedRun, task: LaunchTask, listener: RunListener) -> Non
     method, why = start_method(planned.plan.device, nodes)
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
-    launch(task, nodes, method)
+    launch(task, nodes, method, later)
 
 
 def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str, list[list[str]]]:
@@ -179,7 +191,7 @@ def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
         is_verbose=options.verbose,
         logs_nccl=options.nccl_log,
     )
-    return [replace(task, launch=number) for number in range(planned.plan.launches)]
+    return launch_tasks(task)
 
 
 def _size_bytes(file: Path) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from commbench.errors import CommbenchError, UsageError
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions
-from commbench.spec.plan import Plan
+from commbench.spec.pairs import QUICK
+from commbench.spec.plan import USUAL_LAUNCHES, Plan
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     from commbench.launch.process_setup import import_torch
 
     rank_context = find_rank_context(options)
+    if options.launches is None:
+        is_fixed = options.iters is not None or QUICK in options.pairs
+        options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.torchrun_command import NodeConfig

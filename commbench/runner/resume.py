@@ -128,8 +128,14 @@ def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
         end is not None and end.status == COMPLETE
     )
     current = [] if is_finished else [replace(task, finished=progress.finished)]
-    return current + [
-        replace(task, launch=number) for number in range(progress.launch + 1, header.plan.launches)
+    return current + launch_tasks(task)[progress.launch + 1 :]
+
+
+def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
+    """The task of each launch; the first makes the folder, where that does not exist."""
+    return [
+        replace(task, launch=number, folder_exists=task.folder_exists or number > 0)
+        for number in range(task.plan.launches)
     ]
 
 

@@ -138,16 +138,19 @@ class RunOptions(ShapeOptions, OutputOptions):
         cli_type=str, cli_default="5%",
     )  # fmt: skip
     budget: float = _how_long(
-        "S", "Measure each case for at most so many seconds.", plan="budget_s"
+        "S",
+        "Measure each case for at most so many seconds, in all launches together.",
+        plan="budget_s",
     )
     order: str = _how_long(
         "ORDER", "shuffled: each case several times, in random order; ascending: one case after "
         "the other.", plan="order",
     )  # fmt: skip
     seed: int = _how_long("N", "Random seed.", plan="seed")
-    launches: int = _how_long(
-        "K", "Repeat the whole run K times, each time in fresh processes.", plan="launches",
-        passed_on=NEVER, refused_by=_STARTS_RANKS | {
+    launches: int | None = _how_long(
+        "K", "Measure in K launches: each has fresh processes, connections and memory. They share "
+        "the --budget; --iters is for each.", default=None, plan="launches",
+        default_text="3; 1 with --iters", refused_by=_STARTS_RANKS | {
             "sweep": "use --rounds: each round is a launch", "job": "submit the job several times",
         },
     )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from commbench.errors import INTERRUPTIONS, Interrupted, UsageError, WrongResultError
+from commbench.errors import INTERRUPTIONS, Interrupted, WrongResultError
 from commbench.results.schema import Run
 from commbench.runner.launched_ranks import NOTHING_MEASURED
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
@@ -34,11 +34,6 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
             listener.status(f"{whole.path} is complete: there is nothing to resume")
             return _finish(whole, replace(options, plots=False), listener)
         options = with_recorded_plan(options, progress.run.header)
-    if options.launches > 1 and (rank_context or options.launcher == "torchrun"):
-        raise UsageError(
-            f"--launches {options.launches} works only where commbench starts the ranks itself",
-            "leave out --launches; measure several runs, and compare them with `commbench compare`",
-        )
     if rank_context:
         from commbench.runner.external_ranks import join_ranks as measure
     else:

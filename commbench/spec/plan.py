@@ -69,6 +69,8 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
 """The option of `commbench run` that sets a field, where its name is not the field's."""
 
 LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
+USUAL_LAUNCHES = 3
+"""Launches of a run that chooses its iterations: what differs between them shows."""
 MOST_CASES = 100_000
 MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
@@ -114,7 +116,8 @@ class Plan:
     precision: float = 0.05
     """Sampling stops at this half-width of the 95 % interval of the median, over the median."""
     budget_s: float = 0.2
-    """Seconds of measuring after which the sampling of a case stops in any event."""
+    """Seconds of measuring, in all launches together, after which the sampling of a case stops in
+    any event."""
     timing: str = DEFAULT_TIMING
     """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
     launch_mode: str = EAGER
@@ -136,7 +139,7 @@ class Plan:
     peak: str = ""
     """The speed with which bandwidths are compared, as it was given; empty for none."""
     launches: int = 1
-    """How often the whole run is repeated in fresh processes."""
+    """In how many parts the run is measured, each in fresh processes."""
     check: bool = True
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the

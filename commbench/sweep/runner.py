@@ -245,7 +245,7 @@ def run_once(
             environment[name] = value
     folder.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        sys.executable, "-m", "commbench", "run", *sweep.arguments[index], *more,
+        sys.executable, "-m", "commbench", "run", *sweep.arguments[index], *more, "--launches=1",
         "--no-plots", "--output", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -214,9 +215,25 @@ def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, i
     return (rank - step if rank else None), children
 
 
+@cache
+def _open_store(rank_context: RankContext, timeout: timedelta) -> Any:
+    """The store in which the ranks meet. Launches in one process use the same, because rank 0 may
+    serve it, and nobody else may take its port in between."""
+    if rank_context.init_method.startswith("file:"):
+        path = rank_context.init_method.removeprefix("file:")
+        return dist.FileStore(path, rank_context.world_size)
+    context = rank_context
+    found = dist.rendezvous(context.init_method, context.rank, context.world_size, timeout=timeout)
+    return next(iter(found))[0]
+
+
 @contextmanager
 def communicator(
-    plan: Plan, rank_context: RankContext, watchdog: Watchdog, logs_nccl: bool = True
+    plan: Plan,
+    rank_context: RankContext,
+    watchdog: Watchdog,
+    logs_nccl: bool = True,
+    launch: int = 0,
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
@@ -231,10 +248,6 @@ def communicator(
     log = start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
-    rendezvous: dict[str, Any] = {"init_method": rank_context.init_method}
-    if rank_context.init_method.startswith("file:"):
-        path = rank_context.init_method.removeprefix("file:")
-        rendezvous = {"store": dist.FileStore(path, rank_context.world_size)}
     began = time.perf_counter()
     try:
         # Where groups or few of all pairs are measured, ranks connect when they first talk.
@@ -246,7 +259,7 @@ def communicator(
                 world_size=rank_context.world_size,
                 timeout=timeout,
                 pg_options=make_nccl_options(plan, timeout),
-                **rendezvous,
+                store=dist.PrefixStore(f"launch-{launch}", _open_store(rank_context, timeout)),
             )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(

@@ -20,6 +20,7 @@ from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
+from commbench.worker.host_speed import HostSpeed, HostSpeedProbe
 from commbench.worker.measure import (
     Call,
     LocalSamples,
@@ -33,7 +34,15 @@ from commbench.worker.measure import (
 from commbench.worker.new_groups import memory_of_each, memory_without
 from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import CHECK, END, WARM_UP, CheckResult, Command, Scheduler
+from commbench.worker.scheduler import (
+    CHECK,
+    END,
+    MEASURE,
+    WARM_UP,
+    CheckResult,
+    Command,
+    Scheduler,
+)
 from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify, verify_together
@@ -60,19 +69,28 @@ def run_cases(
 ) -> None:
     """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
     worker = _CaseRunner(plan, comm, arena, timer, state)
-    while True:
-        state[rank_state.STEP] += 1
-        set_phase(state, rank_state.WAITING)
-        command = Command(END)
-        if scheduler:
-            following = scheduler.next() or command
-            command = following._replace(sent_ns=time.perf_counter_ns())
-        command = Command(*comm.share(torch.tensor(command)).tolist())
-        if command.what == END:
-            return
-        result = worker.run(command, cases[command.case])
-        if scheduler:
-            scheduler.record(result)
+    probe = HostSpeedProbe() if scheduler else None
+    host_speed: HostSpeed | None = None
+    try:
+        while True:
+            state[rank_state.STEP] += 1
+            set_phase(state, rank_state.WAITING)
+            command = Command(END)
+            if scheduler and probe:
+                following = scheduler.next() or command
+                host_speed = probe.measure_if_due() if following.what == MEASURE else None
+                command = following._replace(sent_ns=time.perf_counter_ns())
+            command = Command(*comm.share(torch.tensor(command)).tolist())
+            if command.what == END:
+                return
+            result = worker.run(command, cases[command.case])
+            if isinstance(result, Batch) and host_speed:
+                result = result._replace(**host_speed._asdict())
+            if scheduler:
+                scheduler.record(result)
+    finally:
+        if probe:
+            probe.close()
 
 
 class _CaseRunner:

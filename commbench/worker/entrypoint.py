@@ -24,6 +24,8 @@ class WorkerArgs:
     """A private folder of this launch: the file store, logs and error files."""
     uses_file_store: bool
     launcher_pid: int
+    later: tuple[LaunchTask, ...] = ()
+    """Launches that follow in the same processes."""
     """Ranks end with this process."""
 
 
@@ -68,7 +70,8 @@ def worker_main(worker_args: WorkerArgs) -> None:
         record_error(worker_args.scratch_dir, rank_context.rank, error)
 
     try:
-        run_rank(worker_args.task, rank_context, report)
+        for task in (worker_args.task, *worker_args.later):
+            run_rank(task, rank_context, report)
     except CommbenchError as error:
         record_error(worker_args.scratch_dir, rank_context.rank, error)
         sys.exit(error.exit_code)

@@ -94,7 +94,7 @@ def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -
     apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with (
         watching(plan, rank_context, report) as watchdog,
-        communicator(plan, rank_context, watchdog, task.logs_nccl) as comm,
+        communicator(plan, rank_context, watchdog, task.logs_nccl, task.launch) as comm,
     ):
         state = watchdog.state
         group = introduce(task, rank_context, comm)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
+from math import sqrt
 from random import Random
 from typing import NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
-from commbench.results.schema import Batch
+from commbench.results.schema import PRECISION, Batch
 from commbench.spec.case import Case
 from commbench.spec.plan import SHUFFLED, Plan
 from commbench.spec.timing_modes import describe_timing
@@ -27,7 +28,8 @@ MIN_ITERATIONS_OVER_BUDGET = 6
 the largest sample, with probability 1 - 2^(1-n) (Le Boudec 2010)."""
 MIN_BATCHES_SLOW = 2
 """Fewest timed iterations and batches of a case: usually, where an iteration takes longer than
-SLOW_S, and where that many iterations use up the budget of time."""
+SLOW_S, and where that many iterations use up the budget of time. Launches share them, as they share
+the budget."""
 SLOW_S = 5e-3
 MAX_ITERATIONS = 20_000
 BATCH_S = 20e-3
@@ -190,25 +192,29 @@ def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> 
     ordered = sorted(chain.from_iterable(batches))
     middle, spent_s = median(ordered), sum(ordered) * calls
     fewest, fewest_batches = _fewest(plan, middle * calls)
-    most = max(spent_s / plan.budget_s, number / MAX_ITERATIONS)
+    most = max(spent_s / plan.budget_s * plan.launches, number / MAX_ITERATIONS)
     progress = min(1.0, number / fewest, len(batches) / fewest_batches, most)
     if number < fewest or len(batches) < fewest_batches:
         return "", progress
     low, high = median_ci(batches)
-    if low is not None and high is not None and high - low <= 2 * plan.precision * middle:
-        return "precision", progress
-    if spent_s >= plan.budget_s:
+    wanted = plan.precision * sqrt(plan.launches)  # that of all launches is narrower by the root
+    if low is not None and high is not None and high - low <= 2 * wanted * middle:
+        return PRECISION, progress
+    if spent_s >= plan.budget_s / plan.launches:
         return "budget", progress
     return "cap" if number >= MAX_ITERATIONS else "", progress
 
 
 def _fewest(plan: Plan, iteration_s: float) -> tuple[int, int]:
-    """The fewest iterations and batches of a case whose iterations take this long."""
+    """The fewest iterations and batches, in one launch, of a case whose iterations take this
+    long."""
     if iteration_s <= SLOW_S:
-        return MIN_ITERATIONS, MIN_BATCHES
-    if iteration_s * MIN_ITERATIONS_OVER_BUDGET >= plan.budget_s:
-        return MIN_ITERATIONS_OVER_BUDGET, MIN_BATCHES_SLOW
-    return MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW
+        iterations, batches = MIN_ITERATIONS, MIN_BATCHES
+    elif iteration_s * MIN_ITERATIONS_OVER_BUDGET >= plan.budget_s:
+        iterations, batches = MIN_ITERATIONS_OVER_BUDGET, MIN_BATCHES_SLOW
+    else:
+        iterations, batches = MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW
+    return -(-iterations // plan.launches), -(-batches // plan.launches)
 
 
 MAX_LEAD = 0.1

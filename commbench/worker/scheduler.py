@@ -17,7 +17,7 @@ LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
 CHECK_SHARE = 0.05
 """Further checks of a case take at most this part of the time of its batches, or of half its budget
-where that is more. One call at least is checked after the last batch."""
+where that is more. One call at least is checked after the last batch of the last launch."""
 CHECK_CHANCE = 0.5
 """How often there are checks after a batch, if there is time for them."""
 
@@ -94,6 +94,7 @@ class Scheduler:
         search: QuickSearch | None = None,
     ) -> None:
         self._plan, self._sink, self._launch = plan, sink, launch
+        self._is_last = launch + 1 >= plan.launches
         self._order = CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
@@ -111,7 +112,7 @@ class Scheduler:
             elif case.status == READY:
                 is_look = search and case.index in search.looks
                 made = CaseLook if is_look else CaseProgress
-                self._unfinished[case.index] = made(plan, case, before)
+                self._unfinished[case.index] = made(plan, case, before, self._is_last)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -161,7 +162,7 @@ class Scheduler:
         for index in chosen & self._unlooked.keys():
             case = self._unlooked[index]
             before = self._sink.batches_before(case)
-            self._unfinished[index] = CaseProgress(self._plan, case, before)
+            self._unfinished[index] = CaseProgress(self._plan, case, before, self._is_last)
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
@@ -173,10 +174,10 @@ class Scheduler:
             self._sink.batch_done(current.case, result)
             if self._search:
                 self._search.record(current.case, result)
-        before = current.progress
+        before, is_first_check = current.progress, not current.is_checked
         current.record(result)
         self._add_done(current.progress - before)
-        if isinstance(result, Batch | CheckResult) and current.next():
+        if (is_first_check or isinstance(result, Batch)) and current.next():
             self._current = None  # other cases have their turn first
 
     def _add_done(self, part: float) -> None:
@@ -187,8 +188,10 @@ class Scheduler:
 class CaseProgress:
     """How far one case has come on rank 0."""
 
-    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
-        self.case = case
+    def __init__(
+        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
+    ) -> None:
+        self.case, self._is_last_launch = case, is_last_launch
         self._warmup = 0
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
@@ -204,6 +207,11 @@ class CaseProgress:
         self._random = Random(plan.seed + case.index)
         if not is_checked:
             self._record_check(CheckResult())
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether a call was checked, or none is to be."""
+        return self._checked is not None
 
     @property
     def warmup(self) -> int:
@@ -222,7 +230,7 @@ class CaseProgress:
         if self._schedule is None:
             return None
         self._request = request = self._schedule.next()
-        checks = max(self._fitting_checks, request is None)
+        checks = max(self._fitting_checks, request is None and self._is_last_launch)
         if self._checks_again and checks > 0 and (self._checks_now or request is None):
             calls = 1 if request else self._batches[-1].calls // self.case.parts
             return Command(CHECK, self.case.index, checks, calls)
@@ -234,7 +242,7 @@ class CaseProgress:
     @property
     def _fitting_checks(self) -> int:
         """How many further calls there is time to check."""
-        allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2, self._timed_s)
+        allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2 / self._plan.launches, self._timed_s)
         return int((allowed_s - self._checking_s) / self._check_s) if self._check_s else 0
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
@@ -283,10 +291,12 @@ class CaseProgress:
 class CaseLook(CaseProgress):
     """A case of which one short batch is measured, and more only if it is to go on."""
 
-    def __init__(self, plan: Plan, case: Case, before: tuple[Batch, ...]) -> None:
+    def __init__(
+        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
+    ) -> None:
         # The first of two batches.
         look = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
-        super().__init__(look, case, before)
+        super().__init__(look, case, before, is_last_launch)
         self._is_look = True
 
     def next(self) -> Command | None:

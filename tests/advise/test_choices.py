@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import exp
+from random import Random
 
 import pytest
 from planted_times import Seconds, run_of
@@ -69,6 +71,40 @@ def test_nothing_is_recommended_on_noise(seed: int) -> None:
     )  # fmt: skip
     advice, _ = only(same)
     assert (advice.verdict, advice.paste, advice.measure) == (KEEP, (), ())
+
+
+@pytest.mark.parametrize(("launches", "pairs"), [(1, 20), (3, 20)])
+def test_nothing_is_recommended_where_only_launches_differ(launches: int, pairs: int) -> None:
+    chance = Random(launches)
+    changes = 0
+    for seed in range(pairs):
+        runs = []
+        for number, variables in enumerate(({}, {"NCCL_ALGO": "Ring"})):
+            one = run_of(
+                lambda case: 20e-6 + case.size_bytes * 1e-9, "r", noise=0.01, launches=launches,
+                variables=variables, seed=2 * seed + number, sizes=SIZES, backend="nccl",
+                device="cuda",
+            )  # fmt: skip
+            shifts = [exp(chance.gauss(0, 0.03)) for _ in range(launches)]
+            runs.append(shifted(one, shifts))
+        advice, _ = only(*runs, subject=SUBJECTS["settings"])
+        changes += advice.verdict == CHANGE
+    assert changes <= 0.05 * pairs
+
+
+def shifted(run: Run, factors: Sequence[float]) -> Run:
+    """The run with all times of each launch so many times as long."""
+    return run._replace(
+        measurements=tuple(
+            each._replace(
+                batches=tuple(
+                    b._replace(samples_s=tuple(factors[b.launch] * s for s in b.samples_s))
+                    for b in each.batches
+                )
+            )
+            for each in run.measurements
+        )
+    )
 
 
 def test_what_cannot_be_told_apart_comes_with_what_to_measure() -> None:

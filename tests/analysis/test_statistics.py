@@ -20,6 +20,7 @@ from commbench.analysis.statistics import (
     ENOUGH_FOR_P99,
     Summary,
     design_effect,
+    launch_half_width,
     median,
     median_ci,
     median_ranks,
@@ -296,26 +297,65 @@ def test_batches_that_have_nothing_in_common_bound_the_median_by_the_extremes() 
     assert median_ci(batches) == (0.0, 3.0)
 
 
-def test_launches_widen_the_interval_where_they_differ_though_their_batches_agree() -> None:
-    samples = [float(i) for i in range(1, 101)]
-    mixed = [samples[start::10] for start in range(10)]
-    plain = (40.0, 61.0)
-    assert median_ci(mixed) == median_ci(mixed, [samples]) == plain
-    # Launches that agree, too.
-    even_and_odd = [samples[::2], samples[1::2]]
-    assert median_ci(mixed, even_and_odd) == plain
-    # Four launches of 25 that have nothing in common.
-    apart = [samples[start : start + 25] for start in range(0, 100, 25)]
-    assert median_ci(mixed, apart) == (1.0, 100.0)
-    assert summarise(mixed, apart).design_effect == design_effect(apart, 50.5) > 1
-    assert summarise(mixed, even_and_odd).design_effect == 1
+# s'^2 = (4 usual^2 + squares) / (4 + k - 1), half = t s' / sqrt(k); plain t without a usual spread.
+@pytest.mark.parametrize(
+    ("logs", "usual", "half"),
+    [
+        ((0.0, 0.02, 0.04), 0.04, 2.447 * (0.0012 / 3) ** 0.5),  # (0.0064 + 0.0008) / 6 = 0.0012
+        ((0.0, 0.02, 0.04), 0.0, 4.303 * (0.0004 / 3) ** 0.5),
+        ((0.3, 0.3, 0.3), 0.03, 2.447 * (0.0006 / 3) ** 0.5),  # 0.0036 / 6
+        ((0.0, 0.2), 0.04, 2.571 * (0.00528 / 2) ** 0.5),  # (0.0064 + 0.02) / 5
+        ((0.7,), 0.04, 2.776 * 0.04),
+    ],
+)
+def test_the_interval_of_launches_is_that_of_the_moderated_t(
+    logs: tuple[float, ...], usual: float, half: float
+) -> None:
+    # Student's t is approximated, worst for few degrees of freedom.
+    assert launch_half_width(logs, usual) == pytest.approx(half, rel=0.018)
 
 
-def test_the_larger_of_both_inflations_counts() -> None:
-    batches = batches_with(20, 4, 16, 4, 16, 4, 16)
-    alike = [batches[0] + batches[1], batches[2] + batches[3], batches[4] + batches[5]]
-    assert design_effect(alike, 1.0) == 1
-    assert summarise(batches, alike).design_effect == design_effect(batches, 1.0) > 1
+def test_the_interval_covers_that_of_several_launches_though_their_batches_agree() -> None:
+    launches = [[0.98] * 40, [1.0] * 40, [1.02] * 40]
+    # One batch has all samples, so that no batch differs: the order statistics are the median.
+    assert median_ci([together(launches)]) == (1.0, 1.0)
+    low, high = median_ci([together(launches)], launches, 0.04)
+    factor = exp(2.447 * 0.02)  # as in the table above
+    assert (low, high) == (pytest.approx(1 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3))
+    summary = summarise([together(launches)], launches, 0.04)
+    assert (summary.low, summary.high, summary.design_effect) == (low, high, 1)
+    # The 5th percentile is 0.98 in all, and each launch has its own.
+    assert (summary.p5_low, summary.p5_high) == (
+        pytest.approx(0.98 / factor, rel=1e-3), pytest.approx(0.98 * factor, rel=1e-3),
+    )  # fmt: skip
+
+
+def test_launches_never_narrow_an_interval_and_a_single_one_does_not_widen_it() -> None:
+    batches = [[0.5] * 5 + [1.5] * 5] * 4
+    plain = median_ci(batches)
+    assert plain == (0.5, 1.5)
+    assert median_ci(batches, [together(batches)], 0.04) == plain
+    alike = [together(batches[:2]), together(batches[2:])]
+    assert median_ci(batches, alike, 0.04) == plain
+
+
+@pytest.mark.parametrize("cases", [400, pytest.param(3000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("launches", [2, 3, 6])
+def test_the_interval_of_a_few_launches_covers_the_true_median(launches: int, cases: int) -> None:
+    chance = numpy.random.default_rng(launches)
+    held = plain = 0
+    for _ in range(cases):
+        shift = 0.04 * chance.standard_normal((launches, 1, 1))
+        found = numpy.exp(0.05 * chance.standard_normal((launches, 2, 10)) + shift)
+        batches = found.reshape(-1, 10).tolist()
+        summary = summarise(batches, found.reshape(launches, -1).tolist(), 0.04)
+        assert summary.low is not None and summary.high is not None
+        held += summary.low <= 1 <= summary.high
+        low, high = median_interval(together(batches))
+        assert low is not None and high is not None
+        plain += low <= 1 <= high
+    assert held / cases >= 0.93
+    assert plain / cases < 0.7
 
 
 class Coverage(NamedTuple):

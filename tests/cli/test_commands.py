@@ -102,12 +102,6 @@ REFUSED = {
         "error: unknown timing 'alone'\nhint: known: isolated, pipelined, both\n",
     ),
     "run --order up": (2, "error: unknown order 'up'\nhint: known: shuffled, ascending\n"),
-    "run --launches 2 --launcher torchrun": (
-        2,
-        "error: --launches 2 works only where commbench starts the ranks itself\n"
-        "hint: leave out --launches; measure several runs, and compare them with "
-        "`commbench compare`\n",
-    ),
     "run --nnodes 2": (
         2,
         "error: 2 nodes need the address of node 0\n"
@@ -312,11 +306,11 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
         "--budget", "1", "--cpu-mode", "plain",
     )  # fmt: skip
     heading, line = ended.out.splitlines()[-2:]
-    assert heading == "The same with torchrun, to be run 2 times:"
+    assert heading == "The same with torchrun:"
     assert line.startswith("torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
-        "--no-check --budget=1 --timeout=120 --cpu-mode=plain --label=ring --output=here "
-        "--format=nccl-tests --no-plots --verbose"
+        "--no-check --budget=1 --launches=2 --timeout=120 --cpu-mode=plain --label=ring "
+        "--output=here --format=nccl-tests --no-plots --verbose"
     )
 
 
@@ -349,7 +343,7 @@ buffers      hot
 tensors      1
 memory       default
 order        shuffled
-launches     1
+launches     3
 check        yes
 timeout      120 s
 seed         0
@@ -369,7 +363,7 @@ Cases: 3; a rank needs at most 1328 B for buffers.
 The same with torchrun:
 torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier \
 --sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --check \
---timeout=120 --output=run
+--launches=3 --timeout=120 --output=run
 """
 
 
@@ -494,8 +488,8 @@ FITS = ["explain", "run"]
 
 
 def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
-    synthetic_run(tmp_path / "run", "mine")
-    synthetic_run(tmp_path / "other", "other")
+    for name in ("run", "other"):
+        synthetic_run(tmp_path / name, name, launches=3)
     program = (
         "import sys, json, commbench.cli.main\n"
         "for line in json.loads(sys.argv[1]):\n"

@@ -36,7 +36,7 @@ def test_there_are_such_lines() -> None:
 def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str) -> None:
     asked = plan(operations=("all_reduce", "barrier"))
     for name in ("before", "after", "again", "mine", "baseline", "new", "ring", "tree"):
-        synthetic_run(tmp_path / "results" / name, name, lambda _: steady(1e-4), asked)
+        synthetic_run(tmp_path / "results" / name, name, lambda _: steady(1e-4, 2), asked, 3)
     for name in ("plain", "quiet"):
         synthetic_replay(tmp_path / "results" / name, name, variants=["calls"], workload=STEP)
     ended = commbench(*shlex.split(line)[1:])

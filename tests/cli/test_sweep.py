@@ -167,8 +167,16 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
     commbench: Commbench,
 ) -> None:
     ended = commbench("sweep", "--env", "GLOO_SOCKET_IFNAME=lo,nowhere0", "--sizes", "1K",
-                      "--iters", "2", "--rounds", "2", "--output", "swept")  # fmt: skip
+                      "--budget", "0.01", "--rounds", "2", "--output", "swept")  # fmt: skip
     assert ended.code == 1, ended.err
+    # A round is one launch, also where a run would have three.
+    headers = [
+        line
+        for journal in (ended.folder.parent / "swept").glob("*=lo/round-*/run.jsonl")
+        for line in map(json.loads, journal.read_text().splitlines())
+        if line["kind"] == "header"
+    ]
+    assert [line["plan"]["launches"] for line in headers] == [1, 1]
     assert "all_reduce: only lo was measured; there is nothing to compare it with." in ended.out
     failed = " ".join(ended.out.partition("Failed:\n")[2].split())
     assert re.fullmatch(

@@ -19,6 +19,8 @@ from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement, ReportedTiming, Run
 from commbench.spec.case import Case
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 MANY = 1000
 
 

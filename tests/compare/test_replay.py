@@ -14,6 +14,8 @@ from commbench.document.blocks import Section
 from commbench.document.contents import comparison_contents
 from commbench.output.table import width
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 @pytest.fixture
 def found(tmp_path: Path) -> Comparison:

@@ -15,6 +15,8 @@ from commbench.compare.comparison import Comparison, compare
 from commbench.compare.pooling import PooledRatio
 from commbench.compare.ratio import MedianCI
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 @pytest.mark.parametrize(
     ("part", "text"),
@@ -104,9 +106,9 @@ def undecided(tmp_path: Path, launches: int, **options: Any) -> Comparison:
     ("launches", "options", "advice"),
     [
         (1, {}, "`commbench run --launches 6` measures that"),
-        (2, {}, "measure both again with --precision 2% --budget 2"),
-        (2, {"iterations": 20}, "measure both again with --iters 200"),
-        (2, {"precision": 0.02}, "measure on a quieter host (`commbench doctor`), or allow more "
+        (2, {}, "measure both again with --launches 6 --precision 2% --budget 2"),
+        (2, {"iterations": 20}, "measure both again with --launches 6 --iters 200"),
+        (6, {"precision": 0.02}, "measure on a quieter host (`commbench doctor`), or allow more "
                                  "(--tolerance)"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from page import Page
 from synthetic import plan, steady, synthetic_run
 from synthetic_sweep import synthetic_sweep
@@ -14,6 +15,8 @@ from synthetic_sweep import synthetic_sweep
 import commbench
 from commbench.document.blocks import Document, Folded, Section, Table, Text
 from commbench.document.html import html_text
+
+pytestmark = pytest.mark.usefixtures("launches_alike")
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 STYLE = Path(commbench.__file__).parent / "document" / "page.css"

@@ -27,6 +27,8 @@ from commbench.gate.text import gate_text, verdict
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.spec.case import Case
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 @pytest.mark.parametrize(
     ("name", "limit", "found", "outcome"),

@@ -16,6 +16,8 @@ from commbench.gate.rules import parse_rule, read_rules, steps_note
 from commbench.gate.text import gate_text
 from commbench.output.table import width
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 
 def checked(tmp_path: Path, *rules: str) -> GateResult:
     """A replay whose step takes 1.3 times as long as before, checked against rules on its time."""

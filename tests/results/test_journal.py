@@ -208,6 +208,8 @@ batches = st.builds(
     launch=st.just(0),
     communication_s=st.just(()),
     computation_s=st.just(()),
+    host_round_trip_s=st.none() | seconds,
+    host_copy_s=st.none() | seconds,
     work=st.text(max_size=20),
 )
 measurements = st.builds(

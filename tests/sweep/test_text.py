@@ -16,6 +16,8 @@ from commbench.sweep.session import export_tuner
 from commbench.sweep.text import sweep_text
 from commbench.units import format_known_times, parse_size
 
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
 KIND = "all_reduce float32 sum in_place"
 
 

@@ -401,6 +401,37 @@ def test_samples_are_enough_for_one_of_three_reasons(
 
 
 @pytest.mark.parametrize(
+    ("launches", "batches", "reason"),
+    [
+        # A third, rounded up, of ten iterations in five batches; of eight in two; of six in two.
+        (3, [[1e-3] * 2] * 2, ""),
+        (3, [[1e-3] * 3], ""),
+        (3, [[20e-3, 70e-3], [20e-3, 70e-3]], "budget"),
+        (3, [[6e-3] * 2], ""),
+        (3, [[20e-3, 50e-3, 20e-3]], "budget"),
+        (3, [[40e-3]], ""),
+        (3, [[40e-3] * 2], "budget"),
+        (1, [[40e-3] * 2], ""),
+        # And a third of the budget of 0.2 s, in batches enough.
+        (3, [[5e-4, 15e-4] * 16] * 2, ""),
+        (3, [[5e-4, 15e-4] * 17] * 2, "budget"),
+        (1, [[5e-4, 15e-4] * 17] * 2, ""),
+    ],
+)
+def test_launches_share_the_fewest_iterations_and_the_budget(
+    launches: int, batches: list[list[float]], reason: str
+) -> None:
+    assert evaluate(plan(launches=launches), batches)[0] == reason
+
+
+def test_a_launch_of_three_is_measured_for_a_third_of_the_time() -> None:
+    durations = [0.5e-3, 1.5e-3]
+    one, three = (sum(follow(schedule(launches=k), cycle(durations)).samples) for k in (1, 3))
+    assert one == pytest.approx(0.2, abs=0.03)
+    assert three == pytest.approx(0.2 / 3, abs=0.03)
+
+
+@pytest.mark.parametrize(
     ("batches", "part"),
     [
         ([], 0.0),
