@@ -13,8 +13,8 @@ from commbench.cli.main import main  # noqa: E402
 finish = rank_module.run_rank
 
 
-def run_and_tell(task, rank_context, tell):
-    finish(task, rank_context, tell)
+def run_and_tell(tasks, rank_context, tell):
+    finish(tasks, rank_context, tell)
     if rank_context.rank == 0:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"peak MiB {peak:.1f}", file=sys.stderr, flush=True)  # what a rank can still say

@@ -127,7 +127,7 @@ def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
     for batch in batches:
         ordered = sorted(batch["samples_s"])
         assert len(batch["rank_medians_s"]) == len(batch["rank_behind_s"]) == 3
-        assert median(ordered) >= max(batch["rank_medians_s"])
+        assert median(ordered) >= max(batch["rank_medians_s"]) * (1 - 1e-9)
         assert sum(batch["last_in"]) == len(ordered)
         assert batch["entry_skew_s"] >= 0
         # Nobody has the sum before the last rank has come.

@@ -60,8 +60,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
 
     try:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
-        for task in tasks:
-            run_rank(task, context, report_hang)
+        run_rank(tasks, context, report_hang)
     except Exception as caught:
         error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
         if scratch_dir:

@@ -70,8 +70,7 @@ def worker_main(worker_args: WorkerArgs) -> None:
         record_error(worker_args.scratch_dir, rank_context.rank, error)
 
     try:
-        for task in (worker_args.task, *worker_args.later):
-            run_rank(task, rank_context, report)
+        run_rank((worker_args.task, *worker_args.later), rank_context, report)
     except CommbenchError as error:
         record_error(worker_args.scratch_dir, rank_context.rank, error)
         sys.exit(error.exit_code)

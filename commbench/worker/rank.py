@@ -49,7 +49,7 @@ from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.timers import make_timer
 from commbench.worker.watchdog import flight_recorder, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
-from commbench.worker.watchdog.watchdog import ReportError, watching
+from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 MOST_OTHERS = 3
 """Ranks whose other variables are recorded."""
@@ -83,20 +83,26 @@ class GroupInfo(NamedTuple):
         return tuple(sorted(set(self.first_ranks)))
 
 
-def run_rank(task: LaunchTask, rank_context: RankContext, report: ReportError) -> None:
-    """Take part in a run as one rank; rank 0 writes the run folder, and creates it if needed.
+def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: ReportError) -> None:
+    """Take part in launches of one run, one after another, as one rank; rank 0 writes the run
+    folder, and creates it if needed.
 
     `report` is called with the error where all ranks hang.
     Raises CommbenchError: on every rank alike where the error concerns all.
     """
-    plan = task.plan
+    plan = tasks[0].plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
     apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
-    with (
-        watching(plan, rank_context, report) as watchdog,
-        communicator(plan, rank_context, watchdog, task.logs_nccl, task.launch) as comm,
-    ):
-        state = watchdog.state
+    with watching(plan, rank_context, report) as watchdog:
+        for task in tasks:
+            _run_launch(task, rank_context, watchdog, facts)
+
+
+def _run_launch(
+    task: LaunchTask, rank_context: RankContext, watchdog: Watchdog, facts: dict[str, Any]
+) -> None:
+    state = watchdog.state
+    with communicator(task.plan, rank_context, watchdog, task.logs_nccl, task.launch) as comm:
         group = introduce(task, rank_context, comm)
         if rank_context.is_external:
             watchdog.local_pids = _local_pids(group, comm.rank)
