@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -215,6 +216,10 @@ def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, i
     return (rank - step if rank else None), children
 
 
+_joins = count()
+"""How many times this process has joined others. In a store, each time has keys of its own."""
+
+
 @cache
 def _open_store(rank_context: RankContext, timeout: timedelta) -> Any:
     """The store in which the ranks meet. Launches in one process use the same, because rank 0 may
@@ -233,7 +238,6 @@ def communicator(
     rank_context: RankContext,
     watchdog: Watchdog,
     logs_nccl: bool = True,
-    launch: int = 0,
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
@@ -259,7 +263,7 @@ def communicator(
                 world_size=rank_context.world_size,
                 timeout=timeout,
                 pg_options=make_nccl_options(plan, timeout),
-                store=dist.PrefixStore(f"launch-{launch}", _open_store(rank_context, timeout)),
+                store=dist.PrefixStore(f"join-{next(_joins)}", _open_store(rank_context, timeout)),
             )
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(

@@ -102,7 +102,7 @@ def _run_launch(
     task: LaunchTask, rank_context: RankContext, watchdog: Watchdog, facts: dict[str, Any]
 ) -> None:
     state = watchdog.state
-    with communicator(task.plan, rank_context, watchdog, task.logs_nccl, task.launch) as comm:
+    with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
         if rank_context.is_external:
             watchdog.local_pids = _local_pids(group, comm.rank)
