@@ -40,17 +40,19 @@ def more_time(header: RunHeader | None = None) -> str:
 
 
 def more_precisely(header: RunHeader | None = None) -> str:
-    """`--launches 6 --precision 2% --budget 2`, or more where the run was asked for as much;
-    `--iters` where it was asked for a number of iterations. None for a run that is not known."""
+    """`--launches 6 --precision 2% --budget 2`, and only more launches where the run was as precise
+    already; `--iters` where it was asked for a number of iterations. None for a run that is not
+    known."""
     plan = header.plan if header else None
     values: dict[str, str | float] = {}
     if not (header and is_in_process(header)):
         values["launches"] = _more_launches(plan.launches if plan else 1)
     if plan and plan.iterations:
         return write_options(header, **values, iters=10 * plan.iterations)
-    precision = min(PRECISION, plan.precision / 2) if plan else PRECISION
-    values["precision"] = f"{100 * precision:g}%"
-    return write_options(header, **values, budget=_more_budget(header))
+    if not values or not plan or plan.precision > PRECISION:
+        precision = min(PRECISION, plan.precision / 2) if plan else PRECISION
+        values |= {"precision": f"{100 * precision:g}%", "budget": _more_budget(header)}
+    return write_options(header, **values)
 
 
 def write_options(header: RunHeader | None, **values: str | float) -> str:

@@ -93,7 +93,7 @@ COLUMNS: dict[str, Column] = {
         _DIMENSIONS["size_bytes"],
         Column("count", lambda row: row.measurement.case.count, INTEGER),
         Column("iterations", lambda row: row.time.iterations if row.time else 0, INTEGER),
-        Column("stop_reason", lambda row: row.measurement.stop_reason, TEXT),
+        Column("stop_reason", lambda row: row.stop_reason, TEXT),
         _of_time("time_us", "median", is_needed=True),
         _of_time("time_ci_low_us", "low", is_needed=True),
         _of_time("time_ci_high_us", "high", is_needed=True),

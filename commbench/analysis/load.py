@@ -135,7 +135,7 @@ def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
     if file.name != RESULTS_CSV or not is_file(file.parent / JOURNAL):
         return RunEnd(COMPLETE)
     status = read_ends(file.parent).status
-    return RunEnd(status, f"by the {JOURNAL} beside it") if status else None
+    return RunEnd(status, f"so says the {JOURNAL} in its folder") if status else None
 
 
 _HEAD_BYTES = 4096

@@ -18,7 +18,7 @@ from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.samples import in_order
-from commbench.results.schema import Measurement, ReportedTiming, Run, RunHeader
+from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.backends import usual_launch_spread
 from commbench.spec.case import Load
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
@@ -222,6 +222,13 @@ class ResultRow:
         if len(behind) < 2:
             return None
         return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
+
+    @property
+    def stop_reason(self) -> str:
+        """Why sampling stopped; that it was cut off, where launches of the plan are missing."""
+        measured = len(self.launch_medians)
+        is_cut_off = 0 < measured < self.header.plan.launches
+        return CUT_OFF if is_cut_off else self.measurement.stop_reason
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:

@@ -81,15 +81,13 @@ def summarise(
     batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
     number, middle = len(ordered), median(ordered)
     effect = design_effect(batches, middle)
-    low, high = _covering_launches(
-        _widened_ci(ordered, 0.5, effect), middle, launches, 0.5, usual_spread
-    )
+    low, high = _covering_launches(ordered, effect, middle, launches, 0.5, usual_spread)
     p5 = p5_low = p5_high = None
     if number >= ENOUGH_FOR_P5:
         p5 = percentile(ordered, UNDISTURBED)
         p5_effect = design_effect(batches, p5, UNDISTURBED)
         p5_low, p5_high = _covering_launches(
-            _widened_ci(ordered, UNDISTURBED, p5_effect), p5, launches, UNDISTURBED, usual_spread
+            ordered, p5_effect, p5, launches, UNDISTURBED, usual_spread
         )
     return Summary(
         iterations=number,
@@ -126,8 +124,8 @@ def median_ci(
     if median_ranks(len(ordered)) is None:
         return None, None
     middle = median(ordered)
-    interval = _widened_ci(ordered, 0.5, design_effect(batches, middle))
-    return _covering_launches(interval, middle, launches, 0.5, usual_spread)
+    effect = design_effect(batches, middle)
+    return _covering_launches(ordered, effect, middle, launches, 0.5, usual_spread)
 
 
 def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
@@ -159,19 +157,25 @@ def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> l
 
 
 def _covering_launches(
-    interval: tuple[float | None, float | None],
+    ordered: Sequence[float],
+    effect: float,
     quantile: float,
     launches: Sequence[Sequence[float]],
     fraction: float,
     usual_spread: float,
 ) -> tuple[float | None, float | None]:
-    """The interval of a quantile, widened to that of the quantiles of several launches."""
-    low, high = interval
+    """The interval of a quantile of sorted samples, widened to that of the quantiles of several
+    launches. It goes beyond the samples only as far as launches that agree would need."""
+    low, high = interval = _widened_ci(ordered, fraction, effect)
     logs = launch_logs(launches, fraction)
     if low is None or high is None or len(logs) < 2:
         return interval
-    factor = exp(launch_half_width(logs, usual_spread))
-    return min(low, quantile / factor), max(high, quantile * factor)
+    wide, least = (
+        exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))
+    )
+    down = max(quantile / wide, min(ordered[0], quantile / least))
+    up = min(quantile * wide, max(ordered[-1], quantile * least))
+    return min(low, down), max(high, up)
 
 
 def _widened_ci(

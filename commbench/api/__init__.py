@@ -26,6 +26,7 @@ from commbench.api.runs import (
     plot,
 )
 from commbench.errors import UsageError
+from commbench.results import schema
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -221,6 +222,8 @@ def compare(
     first, second = (as_results(run, COMPARED, notify, hints) for run in (a, b))
     require_two_runs(first, second)
     comparison = compare(first, second, within)
+    for side in (comparison.a, comparison.b):
+        schema.tell_incomplete(side, notify)
     require_comparable([comparison], force)
     return comparison
 

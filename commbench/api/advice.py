@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load
 from commbench.errors import UsageError
+from commbench.results import schema
 from commbench.units import parse_parameters, parse_size, parse_time, parse_tolerance
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def _load(run: AnyRun, **how: Any) -> list[Run]:
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         found = [each.run for each in load_sweep(folder).settings if each.run]
         return [one for one in found if one]
-    return [load(run, **how)]
+    one = load(run, **how)
+    schema.tell_incomplete(one, how["notify"])
+    return [one]
 
 
 def _parse_seconds(value: str | float) -> float:

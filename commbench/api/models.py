@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import UsageError
+from commbench.results import schema
 from commbench.units import parse_sizes
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _open(
         return Source(Path(run).stem, read_published(Path(run)))
     ranks, op, dtype = hints
     loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
+    schema.tell_incomplete(loaded, notify)
     return Source(loaded.name, observe(loaded, ranks_per_node, notes), loaded.header)
 
 

@@ -118,7 +118,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     crossovers: tuple[Crossover, ...]
     host_changes: tuple[HostChange, ...]
-    """In what the host was slower or faster during B; the intervals leave that to the host."""
+    """In what the host was slower or faster during B; the intervals are widened for it."""
     places: Sequence[tuple[int, int]]
     """Of each of `rows`, where it is among the measurements of A and of B; empty where a run has no
     samples."""

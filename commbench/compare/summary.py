@@ -265,7 +265,7 @@ def host_notes(found: Comparison) -> list[str]:
     return [
         f"the host itself was {'slower' if (change.ratio.median or 0) > 1 else 'faster'} during "
         f"{found.b.name}: {change.takes} took {ratio_text(change.ratio)} times as long"
-        f"{interval_text(change.ratio)}; the intervals leave that to the host"
+        f"{interval_text(change.ratio)}; the intervals are widened for it"
         for change in found.host_changes
     ]
 
@@ -332,7 +332,7 @@ def launches_note(found: Comparison) -> list[str]:
     if not single or not found.rows or not any(row.ratio_ci_low for row in found.rows):
         return []
     are = "is one launch" if len(single) == 1 else "are one launch each"
-    another = "another launch may differ by more than these intervals say"
+    another = "by how much launches differ is assumed, not measured"
     measure = measure_launches([found.a.header, found.b.header])
     return [f"{' and '.join(single)} {are}: {another}; {measure}"]
 

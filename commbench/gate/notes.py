@@ -66,6 +66,6 @@ def _launches_note(gate: GateResult) -> list[str]:
     sentence = measure_launches([run.header for run in single])
     may = " So a row may fail without a real change." if slower else ""
     return [
-        f"Note: {names} {have}. Another launch may differ by more than the intervals say.{may} "
+        f"Note: {names} {have}. By how much launches differ is assumed, not measured.{may} "
         f"{sentence[0].upper()}{sentence[1:]}."
     ]

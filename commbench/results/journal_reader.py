@@ -264,7 +264,7 @@ def _parse(
         raise _damaged(journal, number, error) from None
     version = values.get("schema", version)
     if type(version) is not int or version < 1:
-        raise _damaged(journal, number, f"schema {brief(version)} is not a version")
+        raise _damaged(journal, number, f"its schema is {brief(version)}: it is no header")
     if version > SCHEMA:
         raise RecordsError(
             f"{journal} was written by a newer commbench: its schema is {brief(version)}",

@@ -133,8 +133,8 @@ class RunOptions(ShapeOptions, OutputOptions):
         default_text="until their times are stable",
     )  # fmt: skip
     precision: float = _how_long(
-        "PART", "Measure each case until the 95 % interval of its median is within this, on either "
-        "side.", plan="precision", parse=parse_precision,
+        "PART", "Sample each case until the 95 % interval of its median is within this, on either "
+        "side. What launches differ by comes on top.", plan="precision", parse=parse_precision,
         cli_type=str, cli_default="5%",
     )  # fmt: skip
     budget: float = _how_long(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from fractions import Fraction
 from itertools import chain
-from math import ceil, comb, exp, floor, hypot
+from math import ceil, comb, exp, floor, hypot, sqrt
 from random import Random
 from typing import NamedTuple
 
@@ -319,8 +319,12 @@ def test_the_interval_covers_that_of_several_launches_though_their_batches_agree
     launches = [[0.98] * 40, [1.0] * 40, [1.02] * 40]
     # One batch has all samples, so that no batch differs: the order statistics are the median.
     assert median_ci([together(launches)]) == (1.0, 1.0)
-    low, high = median_ci([together(launches)], launches, 0.04)
+    wide = [[*launch, 0.5, 2.0] for launch in launches]
     factor = exp(2.447 * 0.02)  # as in the table above
+    assert median_ci([together(wide)], wide, 0.04) == pytest.approx((1 / factor, factor), rel=1e-3)
+    # Beyond all samples only as far as launches that agree would need.
+    low, high = median_ci([together(launches)], launches, 0.04)
+    factor = exp(2.447 * sqrt(4 * 0.04**2 / 6) / sqrt(3))
     assert (low, high) == (pytest.approx(1 / factor, rel=1e-3), pytest.approx(factor, rel=1e-3))
     summary = summarise([together(launches)], launches, 0.04)
     assert (summary.low, summary.high, summary.design_effect) == (low, high, 1)

@@ -125,8 +125,8 @@ def test_that_the_runs_have_a_single_launch_is_said(commbench: Commbench, tmp_pa
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
     assert (
-        " Note: old and new have only one launch each. Another launch may differ by more than the "
-        "intervals say. `commbench run --launches 6` measures that. "
+        " Note: old and new have only one launch each. By how much launches differ is assumed, not "
+        "measured. `commbench run --launches 6` measures that. "
     ) in flat(ended.out)
 
 

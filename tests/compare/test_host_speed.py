@@ -39,7 +39,7 @@ def test_a_host_that_was_slower_is_named_and_not_the_setting() -> None:
     ]  # fmt: skip
     note = next(text for text in notes(found) if "a copy in memory" in text)
     assert note.startswith("the host itself was slower during new: a copy in memory took 1.30 ")
-    assert note.endswith("; the intervals leave that to the host")
+    assert note.endswith("; the intervals are widened for it")
     told = json.loads(FORMATS["json"]([found]))["comparisons"][0]["host_changes"]
     assert [change["takes"] for change in told] == [each.takes for each in found.host_changes]
     for change in told:

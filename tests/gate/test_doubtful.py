@@ -109,6 +109,21 @@ def test_the_rows_of_a_run_without_an_end_fail(commbench: Commbench, tmp_path: P
     )
 
 
+def test_the_rows_of_a_run_that_lacks_launches_fail(commbench: Commbench, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "a")
+    journal, asked = Journal(folder), plan(launches=3)
+    journal.header(header(asked, "a"))
+    for case in asked.cases():
+        journal.batch(case, Batch((1e-4, 1.01e-4)))
+        journal.measurement(Measurement(case, "ok", stop_reason="precision", wrong=0))
+    journal.close()
+    ResultsCsv(folder).add(*make_rows(read_run(folder)))
+    (folder / "results.csv").rename(tmp_path / "rows.csv")
+    ended = commbench("check", "rows.csv", "--max-time", "1s")
+    assert ended.code == 1
+    assert "4 rows cut off" in flat(ended.out)
+
+
 def test_an_incomplete_baseline_is_named_in_every_format(tmp_path: Path) -> None:
     cut_off_run(tmp_path / "old", "old")
     synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4))
