@@ -52,10 +52,10 @@ def build(record: type[T], values: dict[str, Any]) -> T:
 @cache
 def _checks_of(record: type) -> dict[str, tuple[str, frozenset[type], tuple[_Check, ...]]]:
     """The annotation of each field, and its parts."""
-    return {name: (text, *_parse_annotation(text)) for name, text in annotations(record).items()}
+    return {name: (text, *_parse_annotation(text)) for name, text in texts_of(record).items()}
 
 
-def annotations(record: type) -> dict[str, str]:
+def texts_of(record: type) -> dict[str, str]:
     """The annotations of a record's fields as written; named tuples wrap the text."""
     found = record.__annotations__.items()
     return {name: str(getattr(text, "__forward_arg__", text)) for name, text in found}

@@ -94,8 +94,9 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
 def _read_blocks(
     path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
 ) -> Iterator[list[Sequence[Any]]]:
-    """The columns of each block of lines after the first. Many lines are parsed together, column by column,
-    because that is fast. If that fails, each line is parsed alone to find the damaged one."""
+    """The columns of each block of lines after the first. Many lines are parsed together, column by
+    column, because that is fast. If that fails, each line is parsed alone to find the damaged one.
+    """
     lines, seen = csv.reader(file, strict=True), set[int]()
     try:
         while numbered := [(lines.line_num + 1, line) for line in islice(lines, BLOCK)]:
@@ -124,8 +125,8 @@ def _parse_lines(
     lines: Sequence[Sequence[str]],
     seen: set[int],
 ) -> list[Sequence[Any]]:
-    """The columns of these lines. Raises ValueError where a value cannot come from a run. `seen` are
-    the hashes of the cases of the lines before; those of these are added."""
+    """The columns of these lines. Raises ValueError where a value cannot come from a run. `seen`
+    are the hashes of the cases of the lines before; those of these are added."""
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))

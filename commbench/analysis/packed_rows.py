@@ -19,7 +19,7 @@ class PackedRows(Sequence[Any]):
     """Rows that are made when they are asked for: a named tuple of the columns for each.
 
     Of each block of rows, a column with one value is that value, and a column of numbers an array,
-    with NaN for None.
+    with NaN for None. They are equal to any sequence of the same rows.
     """
 
     def __init__(self, columns: tuple[str, ...], blocks: Iterable[Sequence[Sequence[Any]]]) -> None:
@@ -44,6 +44,9 @@ class PackedRows(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(self._unpacked, range(len(self._blocks))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
 
     def _unpacked(self, block: int) -> Iterator[Any]:
         """The rows of a block."""

@@ -15,7 +15,7 @@ from commbench.spec.operations import OPERATIONS
 from commbench.spec.plan import Plan
 from commbench.spec.splits import parse_imbalance
 from commbench.units import LARGEST_SIZE
-from commbench.validation import LARGEST_INTEGER, annotations, brief, build, is_within_limits
+from commbench.validation import LARGEST_INTEGER, brief, build, is_within_limits, texts_of
 
 T = TypeVar("T")
 
@@ -61,10 +61,10 @@ for _record, _limits in _LIMITS.items():
     _LIMITS[_record] = dict.fromkeys(_names, _DURATION) | _limits
 
 
-_USUAL: dict[str, tuple[type, bool, float, float]] = {}
-"""For each field of a batch that has numbers: their type, whether they are several, their limits."""
-_NEVER = (type(NotImplemented), False, 0.0, 0.0)
-for _field, _text in annotations(schema.Batch).items():
+_USUAL: dict[str, tuple[Any, bool, float, float]] = {}
+"""For each field of a batch that has numbers: their type, whether they are several, and limits."""
+_NEVER: tuple[Any, bool, float, float] = (None, False, 0.0, 0.0)
+for _field, _text in texts_of(schema.Batch).items():
     _low, _high = _LIMITS[schema.Batch].get(_field, (0, LARGEST_INTEGER))
     if "str" not in _text:
         _kind = int if "int" in _text else float
@@ -143,12 +143,12 @@ def _usual_values(line: dict[str, Any]) -> dict[str, Any]:
             if type(value) is not kind or not (low <= value <= high or value == 0):
                 return {}
             found[name] = value
-        elif type(value) is not list or {*map(type, value)} != {kind} or max(value) > high:
+            continue
+        if type(value) is not list or {*map(type, value)} != {kind} or max(value) > high:
             return {}
-        elif (least := min(value)) < low and (least or min(filter(None, value), default=low) < low):
+        if min(value) < low and min(filter(None, value), default=low) < low:
             return {}
-        else:
-            found[name] = Samples(value) if name == "samples_s" else tuple(value)
+        found[name] = Samples(value) if name == "samples_s" else tuple(value)
     return found
 
 

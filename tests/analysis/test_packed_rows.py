@@ -68,8 +68,8 @@ def test_a_row_takes_few_bytes(tmp_path: Path, columns: tuple[str, ...]) -> None
 @pytest.mark.full
 def test_a_million_rows_take_at_most_600_mb(tmp_path: Path) -> None:
     file = many_lines(tmp_path / "results.csv", 1_000_000)
-    command = [sys.executable, "-m", "commbench", "check", str(file), "--max-time", "1s"]
-    process = subprocess.Popen([*command, "--allow-unchecked"], stdout=subprocess.DEVNULL)
+    code = "import sys; from commbench import api; print(len(api.load_rows(sys.argv[1]).rows))"
+    process = subprocess.Popen([sys.executable, "-c", code, str(file)])
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = status  # it was waited for here
     assert status == 0

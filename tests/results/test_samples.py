@@ -112,8 +112,8 @@ def test_what_was_read_from_a_short_journal_needs_no_numpy(tmp_path: Path) -> No
 def test_a_batch_line_leaves_out_what_is_the_default_and_reads_back_the_same(
     tmp_path: Path,
 ) -> None:
-    given = {"rank_behind_s": (0.0, 1e-6), "throttled_s": 0.0, "launch": 0, "work": "", "switches": 2}
-    batch, folder = Batch((1e-3, 2e-3), **given), tmp_path / "new"
+    batch = Batch((1e-3, 2e-3), rank_behind_s=(0.0, 1e-6), throttled_s=0.0, launch=0, switches=2)
+    folder = tmp_path / "new"
     run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
     folder.mkdir()
     write_run(folder, run)
