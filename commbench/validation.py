@@ -17,7 +17,6 @@ LONGEST_TEXT = 10_000
 LARGEST_INTEGER = 1 << 53
 """Up to this, every integer is exact as a float, and all JSON parsers read it alike (RFC 8259)."""
 
-_UNKNOWN: tuple[frozenset[type], bool] = (frozenset(), False)
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -34,42 +33,32 @@ def build(record: type[T], values: dict[str, Any]) -> T:
     bool, float (finite), None, tuple and dict; others are taken as they are. Raises ValueError for
     a wrong type, TypeError for a missing or unknown field.
     """
-    arguments, fields = dict(values), _fields(record)  # type: ignore[arg-type]  # it is hashable
-    fast = _fast_checks(record)  # type: ignore[arg-type]
+    arguments, checks = dict(values), _checks_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
-        kinds, is_tuple = fast.get(name, _UNKNOWN)
-        if value is None or (type(value) is float and isfinite(value)):
-            if type(value) in kinds:
-                continue
-        elif is_tuple and value == []:
-            arguments[name] = ()
-            continue
-        if name not in fields:
-            close = closest(name, list(fields))
+        if name not in checks:
+            close = closest(name, list(checks))
             hint = f", did you mean {close}?" if close else ""
             raise TypeError(f"unknown key {brief(name)}{hint}")
-        annotation = fields[name]
-        if not _fits(value, *_parse_annotation(annotation)):
+        annotation, kinds, others = checks[name]
+        if not _fits(value, kinds, others):
             is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
             wanted = f"at most {LONGEST_TEXT} characters" if is_long else annotation
             raise ValueError(f"{name} is {brief(value)}, not {wanted}")
-        if isinstance(value, list):
+        if type(value) is list:
             arguments[name] = tuple(value)
     return record(**arguments)
 
 
 @cache
-def _fields(record: type) -> dict[str, str]:
+def _checks_of(record: type) -> dict[str, tuple[str, frozenset[type], tuple[_Check, ...]]]:
+    """The annotation of each field, and its parts."""
+    return {name: (text, *_parse_annotation(text)) for name, text in texts_of(record).items()}
+
+
+def texts_of(record: type) -> dict[str, str]:
     """The annotations of a record's fields as written; named tuples wrap the text."""
     found = record.__annotations__.items()
     return {name: str(getattr(text, "__forward_arg__", text)) for name, text in found}
-
-
-@cache
-def _fast_checks(record: type) -> dict[str, tuple[frozenset[type], bool]]:
-    """For each field its plain types, and whether it may be a tuple."""
-    found = _fields(record).items()
-    return {name: (_parse_annotation(text)[0], text.startswith("tuple[")) for name, text in found}
 
 
 @cache
@@ -90,7 +79,7 @@ def _other_check(option: str) -> _Check:
 
 def _fits(value: Any, kinds: frozenset[type], others: tuple[_Check, ...]) -> bool:
     if (kind := type(value)) in kinds:
-        return isfinite(value) if kind is float else is_within_limits(value)
+        return value is None or (isfinite(value) if kind is float else is_within_limits(value))
     for check in others:  # noqa: SIM110 - any() takes twice the time
         if check(value):
             return True

@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from commbench.results.schema import Batch
 from commbench.worker.watchdog.delays import SCALE
 
 START_TIMEOUT_S = 120
@@ -58,7 +59,10 @@ class Ended(NamedTuple):
             return list(csv.DictReader(file))
 
     def journal(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "run.jsonl").read_text().splitlines()]
+        """The lines of the journal; those of batches with the defaults that they leave out."""
+        lines = map(json.loads, (self.folder / "run.jsonl").read_text().splitlines())
+        defaults = json.loads(json.dumps(Batch._field_defaults))
+        return [defaults | line if line["kind"] == "batch" else line for line in lines]
 
     def cases(self) -> list[dict[str, Any]]:
         """The journal's lines of finished cases, in the order of the plan."""

@@ -154,7 +154,7 @@ def require_launches(journal: Path, number: int, *, same_processes: bool) -> Non
     assert {len(line["ranks"]) for line in headers} == {2}
     ends = [line["status"] for line in lines if line["kind"] == "end"]
     assert ends == ["complete"] * number
-    batches = {line["launch"] for line in lines if line["kind"] == "batch"}
+    batches = {line.get("launch", 0) for line in lines if line["kind"] == "batch"}
     assert batches == set(range(number))
     processes = {tuple(rank["pid"] for rank in line["ranks"]) for line in headers}
     assert (len(processes) == 1) is same_processes

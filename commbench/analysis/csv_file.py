@@ -24,9 +24,9 @@ from commbench.analysis.columns import (
     KEY,
     NEEDED,
     TEXTS,
-    row_type,
     row_values,
 )
+from commbench.analysis.packed_rows import BLOCK, PackedRows
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
@@ -53,11 +53,9 @@ _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
-_LINES_AT_ONCE = 128
-"""More lines take longer: their fields do not fit into the processor's caches."""
 
 
-def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
+def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
     """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
     columns that an older file lacks are empty.
 
@@ -68,7 +66,8 @@ def read_results(path: Path, columns: Collection[str] = COLUMNS) -> list[Any]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             names = _read_names(path, file)
-            return list(_read_rows(path, file, names, tuple(columns)))
+            blocks = _read_blocks(path, file, names, tuple(columns))
+            return PackedRows(tuple(columns), blocks)
     except UnicodeDecodeError:
         raise RecordsError(f"{path} is not text", "give a run folder or its results.csv") from None
     except OSError as error:
@@ -92,16 +91,17 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
     return names
 
 
-def _read_rows(
+def _read_blocks(
     path: Path, file: TextIO, names: Sequence[str], columns: tuple[str, ...]
-) -> Iterator[Any]:
-    """The rows of the lines after the first. Many lines are parsed together, column by column,
-    because that is fast. If that fails, each line is parsed alone to find the damaged one."""
+) -> Iterator[list[Sequence[Any]]]:
+    """The columns of each block of lines after the first. Many lines are parsed together, column by
+    column, because that is fast. If that fails, each line is parsed alone to find the damaged one.
+    """
     lines, seen = csv.reader(file, strict=True), set[int]()
     try:
-        while numbered := [(lines.line_num + 1, line) for line in islice(lines, _LINES_AT_ONCE)]:
+        while numbered := [(lines.line_num + 1, line) for line in islice(lines, BLOCK)]:
             try:
-                yield from _parse_lines(names, columns, [line for _, line in numbered], seen)
+                yield _parse_lines(names, columns, [line for _, line in numbered], seen)
             except ValueError:
                 for number, line in numbered:
                     _parse_line(path, number, names, line, seen)
@@ -124,9 +124,9 @@ def _parse_lines(
     columns: tuple[str, ...],
     lines: Sequence[Sequence[str]],
     seen: set[int],
-) -> Iterable[Any]:
-    """The rows of these lines. Raises ValueError where a value cannot come from a run. `seen` are
-    the hashes of the cases of the lines before; those of these are added."""
+) -> list[Sequence[Any]]:
+    """The columns of these lines. Raises ValueError where a value cannot come from a run. `seen`
+    are the hashes of the cases of the lines before; those of these are added."""
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
@@ -142,7 +142,7 @@ def _parse_lines(
     if len({*hashes}) < len(lines) or not seen.isdisjoint(hashes):
         raise ValueError("an earlier line has the same case")
     seen.update(hashes)
-    return map(row_type(columns)._make, zip(*(values[name] for name in columns), strict=True))
+    return [values[name] for name in columns]
 
 
 def _require_agreement(values: Mapping[str, Sequence[Any]]) -> None:

@@ -148,9 +148,9 @@ def call_of(row: Any, hardware: Hardware) -> Call | None:
 def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[str]:
     """What the hardware says about a rule: where limits of rows come from, or that a limit is
     impossible, or more than others measured."""
-    rows = [row for row in run.rows if row.status == OK and rule.covers(row)]
-    if hardware is None or rule.limit.needs_baseline or not rows:
+    if hardware is None or rule.limit.needs_baseline:
         return
+    rows = [row for row in run.rows if row.status == OK and rule.covers(row)]
     if rule.of_row is not None:
         yield from _remarks_of_expectation(rule, rows, hardware)
         return

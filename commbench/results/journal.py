@@ -111,8 +111,12 @@ def _crc_of(file: int, length: int) -> int:
 
 
 def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
-    """The JSON object of a batch line, which tells its case twice: by index and by digest."""
-    return _encode("batch", batch) | {"case": case.index, "digest": case.digest}
+    """The JSON object of a batch line, which tells its case twice: by index and by digest. Fields
+    with their default values are left out."""
+    defaults = Batch._field_defaults
+    values = {n: v for n, v in batch._asdict().items() if n not in defaults or v != defaults[n]}
+    line = {"kind": "batch", **{name: _as_json(value) for name, value in values.items()}}
+    return line | {"case": case.index, "digest": case.digest}
 
 
 def _encode(kind: str, record: Any) -> dict[str, Any]:
@@ -125,7 +129,9 @@ def _as_json(value: Any) -> Any:
         return value.as_json()
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
-    if isinstance(value, (tuple, Samples)):
+    if isinstance(value, Samples):
+        return value.values.tolist()
+    if isinstance(value, tuple):
         return [_as_json(inner) for inner in value]
     return value
 

@@ -143,7 +143,8 @@ class JournalReader:
         self._batches: dict[int, list[Batch]] = {}
         self._risen: dict[str, dict[str, int]] = {}
         """What RunEnd.risen is of all launches until now."""
-        self._digests: dict[int, str] = {}
+        self._expected: dict[int, tuple[str, int, int]] = {}
+        """Of each case with batches its digest, and the numbers of its ranks and groups."""
         self._is_imported = False
 
     def take(self, values: dict[str, Any]) -> None:
@@ -190,21 +191,22 @@ class JournalReader:
             raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
         plan, case = self.header.plan, self._cases[index]
+        if index not in self._expected:
+            ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
+            self._expected[index] = case.digest, ranks, len(plan.groups_of(case))
+        wanted, ranks, groups = self._expected[index]
         if not self._is_imported:
-            if index not in self._digests:
-                self._digests[index] = case.digest
-            if digest not in (None, self._digests[index]):
+            if digest not in (None, wanted):
                 raise ValueError(f"it measured another case than {case.name}, which is {index}")
             if batch.launch != self.launch:
                 raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
             if index in self.finished:
                 raise ValueError(f"case {index} was finished before")
-        ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
             if len(getattr(batch, name)) not in (0, ranks):
                 raise ValueError(f"{name} is not of {ranks} ranks")
-        if len(batch.group_medians_s) not in (0, len(plan.groups_of(case))):
-            raise ValueError(f"group_medians_s is not of {len(plan.groups_of(case))} groups")
+        if len(batch.group_medians_s) not in (0, groups):
+            raise ValueError(f"group_medians_s is not of {groups} groups")
         if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(batch.samples_s)):
             raise ValueError("group_samples_s is not of all groups and iterations")
         self._batches.setdefault(index, []).append(batch)

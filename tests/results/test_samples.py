@@ -17,8 +17,9 @@ from synthetic_journal import CASES, HEADER
 
 import commbench.analysis.statistics as statistics
 from commbench.analysis.statistics import summarise
-from commbench.results import samples
-from commbench.results.journal import Journal, encode_run
+from commbench.results import decode, samples
+from commbench.results.checksum import CHECKSUM
+from commbench.results.journal import Journal, encode_run, write_run
 from commbench.results.journal_reader import decode_run, read_run
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order
@@ -106,3 +107,45 @@ def test_what_was_read_from_a_short_journal_needs_no_numpy(tmp_path: Path) -> No
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(folder)]).returncode == 0
+
+
+def test_a_batch_line_leaves_out_what_is_the_default_and_reads_back_the_same(
+    tmp_path: Path,
+) -> None:
+    batch = Batch((1e-3, 2e-3), rank_behind_s=(0.0, 1e-6), throttled_s=0.0, launch=0, switches=2)
+    folder = tmp_path / "new"
+    run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
+    folder.mkdir()
+    write_run(folder, run)
+    line = json.loads((folder / JOURNAL).read_text().splitlines()[1])
+    written = {"samples_s", "rank_behind_s", "throttled_s", "switches"}
+    assert line.keys() == {"kind", "case", "digest", CHECKSUM} | written
+    assert read_run(folder).measurements == run.measurements
+    whole = [*encode_run(run)]  # as journals were written before
+    whole[1] = json.loads(json.dumps(batch._asdict())) | whole[1]
+    assert whole[1].keys() >= {*Batch._fields}
+    assert decode_run(whole).measurements == run.measurements
+
+
+ODD = (
+    None, True, 0, 1, -1, 0.0, -0.0, 1.5, -1e-6, 1e-20, 1e308, float("inf"), 1 << 53, (1 << 53) + 1,
+    "", "text", {}, [], [None], [True], [0], [0.0, 1e-6], [0.0, -1e-6], [0.0, 1e-20], [1, 0.5],
+    [3, 5], [1e9], [float("inf")], ["a"], [[]],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*Batch._fields, "absent"])
+def test_the_fast_way_to_decode_a_batch_accepts_what_the_careful_one_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome(value: object) -> object:
+        line = {"case": 0, "samples_s": [1e-3], "switches": 3, name: value}
+        try:
+            return repr(decode.decode_batch(line)[1]._asdict())
+        except (ValueError, TypeError) as error:
+            return repr(error)
+
+    fast = [outcome(value) for value in ODD]
+    assert decode._usual_values({"samples_s": [1e-3], "switches": 3, "rank_behind_s": [0.0, 1.0]})
+    monkeypatch.setattr(decode, "_usual_values", lambda _: {})
+    assert [outcome(value) for value in ODD] == fast

@@ -248,7 +248,7 @@ def test_an_older_journal_is_compared_with_the_rows_beside_it(tmp_path: Path) ->
     assert load(tmp_path / "a").rows == load(tmp_path / "a" / "results.csv").rows
     for was, is_now, column in (
         ('"samples_s": [1.0', '"samples_s": [1.9', "time_us"),
-        ('"calls": 1', '"calls": 2', "calls"),
+        ('"kind": "batch"', '"kind": "batch", "calls": 2', "calls"),
         ('"wrong": 0', '"wrong": null', "wrong"),
         ('"label": "a"', '"label": "b"', "label"),
     ):
