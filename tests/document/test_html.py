@@ -63,7 +63,7 @@ def test_a_comparison_names_every_run_and_what_differs(tmp_path: Path) -> None:
     assert {"RING", "TREE", "CHAIN"} <= set(cells)
     assert len([a for a in page.named("a") if "download" in a]) == 3
     box = page.texts["p"][1:8]
-    assert any("one launch each: another launch may differ" in text for text in box)
+    assert any("one launch each: by how much launches differ is assumed" in text for text in box)
 
 
 def test_no_text_of_a_file_becomes_markup(tmp_path: Path) -> None:
