@@ -25,7 +25,8 @@ from typing import NamedTuple
 from commbench.results.samples import MANY, concatenated, in_order
 
 CONFIDENCE = 0.95
-_Z = 1.959963984540054
+Z = 1.959963984540054
+"""The two-sided 95 % factor of the normal distribution."""
 _EXACT_UP_TO = 1000
 ENOUGH_FOR_P95 = 59
 """The largest of n samples exceeds the 95th percentile with probability 1 - 0.95^n >= 0.95."""
@@ -210,7 +211,7 @@ def design_effect(
     scatter = sum((found - number * share) ** 2 / number for number, found in below) / variance
     if scatter <= chi_square_limit(degrees):
         return 1.0
-    return max(1.0, scatter / degrees * (student(degrees) / _Z) ** 2)
+    return max(1.0, scatter / degrees * (student(degrees) / Z) ** 2)
 
 
 def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple[int, float]]:
@@ -241,7 +242,7 @@ def student(degrees: int) -> float:
     """The two-sided 95 % factor of Student's t; by Fisher's expansion where that is good to 2 %."""
     if degrees in _STUDENT_OF_FEW:
         return _STUDENT_OF_FEW[degrees]
-    z = _Z
+    z = Z
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
@@ -274,7 +275,7 @@ def quantile_ranks(number: int, fraction: float) -> tuple[int, int] | None:
     tail = (1 - CONFIDENCE) / 2
     spread = sqrt(number * fraction * (1 - fraction))
     if number > _EXACT_UP_TO:
-        reach = _Z * spread
+        reach = Z * spread
         return floor(number * fraction - reach), ceil(1 + number * fraction + reach)
     first = max(0, floor(number * fraction - 6 * spread))  # below it, P < 1e-9
     low, below = 0, 0.0

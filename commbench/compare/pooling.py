@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, samples_by_launch
-from commbench.analysis.statistics import UNDISTURBED, launch_half_width, launch_logs, student
+from commbench.analysis.statistics import UNDISTURBED, Z, launch_half_width, launch_logs, student
 from commbench.compare.host_speed import HostChange, allow_for
 from commbench.compare.ratio import (
     SAME,
@@ -43,7 +43,6 @@ from commbench.compare.ratio import (
 )
 from commbench.spec.backends import usual_launch_spread
 
-_Z = 1.959963984540054
 _CHANGE_SIGMA = 3.0
 """By how many standard errors a row has to differ from its range to begin a new one."""
 _CHANGE_SHARE = 0.25
@@ -179,7 +178,7 @@ def _estimate(of: PooledRow, times: Callable[[Any], MedianCI]) -> _Estimate | No
     if not ratio or not low or high is None or high == inf:
         return None
     log_low, log_high = log(low), log(high)
-    deviation = (log_high - log_low) / (2 * _Z)
+    deviation = (log_high - log_low) / (2 * Z)
     variance = deviation * deviation + _LEAST_VARIANCE
     return _Estimate(log(ratio), variance, log_low, log_high, of)
 
@@ -262,7 +261,7 @@ def _half_of_launches(
     estimates: Sequence[_Estimate], weights: Sequence[float], fraction: float, side: str
 ) -> float:
     """Half the interval of the pooled log time of one side, `a` or `b`, by its launches; 0 where it
-    has no several."""
+    has only one, or a row lacks one."""
     samples = [getattr(estimate.of, f"samples_{side}") for estimate in estimates]
     if not all(samples):
         return 0.0

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import exp, hypot, inf, log, sqrt
 from typing import Any, NamedTuple
 
+from commbench.analysis.statistics import Z
 from commbench.results.schema import OK, WRONG
 from commbench.spec.backends import usual_launch_spread
 from commbench.spec.computations import COMMUNICATION
@@ -24,7 +25,6 @@ VERDICTS = (FASTER, SLOWER, SAME, UNDECIDED, NOT_COMPARED)
 TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
 SIGNIFICANCE = 0.05
-_Z = 1.959963984540054
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 _LARGEST_EXPONENT = 709.0
@@ -72,7 +72,7 @@ def of_launches(ratio: MedianCI, launches: Sequence[int | None], backend: str) -
     known = [number for number in launches if number]
     if 1 not in known or not ratio.median or ratio.low is None or ratio.high is None:
         return ratio
-    usual = _Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in known))
+    usual = Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in known))
     if abs(log(ratio.median)) > usual:
         return ratio
     low, high = ratio.median * exp(-usual), ratio.median * exp(usual)
