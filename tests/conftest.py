@@ -19,7 +19,7 @@ SEPARATE = (
     "tests/test_launch.py", "tests/test_ground_truth.py", "tests/test_bad_input.py",
     "tests/test_write_faults.py", "tests/cli/test_smoke.py", "tests/cli/test_doctor.py",
     "tests/runner/test_resume.py", "tests/test_scripted_backend.py", "tests/cli/test_commands.py",
-    "tests/test_action.py", "tests/report/test_plots.py",
+    "tests/test_action.py", "tests/report/test_plots.py", "tests/golden/test_golden.py",
 )  # fmt: skip
 """Files whose tests take long and share nothing: any worker runs any of them."""
 FIRST = {file: place for place, file in enumerate((*SHARED, *SEPARATE))}
