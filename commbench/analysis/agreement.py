@@ -29,9 +29,7 @@ _FACTORS = (
     "operation", "dtype", "reduce_op", "root", "size_bytes", "count", "world_size", "group_size",
     "group", "time_us", "algbw_GBps", "busbw_GBps",
 )  # fmt: skip
-RELATED = dict.fromkeys(
-    ("label", "status", "wrong", *KEY, *chain(*_BETWEEN, *_AT_MOST), *_FACTORS)
-)
+RELATED = dict.fromkeys(("label", "status", "wrong", *KEY, *chain(*_BETWEEN, *_AT_MOST), *_FACTORS))
 """Columns that are checked with others."""
 _ROUNDING = 2e-6
 """The largest relative error of the product of two numbers of seven digits."""

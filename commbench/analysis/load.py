@@ -77,12 +77,14 @@ def _is_journal(path: Path, head: bytes) -> bool:
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
-_LASTING = {name: None for name in takewhile("warnings".__ne__, COLUMNS) if "_ci_" not in name} | {
-    name: None for name in KEY
-}
-"""Columns whose values every version computes alike."""
-_OWN = {name: None for name in COLUMNS if name != "warnings"}
+_OWN = tuple(name for name in COLUMNS if name != "warnings")
 """Columns whose values a version computes alike at any time."""
+_LASTING = tuple(
+    name
+    for name in _OWN
+    if name in (*takewhile("warnings".__ne__, COLUMNS), *KEY) and "_ci_" not in name
+)
+"""Those whose values every version computes alike."""
 _ROUNDING = 2e-6
 
 
@@ -101,7 +103,7 @@ def _require_same_rows(run: Run, beside: Path) -> None:
     that follow from it."""
     if run.incomplete:
         return
-    names = tuple(_OWN if run.header.commbench == __version__ else _LASTING)
+    names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
     known = [n for n in names if any(getattr(row, n) not in (None, "") for row in kept)]
     for number, (row, old) in enumerate(zip_longest(found, kept), start=1):

@@ -94,7 +94,7 @@ def read_progress(path: Path) -> RunProgress:
         )
     run = Run(
         str(journal.parent), reader.header, reader.measurements(), reader.end, reader.resumed,
-        reader.checked,
+        reader.checked, reader.launches,
     )  # fmt: skip
     return RunProgress(run, reader.launch, frozenset(reader.finished))
 
@@ -138,6 +138,7 @@ class JournalReader:
         self.finished: set[int] = set()
         self.resumed = 0
         self.checked = True
+        self.launches = 0
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: dict[int, list[Batch]] = {}
@@ -165,8 +166,10 @@ class JournalReader:
             end = decode_end(values)
             self._risen = schema.add_risen(self._risen, end.risen)
             self.end = end._replace(risen=self._risen)
-            if end.status == COMPLETE and self.launch + 1 < self.header.plan.launches:
-                self.end = None  # of a launch that is not the last
+            if end.status == COMPLETE:
+                self.launches = self.launch + 1
+                if self.launches < self.header.plan.launches:
+                    self.end = None  # of a launch that is not the last
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 

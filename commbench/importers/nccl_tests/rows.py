@@ -5,7 +5,9 @@ Sources: nccl-tests' src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from commbench.errors import UsageError
@@ -13,12 +15,19 @@ from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
 from commbench.importers.base import ImportedRow, RowCollector
 from commbench.importers.nccl_tests.preamble import Preamble
+from commbench.output.paragraphs import list_some
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
 
 CPU_TIME = "its times are those of launching on the CPU (option -C), not those of the operation"
 SPREAD = "iterations, the slowest rank of each, by CUDA events"
+
+
+_MOST_SIZES = 1000
+"""Announced sizes that are looked for."""
+_MOST_LACKING = 4
+_ROUNDED_TO = 16
 
 
 class PlacementCells(NamedTuple):
@@ -46,6 +55,9 @@ class TableRun(NamedTuple):
     is_hinted: bool
     """Whether the operation or the ranks come from hints, because the file does not say them."""
     exponent: int
+    line: int
+    sizes: tuple[int, ...]
+    """Those that its preamble announces; see Preamble.sizes."""
 
 
 def make_run(
@@ -63,6 +75,8 @@ def make_run(
         iterations=preamble.integers.get("iterations"),
         is_hinted=None in (given, preamble.known_ranks),
         exponent=exponent,
+        line=line,
+        sizes=tuple(islice(preamble.sizes(), _MOST_SIZES)),
     )
 
 
@@ -73,6 +87,8 @@ class RowBuilder:
         self.collector = collector
         self._check = BandwidthCheck()
         self._hinted = ""
+        self._printed: dict[tuple[TableRun, str], list[int]] = {}
+        """The sizes of each table, by its operation, dtype, reduce op and root."""
 
     def add(
         self, run: TableRun, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]
@@ -82,6 +98,9 @@ class RowBuilder:
         operation = OPERATIONS[run.operation]
         if run.is_hinted:
             self._hinted = f"{run.operation} on {run.ranks} ranks"
+        words = (operation.name, *(key.get(name, "") for name in ("type", "redop", "root")))
+        kind = " ".join(word for word in words if word not in ("", "none", "-1"))
+        self._printed.setdefault((run, kind), []).append(cells.parse_size(key["size"]))
         root, reduce_op = key.get("root", ""), key.get("redop", "") if operation.reduces else ""
         try:
             dtype = translate_dtype(key["type"])
@@ -142,7 +161,7 @@ class RowBuilder:
             wrong=timed.wrong,
         ).with_statistics(timed.statistics, SPREAD)
         self.collector.rows.append(row)
-        self._check.add(row, run.ranks, run.exponent, timed.time, timed.busbw)
+        self._check.add(row, run.ranks, run.exponent, timed.time, timed.algbw, timed.busbw)
 
     def add_notes(self) -> None:
         """Note what the numbers of all rows mean, and whether they are consistent."""
@@ -151,6 +170,23 @@ class RowBuilder:
                 "minimum, maximum and percentiles were measured on the device, the time on the host"
             )
         self._check.add_note(self.collector, self._hinted)
+        for (run, kind), printed in self._printed.items():
+            if lacking := _find_lacking(run, sorted(printed)):
+                sizes = list_some([str(size) for size in lacking], _MOST_LACKING)
+                where = f"the table at line {run.line}" if run.line > 1 else "it"
+                note = f"{where} lacks rows that its header announces: {kind} of {sizes} bytes"
+                self.collector.note(note, is_fault=True)
+
+
+def _find_lacking(run: TableRun, printed: list[int]) -> list[int]:
+    """The sizes that a table announces and lacks. nccl-tests rounds sizes down, so that every block
+    is a multiple of at most 16 bytes; `printed` are those of its rows, sorted."""
+    granule = _ROUNDED_TO * (run.ranks if OPERATIONS[run.operation].blocks else 1)
+    return [
+        size
+        for size in run.sizes
+        if not (at := bisect_right(printed, size)) or printed[at - 1] <= size - granule
+    ]
 
 
 def _parse_root(cell: str, ranks: int) -> int | None:
