@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
@@ -50,12 +50,7 @@ def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> l
 
     names = {"value": "", "low": "_ci_low", "high": "_ci_high"}
     return [
-        Column(
-            f"{name}{end}{suffix}",
-            lambda row, part=part: find(row, part),  # type: ignore[misc]
-            unit=unit,
-            is_signed=True,
-        )
+        Column(f"{name}{end}{suffix}", partial(find, part=part), unit=unit, is_signed=True)
         for part, end in names.items()
     ]
 

@@ -99,9 +99,9 @@ def _read_journal(path: Path) -> Run:
 
 
 def _require_same_rows(run: Run, beside: Path) -> None:
-    """Raise RecordsError where the rows beside the journal of a run that is complete are not those
-    that follow from it."""
-    if run.incomplete:
+    """Raise RecordsError where the rows beside the journal of a run that ended complete are not
+    those that follow from it."""
+    if not run.end or run.end.status != COMPLETE:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
@@ -152,8 +152,6 @@ def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
     except RecordsError as error:
         return RunEnd(INCOMPLETE, error.message)
     _require_same_rows(run, file)
-    if run.end and run.end.status == COMPLETE and run.incomplete:
-        return RunEnd(INCOMPLETE, run.incomplete)
     return run.end
 
 

@@ -51,17 +51,15 @@ class BandwidthCheck:
     ) -> None:
         """Check one row by its cells of time and bandwidths (GB/s)."""
         factor = OPERATIONS[row.operation].busbw_factor
-        if factor is None or not is_number(time):
+        if factor is None or not all(map(is_number, (time, algbw, busbw))):
             return
         size, by = row.size_bytes, factor(ranks)
-        sound = not is_number(algbw) or is_consistent(size, exponent, time, algbw)
-        if is_number(busbw):
-            low, high = parse_range(busbw)
-            consistent = is_consistent(size * by, exponent, time, busbw)
-            sound &= consistent and (not is_number(algbw) or is_multiple(algbw, by, busbw))
-            if high - low < _COARSEST * high:
-                self._precise.append(consistent)
-        if not sound:
+        low, high = parse_range(busbw)
+        consistent = is_consistent(size * by, exponent, time, busbw)
+        if high - low < _COARSEST * high:
+            self._precise.append(consistent)
+        consistent &= is_consistent(size, exponent, time, algbw)
+        if not (consistent and is_multiple(algbw, by, busbw)):
             self._wrong.append(row.line)
 
     def add_note(self, collector: RowCollector, hinted: str) -> None:

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from commbench.errors import UsageError
 from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
-from commbench.importers.base import ImportedRow, RowCollector
+from commbench.importers.base import ImportedRow, RowCollector, join_numbers
 from commbench.importers.nccl_tests.preamble import Preamble
-from commbench.output.paragraphs import list_some
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.reduce_ops import REDUCE_OPS
@@ -26,8 +25,6 @@ SPREAD = "iterations, the slowest rank of each, by CUDA events"
 
 _MOST_SIZES = 1000
 """Announced sizes that are looked for."""
-_MOST_LACKING = 4
-_ROUNDED_TO = 16
 
 
 class PlacementCells(NamedTuple):
@@ -88,7 +85,7 @@ class RowBuilder:
         self._check = BandwidthCheck()
         self._hinted = ""
         self._printed: dict[tuple[TableRun, str], list[int]] = {}
-        """The sizes of each table, by its operation, dtype, reduce op and root."""
+        """The sizes of each table, by the cells of type, reduce op and root."""
 
     def add(
         self, run: TableRun, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]
@@ -98,8 +95,7 @@ class RowBuilder:
         operation = OPERATIONS[run.operation]
         if run.is_hinted:
             self._hinted = f"{run.operation} on {run.ranks} ranks"
-        words = (operation.name, *(key.get(name, "") for name in ("type", "redop", "root")))
-        kind = " ".join(word for word in words if word not in ("", "none", "-1"))
+        kind = " ".join(cell for name, cell in key.items() if name not in ("size", "count"))
         self._printed.setdefault((run, kind), []).append(cells.parse_size(key["size"]))
         root, reduce_op = key.get("root", ""), key.get("redop", "") if operation.reduces else ""
         try:
@@ -172,16 +168,15 @@ class RowBuilder:
         self._check.add_note(self.collector, self._hinted)
         for (run, kind), printed in self._printed.items():
             if lacking := _find_lacking(run, sorted(printed)):
-                sizes = list_some([str(size) for size in lacking], _MOST_LACKING)
-                where = f"the table at line {run.line}" if run.line > 1 else "it"
-                note = f"{where} lacks rows that its header announces: {kind} of {sizes} bytes"
-                self.collector.note(note, is_fault=True)
+                rows = join_numbers("size", lacking)
+                why = f"the table at line {run.line} lacks rows that it announces: {kind}, {rows}"
+                self.collector.note(why, is_fault=True)
 
 
 def _find_lacking(run: TableRun, printed: list[int]) -> list[int]:
     """The sizes that a table announces and lacks. nccl-tests rounds sizes down, so that every block
     is a multiple of at most 16 bytes; `printed` are those of its rows, sorted."""
-    granule = _ROUNDED_TO * (run.ranks if OPERATIONS[run.operation].blocks else 1)
+    granule = 16 * (run.ranks if OPERATIONS[run.operation].blocks else 1)
     return [
         size
         for size in run.sizes
