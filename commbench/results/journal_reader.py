@@ -190,6 +190,9 @@ class JournalReader:
         self.end = None
 
     def _take_batch(self, digest: str | None, index: int, batch: Batch) -> None:
+        if self._is_imported:  # its cases may be others than its plan's
+            self._batches.setdefault(index, []).append(batch)
+            return
         if not 0 <= index < len(self._cases):
             raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
@@ -198,13 +201,12 @@ class JournalReader:
             ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
             self._expected[index] = case.digest, ranks, len(plan.groups_of(case))
         wanted, ranks, groups = self._expected[index]
-        if not self._is_imported:
-            if digest not in (None, wanted):
-                raise ValueError(f"it measured another case than {case.name}, which is {index}")
-            if batch.launch != self.launch:
-                raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
-            if index in self.finished:
-                raise ValueError(f"case {index} was finished before")
+        if digest not in (None, wanted):
+            raise ValueError(f"it measured another case than {case.name}, which is {index}")
+        if batch.launch != self.launch:
+            raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
+        if index in self.finished:
+            raise ValueError(f"case {index} was finished before")
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
             if len(getattr(batch, name)) not in (0, ranks):
                 raise ValueError(f"{name} is not of {ranks} ranks")
@@ -245,7 +247,7 @@ class JournalReader:
         unfinished = {
             index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
             for index in self._batches
-            if index not in self._found
+            if index not in self._found and not self._is_imported
         }
         found = sorted((self._found | unfinished).items())
         return tuple(m._replace(batches=tuple(self._batches.get(i, ()))) for i, m in found)

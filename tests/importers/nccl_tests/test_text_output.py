@@ -15,7 +15,7 @@ from commbench.importers.to_run import make_run
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 
 DEVICES = """\
-# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
+# nThread 1 nGpus 2 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
 #   Rank  0 Pid      1 on     box device  0 [0x07] V100
 #   Rank  1 Pid      1 on     box device  1 [0x0a] V100
 """  # noqa: E501
@@ -151,7 +151,7 @@ def test_what_contradicts_the_file_is_refused() -> None:
 
 def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
     (note,) = read(WHOLE.replace("72.34", "92.34")).notes
-    assert note == "in 1 row the printed bus bandwidth does not follow from size and time (row 7)"
+    assert note == "in 1 row the printed bandwidth does not follow from size and time (row 7)"
 
 
 def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
@@ -288,7 +288,7 @@ CUT = "the table that ends at line 7 was cut off, or is not complete"
         (WHOLE.replace("71.99", "nan"), "left out 1 (line 7): its time is 'nan' (in_place)"),
         (
             WHOLE.replace("72.34", "92.34"),
-            "in 1 row the printed bus bandwidth does not follow from size and time (row 7)",
+            "in 1 row the printed bandwidth does not follow from size and time (row 7)",
         ),
     ],
 )
