@@ -53,8 +53,9 @@ def _require_factors(row: Any) -> None:
     operation and ranks."""
     entry, size = OPERATIONS[row.operation], row.size_bytes
     algbw, busbw = row.algbw_GBps, row.busbw_GBps
-    if (row.reduce_op and not entry.reduces) or (row.root is not None and not entry.rooted):
-        raise ValueError(f"{row.operation} has no {'reduce_op' if row.reduce_op else 'root'}")
+    for name, has in (("reduce_op", entry.reduces), ("root", entry.rooted)):
+        if not has and getattr(row, name) not in ("", None):
+            raise ValueError(f"{row.operation} has no {name}")
     world, ranks = row.world_size, row.group_size or row.world_size
     if ranks and world and not row.group and ranks != world:
         raise ValueError(f"group_size {ranks} is not world_size {world}, without a group")

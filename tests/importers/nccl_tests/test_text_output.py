@@ -290,6 +290,26 @@ CUT = "the table that ends at line 7 was cut off, or is not complete"
             WHOLE.replace("72.34", "92.34"),
             "in 1 row the printed bandwidth does not follow from size and time (row 7)",
         ),
+        (
+            WHOLE.replace("14.50 14.50", "15.50 14.50"),
+            "in 1 row the printed bandwidth does not follow from size and time (row 7)",
+        ),
+        (
+            WHOLE.replace("minBytes 1048576", "minBytes 524288"),
+            "the table at line 7 lacks rows that it announces: float sum, size 524288",
+        ),
+        (
+            WHOLE.replace(
+                "maxBytes 1048576 step: 2(factor)", "maxBytes 3145728 step: 1048576(bytes)"
+            ),
+            "the table at line 7 lacks rows that it announces: float sum, sizes 2097152, 3145728",
+        ),
+        (
+            WHOLE.replace("maxBytes 1048576", "maxBytes 4194304").replace(
+                TITLE, "#\n# Reducing maxBytes to 1048576 due to memory limitation\n" + TITLE
+            ),
+            "",
+        ),
     ],
 )
 def test_what_is_missing_wrong_or_contradictory_is_a_fault_of_the_run(
@@ -300,3 +320,10 @@ def test_what_is_missing_wrong_or_contradictory_is_a_fault_of_the_run(
     assert {*file.faults} <= {*file.notes}
     end = make_run(file).end
     assert end and (end.status, end.reason) == ("incomplete" if fault else "complete", fault)
+
+
+@pytest.mark.parametrize("text", [DEVICES, RUN, RUN + TITLE + HEADER])
+def test_output_that_ends_before_its_first_row_is_said_to_be_so(text: str) -> None:
+    assert refused(RecordsError, text) == (
+        "out is the output of nccl-tests, but it ends before its first row"
+    )
