@@ -49,7 +49,7 @@ def header(asked: Plan, label: str, **more: Any) -> RunHeader:
         "variables": {},
     } | more.pop("environment", {})  # fmt: skip
     ranks = tuple(
-        RankInfo(rank, "node1", 100 + rank, "cpu", (rank,), "quiet")
+        RankInfo(rank, "node1", 100 + rank, "cpu", (rank,), "quiet", rank)
         for rank in range(asked.world_size)
     )
     values: dict[str, Any] = {

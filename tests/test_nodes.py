@@ -62,6 +62,7 @@ def test_two_nodes_run_the_same_command_and_go_on_with_it(tmp_path: Path) -> Non
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "ranks are spawned" in first.err
     assert "all_reduce" in first.out and not second.out
+    assert "2 gloo ranks of 2 nodes on " in first.out
     header = first.journal()[0]
     # Two nodes on one host are one host.
     assert (header["num_nodes"], len(header["ranks"])) == (1, 2)

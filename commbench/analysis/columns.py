@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Collection
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
@@ -28,6 +28,8 @@ class Column(NamedTuple):
     """The number is divided by this."""
     is_needed: bool = False
     """Whether results.csv must have it. Older files may lack other columns."""
+    is_signed: bool = False
+    """Whether it may be below zero."""
 
 
 def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
@@ -48,7 +50,7 @@ def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> l
 
     names = {"value": "", "low": "_ci_low", "high": "_ci_high"}
     return [
-        Column(f"{name}{end}{suffix}", lambda row, part=part: find(row, part), unit=unit)  # type: ignore[misc]
+        Column(f"{name}{end}{suffix}", partial(find, part=part), unit=unit, is_signed=True)
         for part, end in names.items()
     ]
 
@@ -147,8 +149,8 @@ COLUMNS: dict[str, Column] = {
         *_of_overlap("overlap_gain", "gain"),
         *_of_overlap("computation_at_once", "computation_s", "_us", MICRO),
         *_of_overlap("communication_at_once", "communication_s", "_us", MICRO),
-        Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden),
-        Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden),
+        Column("imb_overlap", lambda row: row.overlap and row.overlap.imb_hidden, is_signed=True),
+        Column("osu_overlap", lambda row: row.overlap and row.overlap.osu_hidden, is_signed=True),
         Column("work", _work, TEXT),
         Column("group_bytes", lambda row: row.group_bytes, INTEGER),
         Column("interference_ci_low", lambda row: _interference(row, "low")),

@@ -9,21 +9,22 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
-from math import isclose
+from itertools import islice
 from pathlib import Path
 from sys import intern
 from typing import Any, TextIO
 
+from commbench.analysis.agreement import RELATED, require_agreement
 from commbench.analysis.columns import (
     COLUMNS,
     DEFAULTS,
-    INTEGERS,
+    INTEGER,
     KEY,
     NEEDED,
     TEXTS,
+    Column,
     row_values,
 )
 from commbench.analysis.packed_rows import BLOCK, PackedRows
@@ -32,23 +33,12 @@ from commbench.errors import RecordsError
 from commbench.results.files import why_unreadable
 from commbench.results.journal import write_run
 from commbench.results.run_folder import RESULTS_CSV
-from commbench.results.schema import Run, contradiction
+from commbench.results.schema import Run
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
 """Column names of older files, and their names now."""
 _NUMBER_CHARACTERS = b"0123456789.+-eE "
-_BETWEEN = (
-    *((n.replace("_ci_low", ""), n, n.replace("_low", "_high")) for n in COLUMNS if "_ci_low" in n),
-    ("time_us", "time_min_us", "time_max_us"),
-    ("time_mean_us", "time_min_us", "time_max_us"),
-    ("time_p99_us", "time_p95_us", "time_max_us"),
-)
-"""Columns of figures, each with the columns of the least and the most that it can be."""
-_RELATED = {"label", "algbw_GBps", *KEY, *chain.from_iterable(_BETWEEN)}
-"""Columns that are checked with others, where a file has them."""
-_ROUNDING = 2e-6
-"""The largest relative error of the product of two numbers of seven digits."""
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
@@ -130,40 +120,18 @@ def _parse_lines(
     for number in {len(line) for line in lines} - {len(names)}:
         raise ValueError(f"it has {number} fields, the first line {len(names)}")
     texts = dict(zip(names, zip(*lines, strict=True), strict=True))
-    related = (name for name in _RELATED if name in texts)
-    checked = dict.fromkeys((*columns, *NEEDED, "wrong", *related))
+    checked = dict.fromkeys((*columns, *NEEDED, *RELATED))
     for name in checked.keys() - texts.keys():
         default = DEFAULTS.get(name)
         texts[name] = ("" if default is None else str(default),) * len(lines)
     values = {name: _parse_column(name, texts[name]) for name in checked}
-    _require_agreement(values)
-    keys = zip(*(values[name] for name in ("label", *KEY) if name in values), strict=True)
+    require_agreement(values)
+    keys = zip(*(values[name] for name in ("label", *KEY)), strict=True)
     hashes = [*map(hash, keys)]
     if len({*hashes}) < len(lines) or not seen.isdisjoint(hashes):
         raise ValueError("an earlier line has the same case")
     seen.update(hashes)
     return [values[name] for name in columns]
-
-
-def _require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ValueError where figures of a row contradict each other."""
-    for names in _BETWEEN:
-        if values.keys() >= set(names):
-            for value, low, high in zip(*(values[name] for name in names), strict=True):
-                if value is not None and not (low or 0) <= value <= (
-                    value if high is None else high
-                ):
-                    raise ValueError(
-                        f"{names[0]} {value:g} is not between {' and '.join(names[1:])}"
-                    )
-    if "algbw_GBps" in values:
-        of_row = zip(*(values[n] for n in ("algbw_GBps", "size_bytes", "time_us")), strict=True)
-        for algbw, size, time in of_row:
-            if algbw and time and not isclose(algbw * time, size / 1e3, rel_tol=_ROUNDING):
-                raise ValueError(f"algbw_GBps {algbw:g} is not size_bytes over time_us")
-    for status, wrong in {*zip(values["status"], values["wrong"], strict=True)}:
-        if why := contradiction(status, wrong):
-            raise ValueError(why)
 
 
 def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
@@ -175,21 +143,22 @@ def _parse_column(name: str, texts: Sequence[str]) -> Sequence[Any]:
             raise ValueError(f"{name} is longer than {LONGEST_TEXT} characters")
         return [*map(intern, texts)]
     try:
-        return _parse_numbers(texts, name in INTEGERS)
+        return _parse_numbers(texts, COLUMNS[name])
     except ValueError:
         raise ValueError(f"{name} is {brief(texts[0])}") from None
 
 
-def _parse_numbers(texts: Sequence[str], are_integers: bool) -> Sequence[float | None]:
-    """Finite numbers, not below zero; None for an empty text."""
+def _parse_numbers(texts: Sequence[str], column: Column) -> Sequence[float | None]:
+    """Finite numbers, not below zero where the column has no sign; None for an empty text."""
     # float() also accepts nan, inf, 1_0 and digits of other scripts.
     if "".join(texts).encode().translate(None, delete=_NUMBER_CHARACTERS):
         raise ValueError
     values = [float(text) if text else None for text in texts]
     known = [value for value in values if value is not None]
-    if known and not 0 <= min(known) <= max(known) <= LARGEST_INTEGER:
+    least = -LARGEST_INTEGER if column.is_signed else 0
+    if known and not least <= min(known) <= max(known) <= LARGEST_INTEGER:
         raise ValueError
-    if not are_integers:
+    if column.kind != INTEGER:
         return values
     if not all(map(float.is_integer, known)):
         raise ValueError

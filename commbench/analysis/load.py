@@ -9,13 +9,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench import __version__
 from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS, row_type, row_values
+from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT, read_ends
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.results.schema import (
     COMPLETE,
     CUT_OFF,
@@ -75,10 +77,14 @@ def _is_journal(path: Path, head: bytes) -> bool:
     return path.name == JOURNAL or head.startswith(b'{"kind"')
 
 
+_OWN = tuple(name for name in COLUMNS if name != "warnings")
+"""Columns whose values a version computes alike at any time."""
 _LASTING = tuple(
-    name for name in takewhile(lambda name: name != "warnings", COLUMNS) if "_ci_" not in name
+    name
+    for name in _OWN
+    if name in (*takewhile("warnings".__ne__, COLUMNS), *KEY) and "_ci_" not in name
 )
-"""Columns whose values every version computes alike."""
+"""Those whose values every version computes alike."""
 _ROUNDING = 2e-6
 
 
@@ -87,18 +93,26 @@ def _read_journal(path: Path) -> Run:
     computed from it when it was whole."""
     run = read_run(path)
     beside = Path(run.path) / RESULTS_CSV
-    if not run.checked and not run.incomplete and is_file(beside):
-        found, kept = as_loaded_run(run, _LASTING).rows, _load_results(beside, _LASTING).rows
-        known = [n for n in _LASTING if any(getattr(row, n) not in (None, "") for row in kept)]
-        for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
-            name = next((n for n in known if not _is_same(row, old, n)), "")
-            if name:
-                raise RecordsError(
-                    f"row {number} of {beside} contradicts {JOURNAL}: {name} is "
-                    f"{getattr(old, name, 'missing')}, {getattr(row, name, 'missing')} there",
-                    "one of them was changed; if it was the rows, move them away",
-                )
+    if not run.checked and is_file(beside):
+        _require_same_rows(run, beside)
     return run
+
+
+def _require_same_rows(run: Run, beside: Path) -> None:
+    """Raise RecordsError where the rows beside the journal of a run that ended complete are not
+    those that follow from it."""
+    if not run.end or run.end.status != COMPLETE:
+        return
+    names = _OWN if run.header.commbench == __version__ else _LASTING
+    found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
+    known = [n for n in names if any(getattr(row, n) not in (None, "") for row in kept)]
+    for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
+        if name := next((n for n in known if not _is_same(row, old, n)), ""):
+            raise RecordsError(
+                f"row {number} of {beside} contradicts {JOURNAL}: {name} is "
+                f"{getattr(old, name, 'missing')}, {getattr(row, name, 'missing')} there",
+                "one of them was changed; if it was the rows, move them away",
+            )
 
 
 def _is_same(row: Any, old: Any, name: str) -> bool:
@@ -117,8 +131,6 @@ def _is_results(path: Path, head: bytes) -> bool:
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
-    from commbench.analysis.csv_file import read_results
-
     file = path / RESULTS_CSV if is_folder(path) else path
     rows = read_results(file, columns)
     labels = {row.label for row in rows} - {""} if "label" in columns else set()
@@ -129,13 +141,18 @@ def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
 
 
 def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
-    """How the run of a results.csv ended, by its rows, or by the journal in the same folder."""
+    """How the run of a results.csv ended, by its rows, and by the journal in the same folder.
+    RecordsError where that has other rows."""
     if cut := sum(row.stop_reason == CUT_OFF for row in rows):
         return RunEnd(INCOMPLETE, f"{format_count(cut, 'row')} {CUT_OFF}")
     if file.name != RESULTS_CSV or not is_file(file.parent / JOURNAL):
         return RunEnd(COMPLETE)
-    status = read_ends(file.parent).status
-    return RunEnd(status, f"so says the {JOURNAL} in its folder") if status else None
+    try:
+        run = read_run(file.parent)
+    except RecordsError as error:
+        return RunEnd(INCOMPLETE, error.message)
+    _require_same_rows(run, file)
+    return run.end
 
 
 _HEAD_BYTES = 4096

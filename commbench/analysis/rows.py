@@ -225,10 +225,8 @@ class ResultRow:
 
     @property
     def stop_reason(self) -> str:
-        """Why sampling stopped; that it was cut off, where launches of the plan are missing."""
-        measured = len(self.launch_medians)
-        is_cut_off = 0 < measured < self.header.plan.launches
-        return CUT_OFF if is_cut_off else self.measurement.stop_reason
+        """As of find_stop_reason."""
+        return find_stop_reason(self.header, self.measurement)
 
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
@@ -242,6 +240,12 @@ class ResultRow:
 def interference(together: Estimate, alone: Estimate) -> Estimate:
     """The ratio of two median times above 0, with its interval where both have one."""
     return combine_ratio(lambda t, a: t / a, together, alone)
+
+
+def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
+    """Why sampling stopped; that it was cut off, where launches of the plan are missing."""
+    measured = len({batch.launch for batch in measurement.batches})
+    return CUT_OFF if 0 < measured < header.plan.launches else measurement.stop_reason
 
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:

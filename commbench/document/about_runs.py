@@ -20,7 +20,7 @@ from commbench.analysis.environment_diff import (
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.analysis.replay import analyse_replay
-from commbench.analysis.rows import ResultRow
+from commbench.analysis.rows import ResultRow, find_stop_reason
 from commbench.document.blocks import Block, Download, Facts, Folded, Items, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
@@ -86,7 +86,7 @@ def run_verdict(run: Run) -> list[str]:
         return [f"{rows} imported from {facts['imported_from']}.", *left_out, *filter(None, bad)]
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
     measured = [m for m in found if m.status == OK]
-    whole = [m for m in measured if m.stop_reason != CUT_OFF]
+    whole = [m for m in measured if find_stop_reason(run.header, m) != CUT_OFF]
     checked = [m for m in whole if m.case.operation != REPLAY] or whole
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     if part := len(measured) - len(whole):
@@ -158,7 +158,7 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
     reduces = any(OPERATIONS[name].reduces for name in plan.operations)
     backend = f" {plan.backend}" if plan.backend else ""
     device = f" on {plan.device}" if plan.device else ""
-    nodes = f", {header.num_nodes} nodes" if header.num_nodes > 1 else ""
+    nodes = f", {header.launched_nodes} nodes" if header.launched_nodes > 1 else ""
     return {
         "operations": ", ".join(plan.operations),
         "sizes": format_sizes(plan.sizes),

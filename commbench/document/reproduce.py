@@ -99,9 +99,9 @@ def _recorded_options(header: RunHeader) -> RunOptions:
     if workload := header.plan.workload:
         file = Path(f"{as_label(str(workload['name']))}.json")
         options = replace(options, workload=file, step=tuple(s["name"] for s in workload["steps"]))
-    if header.num_nodes == 1:
+    if header.launched_nodes == 1:
         return options
-    return replace(options, nnodes=header.num_nodes, master_addr=header.hosts[0])
+    return replace(options, nnodes=header.launched_nodes, master_addr=header.hosts[0])
 
 
 def shell_lines(words: Sequence[str]) -> str:

@@ -163,11 +163,11 @@ def _time(row: ResultRow) -> Iterator[str]:
     if operation.part != "call":
         number = measurement.case.parts
         yield f"It is the time of {operation.part}: that of a call over {number}."
-    if measurement.stop_reason:
+    if row.stop_reason:
         were = "was" if time.iterations == 1 else "were"
         yield f"There {were} {count_iterations(time.iterations)}. {_interval(row)}"
-        why = _STOPS.get(measurement.stop_reason, measurement.stop_reason)
-        yield f"Sampling stopped ({measurement.stop_reason}): {why}."
+        why = _STOPS.get(row.stop_reason, row.stop_reason)
+        yield f"Sampling stopped ({row.stop_reason}): {why}."
     if measurement.wrong:
         wrong = "element is" if measurement.wrong == 1 else "elements are"
         yield f"{exact(measurement.wrong)} {wrong} wrong in the results: do not use this time."

@@ -1,4 +1,4 @@
-"""Whether a printed bandwidth follows from the printed time and the size."""
+"""Whether printed bandwidths follow from the printed time and the size."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def is_consistent(moved_bytes: float, exponent: int, time_cell: str, bandwidth_c
     return shortest <= 0 or moved_bytes / shortest / GB >= low - slack
 
 
+def is_multiple(algbw_cell: str, factor: float, busbw_cell: str) -> bool:
+    """Whether `busbw_cell` can be the factor times `algbw_cell`, both rounded."""
+    (least, most), (low, high) = parse_range(algbw_cell), parse_range(busbw_cell)
+    slack = 1e-9 * (1 + high)
+    return least * factor <= high + slack and most * factor >= low - slack
+
+
 class BandwidthCheck:
     """Collects over a file whether printed bandwidths follow from time and size."""
 
@@ -39,17 +46,21 @@ class BandwidthCheck:
         # Whether it follows, of rows printed finely enough to tell a wrong number of ranks.
         self._precise: list[bool] = []
 
-    def add(self, row: ImportedRow, ranks: int, exponent: int, time: str, busbw: str) -> None:
-        """Check one row by its cells of time and bus bandwidth (GB/s)."""
+    def add(
+        self, row: ImportedRow, ranks: int, exponent: int, time: str, algbw: str, busbw: str
+    ) -> None:
+        """Check one row by its cells of time and bandwidths (GB/s)."""
         factor = OPERATIONS[row.operation].busbw_factor
-        if factor is None or not (is_number(time) and is_number(busbw)):
+        if factor is None or not all(map(is_number, (time, algbw, busbw))):
             return
+        size, by = row.size_bytes, factor(ranks)
         low, high = parse_range(busbw)
-        consistent = is_consistent(row.size_bytes * factor(ranks), exponent, time, busbw)
-        if not consistent:
-            self._wrong.append(row.line)
+        consistent = is_consistent(size * by, exponent, time, busbw)
         if high - low < _COARSEST * high:
             self._precise.append(consistent)
+        consistent &= is_consistent(size, exponent, time, algbw)
+        if not (consistent and is_multiple(algbw, by, busbw)):
+            self._wrong.append(row.line)
 
     def add_note(self, collector: RowCollector, hinted: str) -> None:
         """Note the rows whose bandwidth does not follow.
@@ -65,7 +76,7 @@ class BandwidthCheck:
             )
         if self._wrong:
             collector.note(
-                f"in {format_count(len(self._wrong), 'row')} the printed bus bandwidth does not "
+                f"in {format_count(len(self._wrong), 'row')} the printed bandwidth does not "
                 f"follow from size and time ({rows})",
                 is_fault=True,
             )

@@ -127,7 +127,7 @@ def _add(
         busbw=cells.parse_number(row["busbw"], cells.GIGABYTES),
     ).with_statistics(row, "ranks, of each rank's mean")
     collector.rows.append(added)
-    check.add(added, ranks, cells.MICROSECONDS, row["time"], row["busbw"])
+    check.add(added, ranks, cells.MICROSECONDS, row["time"], row["algbw"], row["busbw"])
 
 
 def _parse_dtype(label: str) -> str:

@@ -113,7 +113,8 @@ def _head(run: Run) -> str:
 def describe_run(run: Run) -> str:
     """One line: how many ranks of which backend, where, and how they were timed."""
     plan = run.header.plan
-    launches = f"; {plan.launches} launches" if plan.launches > 1 else ""
+    done = f"{run.launches} of " if run.incomplete and run.launches < plan.launches else ""
+    launches = f"; {done}{plan.launches} launches" if plan.launches > 1 else ""
     statistics = {m.reported.statistic for m in run.measurements if m.reported}
     how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
     return f"{run.header.describe_ranks()}; {how}{launches}"
@@ -352,7 +353,7 @@ def _note(row: ResultRow) -> str:
     measurement = row.measurement
     if measurement.status != OK:
         return measurement.status
-    return CUT_OFF if measurement.stop_reason == CUT_OFF else ""
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""
 
 
 _OVER = TableColumn("over\ndirect", _form_ratio, 7, is_decimal=True)

@@ -9,9 +9,7 @@ from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.results.samples import Samples
 from commbench.spec.case import Case
-from commbench.spec.dimensions import DIMENSIONS
-from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS
+from commbench.spec.dimensions import DIMENSIONS, require_known
 from commbench.spec.plan import Plan
 from commbench.spec.splits import parse_imbalance
 from commbench.units import LARGEST_SIZE
@@ -90,10 +88,8 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     """The record of a case line; the batches of the case have lines of their own."""
     values = dict(line)
     case = values["case"] = _build(Case, values["case"])
-    if case.operation not in OPERATIONS:
-        raise ValueError(f"operation {brief(case.operation)} is unknown")
-    if case.dtype and case.dtype not in DTYPES:
-        raise ValueError(f"dtype {brief(case.dtype)} is unknown")
+    for dimension in DIMENSIONS:
+        require_known(dimension.field, getattr(case, dimension.field))
     _require_known_shape(case)
     if values.get("first_wrong"):
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])

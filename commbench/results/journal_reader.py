@@ -94,7 +94,7 @@ def read_progress(path: Path) -> RunProgress:
         )
     run = Run(
         str(journal.parent), reader.header, reader.measurements(), reader.end, reader.resumed,
-        reader.checked,
+        reader.checked, reader.launches,
     )  # fmt: skip
     return RunProgress(run, reader.launch, frozenset(reader.finished))
 
@@ -138,6 +138,7 @@ class JournalReader:
         self.finished: set[int] = set()
         self.resumed = 0
         self.checked = True
+        self.launches = 0
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: dict[int, list[Batch]] = {}
@@ -165,8 +166,10 @@ class JournalReader:
             end = decode_end(values)
             self._risen = schema.add_risen(self._risen, end.risen)
             self.end = end._replace(risen=self._risen)
-            if end.status == COMPLETE and self.launch + 1 < self.header.plan.launches:
-                self.end = None  # of a launch that is not the last
+            if end.status == COMPLETE:
+                self.launches = self.launch + 1
+                if self.launches < self.header.plan.launches:
+                    self.end = None  # of a launch that is not the last
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 
@@ -187,6 +190,9 @@ class JournalReader:
         self.end = None
 
     def _take_batch(self, digest: str | None, index: int, batch: Batch) -> None:
+        if self._is_imported:  # its cases may be others than its plan's
+            self._batches.setdefault(index, []).append(batch)
+            return
         if not 0 <= index < len(self._cases):
             raise ValueError(f"the plan has no case {brief(index)}")
         assert self.header is not None
@@ -195,13 +201,12 @@ class JournalReader:
             ranks = len(plan.ranks_of(case)) if case.group else plan.world_size
             self._expected[index] = case.digest, ranks, len(plan.groups_of(case))
         wanted, ranks, groups = self._expected[index]
-        if not self._is_imported:
-            if digest not in (None, wanted):
-                raise ValueError(f"it measured another case than {case.name}, which is {index}")
-            if batch.launch != self.launch:
-                raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
-            if index in self.finished:
-                raise ValueError(f"case {index} was finished before")
+        if digest not in (None, wanted):
+            raise ValueError(f"it measured another case than {case.name}, which is {index}")
+        if batch.launch != self.launch:
+            raise ValueError(f"it is of launch {batch.launch}, in launch {self.launch}")
+        if index in self.finished:
+            raise ValueError(f"case {index} was finished before")
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
             if len(getattr(batch, name)) not in (0, ranks):
                 raise ValueError(f"{name} is not of {ranks} ranks")
@@ -242,7 +247,7 @@ class JournalReader:
         unfinished = {
             index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
             for index in self._batches
-            if index not in self._found
+            if index not in self._found and not self._is_imported
         }
         found = sorted((self._found | unfinished).items())
         return tuple(m._replace(batches=tuple(self._batches.get(i, ()))) for i, m in found)

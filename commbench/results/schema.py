@@ -156,9 +156,17 @@ class RunHeader(NamedTuple):
             models.append(str(self.environment.get("processor") or ""))
         return tuple(filter(None, dict.fromkeys(models))) or tuple(filter(None, [self.plan.device]))
 
+    @property
+    def launched_nodes(self) -> int:
+        """How many nodes the launcher had. Several may be on one host: `num_nodes` counts hosts."""
+        firsts = 0 if is_in_process(self) else sum(not rank.local_rank for rank in self.ranks)
+        return max(self.num_nodes, firsts)
+
     def describe_ranks(self) -> str:
         """Who measured: `2 gloo ranks on node1 (Intel Xeon), cpu mode quiet`."""
         words = format_count(self.plan.world_size, f"{self.plan.backend} rank".strip())
+        if self.launched_nodes > self.num_nodes:
+            words += f" of {self.launched_nodes} nodes"
         devices = list_some(self.devices, 3)
         mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
@@ -357,6 +365,8 @@ class Run(NamedTuple):
     """How many times it was resumed."""
     checked: bool = True
     """Whether all its lines have checksums; those of older schemas have none."""
+    launches: int = 0
+    """How many launches a journal has that ended complete."""
 
     @property
     def incomplete(self) -> str:

@@ -101,7 +101,7 @@ def _recorded_value(option: RunOption, header: RunHeader) -> Any:
     if option.plan:
         return getattr(header.plan, option.plan)
     if option.name == "nproc_per_node":
-        return len(header.ranks) // max(1, sum(not rank.local_rank for rank in header.ranks))
+        return len(header.ranks) // header.launched_nodes
     return getattr(header, option.name)
 
 

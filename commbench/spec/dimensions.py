@@ -36,6 +36,7 @@ from commbench.spec.timing_modes import (
     expand_launch,
     expand_timing,
 )
+from commbench.validation import brief
 
 if TYPE_CHECKING:
     from commbench.spec.operations import Operation
@@ -299,3 +300,11 @@ def used_plan_fields(plan: Plan) -> set[str]:
 
 IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
 """The dimensions that a title names, in its order."""
+_KNOWN = {d.field: frozenset(("", *d.choices)) for d in DIMENSIONS if d.choices}
+
+
+def require_known(field: str, value: Any) -> None:
+    """Raise ValueError for a value of a dimension that is a choice among names, and not one of
+    them. Empty text stands for none."""
+    if value not in _KNOWN.get(field, (value,)):
+        raise ValueError(f"{field} {brief(value)} is unknown")

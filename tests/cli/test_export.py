@@ -151,8 +151,8 @@ def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path)
 
 
 def test_openmetrics_refuses_what_would_be_one_series(commbench: Commbench, folder: Path) -> None:
-    path = folder / "results.csv"
-    lines = path.read_text().splitlines(keepends=True)
+    path = folder / "rows.csv"
+    lines = (folder / "results.csv").read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, lines[1].replace("mine", "other", 1)]))
     ended = commbench("export", str(path), "--format", "openmetrics")
     assert ended.code == 6

@@ -159,8 +159,8 @@ def test_rows_match_by_all_that_makes_a_case(a: dict, b: dict, matches: int) -> 
 
 def test_a_key_that_is_there_twice_is_refused_with_its_lines(tmp_path: Path) -> None:
     folder = synthetic_run(tmp_path / "a", "a")
-    csv = folder / "results.csv"
-    lines = csv.read_text().splitlines(keepends=True)
+    csv = tmp_path / "results.csv"
+    lines = (folder / "results.csv").read_text().splitlines(keepends=True)
     csv.write_text("".join([*lines, lines[2].replace("a", "b", 1)]))
     with pytest.raises(RecordsError) as caught:
         compare(load(csv), load(folder))

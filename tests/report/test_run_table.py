@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import header, plan
+from synthetic import header, plan, steady, synthetic_run
 
+import commbench
 from commbench.report.run_table import run_text
-from commbench.results.schema import CUT_OFF, Batch, Measurement, Run, RunEnd
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import JOURNAL
+from commbench.results.schema import CUT_OFF, IN_PROCESS, Batch, Measurement, Run, RunEnd
 from commbench.spec.case import READY, Case
 from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
@@ -69,6 +73,32 @@ def test_an_operation_without_bandwidth_has_no_such_columns() -> None:
         "  ────────────────────────────\n"
         "  100.0 us  98.5 … 101.5 us  9"
     ]
+
+
+def test_a_run_that_lacks_launches_says_how_many_it_has_and_marks_its_rows(tmp_path: Path) -> None:
+    asked = plan(sizes=(1024, 2048), launches=3)
+    folder = synthetic_run(tmp_path / "run", "mine", lambda _: steady(1e-4), asked, launches=1)
+    lines = (folder / JOURNAL).read_text().splitlines(keepends=True)
+    assert '"status": "complete"' in lines[-1]
+    run = read_run(folder)
+    assert (run.launches, run.end) == (1, None)
+    text, page = run_text(run), commbench.report(folder, format="html")
+    assert "; 1 of 3 launches" in text
+    assert [line.split()[0] for line in text.splitlines() if line.endswith("cut off")] == ["1", "2"]
+    assert "2 of them only in part (cut off)" in page
+    whole = synthetic_run(tmp_path / "whole", "mine", lambda _: steady(1e-4), asked, launches=3)
+    assert "; 3 launches" in run_text(read_run(whole))
+    assert "cut off" not in run_text(read_run(whole))
+
+
+def test_several_nodes_on_one_host_are_counted() -> None:
+    run = run_of(plan(sizes=(1024,)))
+    ranks = tuple(rank._replace(local_rank=0) for rank in run.header.ranks)
+    nodes = run._replace(header=run.header._replace(ranks=ranks))
+    assert "2 gloo ranks on node1" in run_text(run)
+    assert "2 gloo ranks of 2 nodes on node1" in run_text(nodes)
+    program = nodes._replace(header=nodes.header._replace(launcher=IN_PROCESS))
+    assert "2 gloo ranks on node1" in run_text(program)
 
 
 def test_a_row_that_was_cut_off_is_marked_where_it_stands() -> None:

@@ -303,7 +303,7 @@ REFUSED = {
     "--iters 50": "--iters contradicts run: 50 here, as needed there",
     "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there",
     "--no-check": "--check contradicts run: False here, True there",
-    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 1 there",
+    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 2 there",
     "--op barrier": "--op contradicts run: barrier here, all_reduce there",
     "--label other": "--label contradicts run: other here, mine there",
     "--timeout 7": "--timeout contradicts run: 7.0 here, ",

@@ -39,7 +39,8 @@ _NEWEST = 3
 _AVERAGES = {"0": "rank 0", "1": "mean over ranks", "2": "fastest rank", "3": "slowest rank"}
 _INTEGERS = {
     "threads": "nthreads", "gpus": "ngpus", "iterations": "iterations",
-    "grouped": "aggregated_iterations", "graphs": "graph",
+    "grouped": "aggregated_iterations", "graphs": "graph", "smallest": "minimum_bytes",
+    "largest": "maximum_bytes", "factor": "step_factor", "step": "step_bytes",
 }  # fmt: skip
 """Preamble's names of keys in `config`."""
 _BLOCKING = "option -z: every operation is waited for; the time may include a barrier"

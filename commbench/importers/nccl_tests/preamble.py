@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,6 +32,10 @@ _INTEGERS = {
     "iterations": re.compile(r"# nThread .*(?<!agg )(?<!warmup )iters: (\d{1,9})\b"),
     "warmup": re.compile(r"# nThread .*\bwarmup iters: (\d{1,9})\b"),
     "grouped": re.compile(r"# nThread .*\bagg iters: (\d{1,9})\b"),
+    "smallest": re.compile(r"# nThread .*\bminBytes (\d{1,18})\b"),
+    "largest": re.compile(r"# (?:nThread .*\bmaxBytes|Reducing maxBytes to) (\d{1,18})\b"),
+    "factor": re.compile(r"# nThread .*\bstep: (\d{1,18})\(factor\)"),
+    "step": re.compile(r"# nThread .*\bstep: (\d{1,18})\(bytes\)"),
     "graphs": re.compile(r"# nThread .*\bgraph: (\d{1,9})\b"),
 }
 
@@ -137,6 +141,15 @@ class Preamble:
         reporting = next(device.group for device in self.devices if device.rank == 0)
         ranks = sum(device.group == reporting for device in self.devices)
         return ranks if ranks % each == 0 else None
+
+    def sizes(self) -> Iterator[int]:
+        """The sizes in bytes that it announces, before they are rounded; none where it does not say
+        from where to where, and in which steps."""
+        known = self.integers
+        size, factor, step = (known.get(name, 0) for name in ("smallest", "factor", "step"))
+        while (factor > 1 or step) and 0 < size <= known.get("largest", 0):
+            yield size
+            size = size * factor if factor > 1 else size + step
 
     @property
     def timing(self) -> str:

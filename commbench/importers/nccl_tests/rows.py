@@ -5,13 +5,15 @@ Sources: nccl-tests' src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from commbench.errors import UsageError
 from commbench.importers import cells
 from commbench.importers.bandwidth_check import BandwidthCheck
-from commbench.importers.base import ImportedRow, RowCollector
+from commbench.importers.base import ImportedRow, RowCollector, join_numbers
 from commbench.importers.nccl_tests.preamble import Preamble
 from commbench.spec.dtypes import DTYPES, find_dtype
 from commbench.spec.operations import OPERATIONS
@@ -19,6 +21,10 @@ from commbench.spec.reduce_ops import REDUCE_OPS
 
 CPU_TIME = "its times are those of launching on the CPU (option -C), not those of the operation"
 SPREAD = "iterations, the slowest rank of each, by CUDA events"
+
+
+_MOST_SIZES = 1000
+"""Announced sizes that are looked for."""
 
 
 class PlacementCells(NamedTuple):
@@ -46,6 +52,9 @@ class TableRun(NamedTuple):
     is_hinted: bool
     """Whether the operation or the ranks come from hints, because the file does not say them."""
     exponent: int
+    line: int
+    sizes: tuple[int, ...]
+    """Those that its preamble announces; see Preamble.sizes."""
 
 
 def make_run(
@@ -63,6 +72,8 @@ def make_run(
         iterations=preamble.integers.get("iterations"),
         is_hinted=None in (given, preamble.known_ranks),
         exponent=exponent,
+        line=line,
+        sizes=tuple(islice(preamble.sizes(), _MOST_SIZES)),
     )
 
 
@@ -73,6 +84,8 @@ class RowBuilder:
         self.collector = collector
         self._check = BandwidthCheck()
         self._hinted = ""
+        self._printed: dict[tuple[TableRun, str], list[int]] = {}
+        """The sizes of each table, by the cells of type, reduce op and root."""
 
     def add(
         self, run: TableRun, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]
@@ -82,6 +95,8 @@ class RowBuilder:
         operation = OPERATIONS[run.operation]
         if run.is_hinted:
             self._hinted = f"{run.operation} on {run.ranks} ranks"
+        kind = " ".join(cell for name, cell in key.items() if name not in ("size", "count"))
+        self._printed.setdefault((run, kind), []).append(cells.parse_size(key["size"]))
         root, reduce_op = key.get("root", ""), key.get("redop", "") if operation.reduces else ""
         try:
             dtype = translate_dtype(key["type"])
@@ -142,7 +157,7 @@ class RowBuilder:
             wrong=timed.wrong,
         ).with_statistics(timed.statistics, SPREAD)
         self.collector.rows.append(row)
-        self._check.add(row, run.ranks, run.exponent, timed.time, timed.busbw)
+        self._check.add(row, run.ranks, run.exponent, timed.time, timed.algbw, timed.busbw)
 
     def add_notes(self) -> None:
         """Note what the numbers of all rows mean, and whether they are consistent."""
@@ -151,6 +166,22 @@ class RowBuilder:
                 "minimum, maximum and percentiles were measured on the device, the time on the host"
             )
         self._check.add_note(self.collector, self._hinted)
+        for (run, kind), printed in self._printed.items():
+            if lacking := _find_lacking(run, sorted(printed)):
+                rows = join_numbers("size", lacking)
+                why = f"the table at line {run.line} lacks rows that it announces: {kind}, {rows}"
+                self.collector.note(why, is_fault=True)
+
+
+def _find_lacking(run: TableRun, printed: list[int]) -> list[int]:
+    """The sizes that a table announces and lacks. nccl-tests rounds sizes down, so that every block
+    is a multiple of at most 16 bytes; `printed` are those of its rows, sorted."""
+    granule = 16 * (run.ranks if OPERATIONS[run.operation].blocks else 1)
+    return [
+        size
+        for size in run.sizes
+        if not (at := bisect_right(printed, size)) or printed[at - 1] <= size - granule
+    ]
 
 
 def _parse_root(cell: str, ranks: int) -> int | None:

@@ -42,13 +42,18 @@ _LAST = "timestamp"
 
 
 def recognises(source: SourceText) -> bool:
-    """Whether a file has a header of nccl-tests' table."""
-    return any(_is_header(line.text) for line in source.lines)
+    """Whether a file has a header of nccl-tests' table, or what comes before it."""
+    return any(_is_header(line.text) or line.text.startswith(BEGINS) for line in source.lines)
 
 
 def read(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     sections = _find_sections(source)
+    if not any(section.rows for section in sections):
+        raise RecordsError(
+            f"{source.path} is the output of nccl-tests, but it ends before its first row",
+            "give the whole output, or measure again",
+        )
     collector = RowCollector(source, hints)
     ranks = hints.choose_ranks(source.path, (each.preamble.known_ranks for each in sections))
     builder = rows.RowBuilder(collector)

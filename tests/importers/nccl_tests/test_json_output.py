@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from importing import read, refused
 
+import commbench as cb
 from commbench.errors import RecordsError, UsageError
 from commbench.importers.registry import import_file
 
@@ -152,3 +153,9 @@ def test_what_nccl_tests_reports_is_a_fault(
     changes: dict[str, object], fault: tuple[str, ...]
 ) -> None:
     assert read(json.dumps(json.loads(NEWEST) | changes)).faults == fault
+
+
+def test_a_run_folder_of_a_file_with_samples_is_read_again(tmp_path: Path) -> None:
+    made = cb.import_results(FOREIGN / "nccl-tests-3.json", output=tmp_path / "run")
+    assert cb.load(tmp_path / "run").measurements == made.measurements
+    assert cb.check(tmp_path / "run" / "results.csv", max_time="100s").exit_code == 0

@@ -72,6 +72,17 @@ def test_every_printed_bus_bandwidth_follows_to_its_last_digit(name: str) -> Non
         assert is_consistent(row.size_bytes * float(FACTORS[name]), MICROSECONDS, time, busbw)
 
 
+def test_a_row_that_was_removed_from_a_real_log_is_missed(tmp_path: Path) -> None:
+    lines = (LOGS / "nccl_allgather.log").read_text().splitlines(keepends=True)
+    path = tmp_path / "out.log"
+    for size, lacks in (("1048576", ("float, size 1048576",)), ("0", ())):
+        at = next(i for i, line in enumerate(lines) if line.split()[:1] == [size])
+        path.write_text("".join(lines[:at] + lines[at + 1 :]))
+        faults = import_file(path, ImportHints(operation="all_gather")).faults
+        wanted = tuple(f"the table at line 17 lacks rows that it announces: {w}" for w in lacks)
+        assert faults == wanted, size
+
+
 def test_a_bandwidth_that_does_not_follow_is_seen() -> None:
     assert is_consistent(1048576, -6, "100.0", "10.49")
     assert not is_consistent(1048576, -6, "100.0", "10.50")

@@ -15,7 +15,7 @@ from commbench.importers.to_run import make_run
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 
 DEVICES = """\
-# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
+# nThread 1 nGpus 2 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1 graph: 0
 #   Rank  0 Pid      1 on     box device  0 [0x07] V100
 #   Rank  1 Pid      1 on     box device  1 [0x0a] V100
 """  # noqa: E501
@@ -151,7 +151,7 @@ def test_what_contradicts_the_file_is_refused() -> None:
 
 def test_a_row_whose_bandwidth_does_not_follow_is_noted() -> None:
     (note,) = read(WHOLE.replace("72.34", "92.34")).notes
-    assert note == "in 1 row the printed bus bandwidth does not follow from size and time (row 7)"
+    assert note == "in 1 row the printed bandwidth does not follow from size and time (row 7)"
 
 
 def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
@@ -288,7 +288,27 @@ CUT = "the table that ends at line 7 was cut off, or is not complete"
         (WHOLE.replace("71.99", "nan"), "left out 1 (line 7): its time is 'nan' (in_place)"),
         (
             WHOLE.replace("72.34", "92.34"),
-            "in 1 row the printed bus bandwidth does not follow from size and time (row 7)",
+            "in 1 row the printed bandwidth does not follow from size and time (row 7)",
+        ),
+        (
+            WHOLE.replace("14.50 14.50", "15.50 14.50"),
+            "in 1 row the printed bandwidth does not follow from size and time (row 7)",
+        ),
+        (
+            WHOLE.replace("minBytes 1048576", "minBytes 524288"),
+            "the table at line 7 lacks rows that it announces: float sum, size 524288",
+        ),
+        (
+            WHOLE.replace(
+                "maxBytes 1048576 step: 2(factor)", "maxBytes 3145728 step: 1048576(bytes)"
+            ),
+            "the table at line 7 lacks rows that it announces: float sum, sizes 2097152, 3145728",
+        ),
+        (
+            WHOLE.replace("maxBytes 1048576", "maxBytes 4194304").replace(
+                TITLE, "#\n# Reducing maxBytes to 1048576 due to memory limitation\n" + TITLE
+            ),
+            "",
         ),
     ],
 )
@@ -300,3 +320,10 @@ def test_what_is_missing_wrong_or_contradictory_is_a_fault_of_the_run(
     assert {*file.faults} <= {*file.notes}
     end = make_run(file).end
     assert end and (end.status, end.reason) == ("incomplete" if fault else "complete", fault)
+
+
+@pytest.mark.parametrize("text", [DEVICES, RUN, RUN + TITLE + HEADER])
+def test_output_that_ends_before_its_first_row_is_said_to_be_so(text: str) -> None:
+    assert refused(RecordsError, text) == (
+        "out is the output of nccl-tests, but it ends before its first row"
+    )
