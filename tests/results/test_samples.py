@@ -27,11 +27,11 @@ from commbench.results.schema import Batch, Measurement, Run, RunEnd
 
 def test_samples_are_a_sequence_that_equals_a_tuple() -> None:
     values = (1e-3, 0.1 + 0.2, 0.0)
-    found = Samples(values)
+    found = Samples("d", values)
     assert found == values and values == found and found != values[:2] and found != 3
     assert (len(found), found[1], found[1:], found[-1]) == (3, 0.1 + 0.2, values[1:], 0.0)
     assert (*found,) == values and hash(found) == hash(values) and repr(found) == repr(values)
-    assert not Samples(()) and Samples([]) == ()
+    assert not Samples("d") and Samples("d") == ()
 
 
 def test_a_run_that_was_read_is_encoded_as_it_was_written() -> None:
@@ -49,7 +49,7 @@ def test_many_samples_have_the_summary_that_few_lines_of_python_give(
         tuple(round(chance.lognormvariate(-9 + n / 40, 0.2), 6) for _ in range(1 + n))
         for n in range(40)
     ]
-    mixed = [Samples(batch) if n % 2 else batch for n, batch in enumerate(batches)]
+    mixed = [Samples("d", batch) if n % 2 else batch for n, batch in enumerate(batches)]
     launches = [in_order(mixed[:20]), in_order(mixed[20:])]
     few = summarise(batches, launches)
     assert few.design_effect > 1
