@@ -6,7 +6,9 @@ and `GateResult.outcome` for what else it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
@@ -63,11 +65,36 @@ class RowCheck(NamedTuple):
     """Why the row is undecided although the limit may lie outside the interval."""
 
 
+class Checks:
+    """The rows of a rule. Those that pass may be a million, so they are counted, and checked again
+    when they are asked for."""
+
+    def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
+        """`make` checks all rows."""
+        self._make = make
+        self.others: list[RowCheck] = []
+        """The rows that do not pass."""
+        self.passed = self.without_interval = 0
+        for check in make():
+            found = check.estimate
+            self.without_interval += found is not None and not found.has_interval
+            if check.outcome == PASS:
+                self.passed += 1
+            else:
+                self.others.append(check)
+
+    def __len__(self) -> int:
+        return self.passed + len(self.others)
+
+    def __iter__(self) -> Iterator[RowCheck]:
+        return iter(self._make())
+
+
 class RuleResult(NamedTuple):
     """One rule, and its rows."""
 
     rule: Rule
-    checks: tuple[RowCheck, ...]
+    checks: Checks
     undecided: str = ""
     """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose estimate is beyond
     the limit leave the rule without a verdict, the others do not matter."""
@@ -93,7 +120,8 @@ class RuleResult(NamedTuple):
     def outcome(self) -> str:
         """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
         otherwise. NOT_MEASURED if no row was judged and `allow_unmatched` allows that."""
-        effects = {self.effect(check) for check in self.checks}
+        effects = {PASS} if self.checks.passed else set[str]()
+        effects.update(map(self.effect, self.checks.others))
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
         is_allowed = self.allow_unmatched and not self.with_outcome(UNDECIDED)
@@ -101,11 +129,16 @@ class RuleResult(NamedTuple):
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
         """The rows with these outcomes, in the order of the outcomes."""
-        return [check for o in outcomes for check in self.checks if check.outcome == o]
+        checks = self.checks if PASS in outcomes else self.checks.others
+        found: dict[str, list[RowCheck]] = {outcome: [] for outcome in outcomes}
+        for check in checks:
+            if check.outcome in found:
+                found[check.outcome].append(check)
+        return [*chain.from_iterable(found.values())]
 
     def preventing(self) -> list[RowCheck]:
         """The rows because of which the rule fails or has no verdict."""
-        return [c for c in self.checks if self.effect(c) in (FAIL, NO_VERDICT)]
+        return [c for c in self.checks.others if self.effect(c) in (FAIL, NO_VERDICT)]
 
 
 class GateResult(NamedTuple):
@@ -165,7 +198,7 @@ def check(
     results = tuple(
         RuleResult(
             rule,
-            tuple(_checks(rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
+            Checks(partial(_checks, rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),
