@@ -5,10 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import chain
+from sys import modules
 from typing import Any
 
 MANY = 20_000
 """From here on numpy sorts faster, although it has to be imported."""
+ENOUGH = 200
+"""From here on numpy sorts faster where it is imported."""
 
 
 class Samples(array):  # type: ignore[type-arg]
@@ -33,7 +36,7 @@ class Samples(array):  # type: ignore[type-arg]
 
 def in_order(batches: Sequence[Sequence[float]]) -> Sequence[float]:
     """All samples of some batches, sorted."""
-    if sum(map(len, batches)) < MANY:
+    if sum(map(len, batches)) < (ENOUGH if "numpy" in modules else MANY):
         return sorted(chain.from_iterable(batches))
     import numpy
 
