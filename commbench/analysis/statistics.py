@@ -226,10 +226,8 @@ def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple
         import numpy
 
         whole, starts = numpy.frombuffer(concatenated(batches)), [0, *accumulate(lengths[:-1])]
-        twice = sum(
-            numpy.add.reduceat(below, starts, dtype=int) for below in (whole < limit, whole <= limit)
-        )
-        found = (twice / 2).tolist()
+        twice = (whole < limit).astype(int) + (whole <= limit)
+        found = (numpy.add.reduceat(twice, starts) / 2).tolist()
     return [*zip(lengths, found, strict=True)]
 
 

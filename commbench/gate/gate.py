@@ -195,10 +195,11 @@ def check(
     hardware = hardware or hardware_of(run)
     baseline = as_loaded_run(baseline, CHECKED) if baseline else None
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
+    rules = [rule._replace(allow_unchecked=allow_unchecked) for rule in rules]
     results = tuple(
         RuleResult(
             rule,
-            Checks(partial(_checks, rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
+            Checks(partial(_checks, rule, run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),

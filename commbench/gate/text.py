@@ -319,7 +319,8 @@ def advice(gate: GateResult) -> list[str]:
         )
     if any(check.doubt for result in found for check in result.preventing()):
         texts.append("Doubtful: noise hides what is slower. Measure both runs on a quiet host.")
-    if any(check.reason.startswith(UNCHECKED) for result in found for check in result.checks.others):
+    others = [check for result in found for check in result.checks.others]
+    if any(check.reason.startswith(UNCHECKED) for check in others):
         texts.append("Check the results, or judge the times alone: --allow-unchecked.")
     if NOT_MEASURED in prevented:
         texts.append(

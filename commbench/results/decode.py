@@ -67,7 +67,7 @@ _NEVER: tuple[set[type], bool, float, float] = (set(), False, 0.0, 0.0)
 for _field, _text in texts_of(schema.Batch).items():
     _low, _high = _LIMITS[schema.Batch].get(_field, (0, LARGEST_INTEGER))
     if "str" not in _text:
-        _kinds = {int} if "int" in _text else {int, float}
+        _kinds: set[type] = {int} if "int" in _text else {int, float}
         _USUAL[_field] = _kinds, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
 
 

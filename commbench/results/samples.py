@@ -27,7 +27,10 @@ class Samples(array):  # type: ignore[type-arg]
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and (*self,) == (*other,)
 
-    def __hash__(self) -> int:
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash((*self,))
 
     def __repr__(self) -> str:
