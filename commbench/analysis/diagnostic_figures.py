@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from commbench.analysis.interference import STALL_FACTOR
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, percentile
-from commbench.results.samples import in_order
 from commbench.results.schema import PRECISION
 from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
@@ -111,7 +110,7 @@ def drift(row: ResultRow) -> float | None:
 
 def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
-    middles = [median(in_order([batch])) for batch in batches]
+    middles = [median(sorted(batch)) for batch in batches]
     number, score = len(middles), 0
     earlier: list[float] = []
     for middle in middles:  # how many of the earlier ones are below, less how many are above

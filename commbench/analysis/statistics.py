@@ -153,8 +153,7 @@ def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> l
     time above 0."""
     quantiles = [
         median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
-        for ordered in launches
-        if len(ordered)
+        for ordered in filter(len, launches)
     ]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 

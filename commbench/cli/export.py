@@ -23,14 +23,11 @@ def export(
     commbench export results/mine --format json --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
-    import gc
-
     from commbench.api.runs import export_parts
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
     from commbench.results.files import write_new
 
-    gc.disable()  # as in show
     parts = export_parts(run, format_, print_status)
     if output is not None:
         write_new(output, parts)

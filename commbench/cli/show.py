@@ -39,8 +39,6 @@ def show(
     commbench show mine --groups
     commbench show results/20261121-120000-sweep
     """
-    import gc
-
     from commbench import api
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
@@ -49,7 +47,6 @@ def show(
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 
     require_format(format_, peak)
-    gc.disable()  # records are tuples without cycles; looking for cycles takes a sixth of the time
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
         from commbench.cli.sweep import show_sweep

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
@@ -70,7 +69,6 @@ class Checks:
     when they are asked for."""
 
     def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
-        """`make` checks all rows."""
         self._make = make
         self.others: list[RowCheck] = []
         """The rows that do not pass."""
@@ -120,8 +118,8 @@ class RuleResult(NamedTuple):
     def outcome(self) -> str:
         """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
         otherwise. NOT_MEASURED if no row was judged and `allow_unmatched` allows that."""
-        effects = {PASS} if self.checks.passed else set[str]()
-        effects.update(map(self.effect, self.checks.others))
+        effects = {self.effect(check) for check in self.checks.others}
+        effects |= {PASS} if self.checks.passed else set()
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
         is_allowed = self.allow_unmatched and not self.with_outcome(UNDECIDED)
@@ -130,11 +128,8 @@ class RuleResult(NamedTuple):
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
         """The rows with these outcomes, in the order of the outcomes."""
         checks = self.checks if PASS in outcomes else self.checks.others
-        found: dict[str, list[RowCheck]] = {outcome: [] for outcome in outcomes}
-        for check in checks:
-            if check.outcome in found:
-                found[check.outcome].append(check)
-        return [*chain.from_iterable(found.values())]
+        found = (check for check in checks if check.outcome in outcomes)
+        return sorted(found, key=lambda check: outcomes.index(check.outcome))
 
     def preventing(self) -> list[RowCheck]:
         """The rows because of which the rule fails or has no verdict."""

@@ -319,8 +319,7 @@ def advice(gate: GateResult) -> list[str]:
         )
     if any(check.doubt for result in found for check in result.preventing()):
         texts.append("Doubtful: noise hides what is slower. Measure both runs on a quiet host.")
-    others = [check for result in found for check in result.checks.others]
-    if any(check.reason.startswith(UNCHECKED) for check in others):
+    if any(c.reason.startswith(UNCHECKED) for r in found for c in r.checks.others):
         texts.append("Check the results, or judge the times alone: --allow-unchecked.")
     if NOT_MEASURED in prevented:
         texts.append(

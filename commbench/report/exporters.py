@@ -20,7 +20,6 @@ from commbench.validation import choose
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
-_LINES_AT_ONCE = 1000
 
 
 class Exporter(NamedTuple):
@@ -36,7 +35,7 @@ class Exporter(NamedTuple):
 def csv_parts(source: LoadedRun) -> Iterator[str]:
     """The rows as in results.csv."""
     lines = chain([source.columns], source.rows)
-    while some := [*islice(lines, _LINES_AT_ONCE)]:
+    while some := [*islice(lines, 1000)]:
         yield make_csv(some)
 
 

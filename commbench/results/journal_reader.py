@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results import schema
-from commbench.results.checksum import CHECKSUM, crc_of_sealed
+from commbench.results.checksum import CHECKSUM, is_sealed
 from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
@@ -76,9 +76,10 @@ def read_progress(path: Path) -> RunProgress:
     for number, line in _lines(journal):
         version, values = _parse(journal, number, line, version)
         try:
-            is_checked = version >= CHECKED_SINCE
-            crc = _take_checksum(values, line, crc) if is_checked else zlib.crc32(line, crc)
-            reader.checked &= is_checked
+            if version >= CHECKED_SINCE:
+                _require_checksum(values, line, crc)
+            reader.checked &= version >= CHECKED_SINCE
+            crc = zlib.crc32(line, crc)
             reader.take(values)
         except (
             LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
@@ -98,14 +99,11 @@ def read_progress(path: Path) -> RunProgress:
     return RunProgress(run, reader.launch, frozenset(reader.finished))
 
 
-def _take_checksum(values: dict[str, Any], line: bytes, before: int) -> int:
-    """Take the checksum out of a line, and return that of the file up to its end; ValueError where
-    it is not that of its bytes."""
-    crc = crc_of_sealed(line, before)
-    if crc is None:
+def _require_checksum(values: dict[str, Any], line: bytes, before: int) -> None:
+    """Take the checksum out of a line; ValueError where it is not that of its bytes."""
+    if not is_sealed(line, before):
         raise ValueError("its checksum is not that of this line and those before it")
     del values[CHECKSUM]
-    return crc
 
 
 def _lines(journal: Path) -> Iterator[tuple[int, bytes]]:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import chain
-from sys import modules
 from typing import Any
 
 MANY = 20_000
 """From here on numpy sorts faster, although it has to be imported."""
-ENOUGH = 200
-"""From here on numpy sorts faster where it is imported."""
 
 
 class Samples(array):  # type: ignore[type-arg]
-    """The samples of a batch. They are equal to any sequence of the same numbers, and hashed and
-    written as a tuple."""
+    """The samples of a batch. They are equal to any sequence of the same numbers."""
 
     __slots__ = ()
 
@@ -33,13 +29,10 @@ class Samples(array):  # type: ignore[type-arg]
     def __hash__(self) -> int:  # type: ignore[override]
         return hash((*self,))
 
-    def __repr__(self) -> str:
-        return repr((*self,))
-
 
 def in_order(batches: Sequence[Sequence[float]]) -> Sequence[float]:
     """All samples of some batches, sorted."""
-    if sum(map(len, batches)) < (ENOUGH if "numpy" in modules else MANY):
+    if sum(map(len, batches)) < MANY:
         return sorted(chain.from_iterable(batches))
     import numpy
 
