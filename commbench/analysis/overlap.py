@@ -136,4 +136,4 @@ def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> E
     launches: dict[int, list[float]] = {}
     for batch, found in zip(batches, samples, strict=True):
         launches.setdefault(batch.launch, []).extend(found)
-    return Estimate(middle, *median_ci(samples, list(launches.values())))
+    return Estimate(middle, *median_ci(samples, [*map(sorted, launches.values())]))

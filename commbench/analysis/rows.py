@@ -231,10 +231,9 @@ class ResultRow:
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
-        launches = samples_by_launch(self.measurement)
-        if len(launches) == 1 and self.time:
+        if self.time and len({batch.launch for batch in self.measurement.batches}) == 1:
             return (self.time.median,)
-        return tuple(median(sorted(samples)) for samples in launches)
+        return tuple(map(median, samples_by_launch(self.measurement)))
 
 
 def interference(together: Estimate, alone: Estimate) -> Estimate:

@@ -76,9 +76,9 @@ def summarise(
 ) -> Summary:
     """The summary of at least one sample; samples come in batches, one sequence each.
 
-    `launches` are the same samples by launch; `usual_spread` is that of launch_half_width.
+    `launches` are the same samples by launch, sorted; `usual_spread` is that of launch_half_width.
     """
-    ordered = in_order(batches)
+    ordered = launches[0] if len(launches) == 1 else in_order(batches)
     batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
     number, middle = len(ordered), median(ordered)
     effect = design_effect(batches, middle)
@@ -118,8 +118,8 @@ def median_ci(
 
     Where batches agree, it is bounded by the order statistics of median_ranks. Where they differ by
     more than chance, these move apart by the root of the design effect, at most to the extremes
-    (Woodruff, JASA 47, 1952). It covers the spread of several launches. (None, None) below 6
-    samples.
+    (Woodruff, JASA 47, 1952). It covers the spread of several launches, each sorted. (None, None)
+    below 6 samples.
     """
     ordered = sorted(chain.from_iterable(batches))
     if median_ranks(len(ordered)) is None:
@@ -149,10 +149,11 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
 
 
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
-    """The logarithm of a quantile of each launch; empty where one has no time above 0."""
+    """The logarithm of a quantile of each launch, whose samples are sorted; empty where one has no
+    time above 0."""
     quantiles = [
         median(ordered) if fraction == 0.5 else percentile(ordered, fraction)
-        for ordered in (in_order([launch]) for launch in launches if len(launch))
+        for ordered in filter(len, launches)
     ]
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
@@ -223,7 +224,7 @@ def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple
     else:
         import numpy
 
-        whole, starts = concatenated(batches), [0, *accumulate(lengths[:-1])]
+        whole, starts = numpy.frombuffer(concatenated(batches)), [0, *accumulate(lengths[:-1])]
         twice = (whole < limit).astype(int) + (whole <= limit)
         found = (numpy.add.reduceat(twice, starts) / 2).tolist()
     return [*zip(lengths, found, strict=True)]

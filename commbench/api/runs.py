@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import UsageError
 from commbench.results import schema
@@ -181,16 +181,23 @@ def export(
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.
     """
-    from commbench.report.exporters import export_run, require_exporter
     from commbench.results.files import write_new
+
+    parts = [*export_parts(run, format, notify)]
+    content: str | bytes = parts[0] if len(parts) == 1 else "".join(parts)
+    if output is not None:
+        write_new(Path(output), content)
+    return content
+
+
+def export_parts(run: AnyRun, format: str, notify: Callable[[str], None]) -> Iterable[Any]:
+    """What `export` returns, in parts: texts, or one of bytes."""
+    from commbench.report.exporters import export_run, require_exporter
 
     require_exporter(format)
     loaded = load_rows(run, notify=notify)
     schema.tell_incomplete(loaded, notify)
-    content = export_run(loaded, format)
-    if output is not None:
-        write_new(Path(output), content)
-    return content
+    return export_run(loaded, format)
 
 
 def import_results(

@@ -23,14 +23,17 @@ def export(
     commbench export results/mine --format json --output mine.json
     commbench export mine --format openmetrics --output commbench.prom
     """
-    from commbench import api
+    from commbench.api.runs import export_parts
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
+    from commbench.results.files import write_new
 
-    content = api.export(run, format_, output, notify=print_status)
+    parts = export_parts(run, format_, print_status)
     if output is not None:
+        write_new(output, parts)
         print_result(output)
-    elif isinstance(content, bytes):
-        raise UsageError(f"{format_} is not text", "write it to a file: --output FILE")
-    else:
-        print_result(content, end="")
+        return
+    for part in parts:
+        if isinstance(part, bytes):
+            raise UsageError(f"{format_} is not text", "write it to a file: --output FILE")
+        print_result(part, end="")

@@ -6,7 +6,8 @@ and `GateResult.outcome` for what else it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
@@ -63,11 +64,35 @@ class RowCheck(NamedTuple):
     """Why the row is undecided although the limit may lie outside the interval."""
 
 
+class Checks:
+    """The rows of a rule. Those that pass may be a million, so they are counted, and checked again
+    when they are asked for."""
+
+    def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
+        self._make = make
+        self.others: list[RowCheck] = []
+        """The rows that do not pass."""
+        self.passed = self.without_interval = 0
+        for check in make():
+            found = check.estimate
+            self.without_interval += found is not None and not found.has_interval
+            if check.outcome == PASS:
+                self.passed += 1
+            else:
+                self.others.append(check)
+
+    def __len__(self) -> int:
+        return self.passed + len(self.others)
+
+    def __iter__(self) -> Iterator[RowCheck]:
+        return iter(self._make())
+
+
 class RuleResult(NamedTuple):
     """One rule, and its rows."""
 
     rule: Rule
-    checks: tuple[RowCheck, ...]
+    checks: Checks
     undecided: str = ""
     """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose estimate is beyond
     the limit leave the rule without a verdict, the others do not matter."""
@@ -93,7 +118,8 @@ class RuleResult(NamedTuple):
     def outcome(self) -> str:
         """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
         otherwise. NOT_MEASURED if no row was judged and `allow_unmatched` allows that."""
-        effects = {self.effect(check) for check in self.checks}
+        effects = {self.effect(check) for check in self.checks.others}
+        effects |= {PASS} if self.checks.passed else set()
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
         is_allowed = self.allow_unmatched and not self.with_outcome(UNDECIDED)
@@ -101,11 +127,13 @@ class RuleResult(NamedTuple):
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
         """The rows with these outcomes, in the order of the outcomes."""
-        return [check for o in outcomes for check in self.checks if check.outcome == o]
+        checks = self.checks if PASS in outcomes else self.checks.others
+        found = (check for check in checks if check.outcome in outcomes)
+        return sorted(found, key=lambda check: outcomes.index(check.outcome))
 
     def preventing(self) -> list[RowCheck]:
         """The rows because of which the rule fails or has no verdict."""
-        return [c for c in self.checks if self.effect(c) in (FAIL, NO_VERDICT)]
+        return [c for c in self.checks.others if self.effect(c) in (FAIL, NO_VERDICT)]
 
 
 class GateResult(NamedTuple):
@@ -162,10 +190,11 @@ def check(
     hardware = hardware or hardware_of(run)
     baseline = as_loaded_run(baseline, CHECKED) if baseline else None
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
+    rules = [rule._replace(allow_unchecked=allow_unchecked) for rule in rules]
     results = tuple(
         RuleResult(
             rule,
-            tuple(_checks(rule._replace(allow_unchecked=allow_unchecked), run, comparison)),
+            Checks(partial(_checks, rule, run, comparison)),
             undecided,
             allow_unmatched or rule.optional,
             tuple(remarks(rule, run, hardware)),

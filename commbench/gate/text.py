@@ -71,12 +71,12 @@ def verdict(gate: GateResult) -> str:
 
 
 def _why_pass(gate: GateResult) -> str:
-    rows = [*_by_row(gate)]
-    undecided = [row for row in rows if any(c.outcome == UNDECIDED for _, c in row)]
+    rows = _count_judged(gate)
+    undecided = [row for row in _by_row(gate) if any(c.outcome == UNDECIDED for _, c in row)]
     beyond = sum(any(check.is_beyond for _, check in row) for row in undecided)
-    within = len(rows) - len(undecided)
+    within = rows - len(undecided)
     accepted = any(result.undecided == PASS for result in gate.results)
-    parts = [f"{_of(within, len(rows))} within {_limits(len(gate.results))}"] if within else []
+    parts = [f"{_of(within, rows)} within {_limits(len(gate.results))}"] if within else []
     if undecided and accepted:
         are = "row is" if len(undecided) == 1 else "rows are"
         whose = "whose value is" if len(undecided) == 1 else f"{beyond} of them with a value"
@@ -87,11 +87,20 @@ def _why_pass(gate: GateResult) -> str:
     return ", ".join(parts + _uncounted(gate))
 
 
+def _count_judged(gate: GateResult) -> int:
+    """The rows that are more than `not measured` under any rule."""
+    if len(gate.results) == 1:
+        checks = gate.results[0].checks
+        return checks.passed + sum(check.outcome != NOT_MEASURED for check in checks.others)
+    judged = (c for r in gate.results for c in r.checks if c.outcome != NOT_MEASURED)
+    return len({check.case.name for check in judged})
+
+
 def _by_row(gate: GateResult) -> Iterable[list[tuple[RuleResult, RowCheck]]]:
-    """The checks that are more than `not measured`, those of one row together."""
+    """The checks that fail or are undecided, those of one row together."""
     rows: dict[str, list[tuple[RuleResult, RowCheck]]] = {}
     for result in gate.results:
-        for check in result.checks:
+        for check in result.checks.others:
             if check.outcome != NOT_MEASURED:
                 rows.setdefault(check.case.name, []).append((result, check))
     return rows.values()
@@ -102,7 +111,7 @@ def _uncounted(gate: GateResult) -> list[str]:
     found = {
         check.case.name: result.allow_unmatched
         for result in gate.results
-        for check in result.checks
+        for check in result.checks.others
         if check.is_unmatched
     }
     if not found:
@@ -126,16 +135,16 @@ def _limits(number: int) -> str:
 def _why_fail(gate: GateResult) -> str:
     if gate.incomplete:
         return f"the run is incomplete, {gate.incomplete}"
-    rows = [*_by_row(gate)]
-    failing = [row for row in rows if any(check.outcome == FAIL for _, check in row)]
-    counted = [  # undecided rows that --undecided fail makes failures
-        row
-        for row in rows
-        if row not in failing and any(result.effect(check) == FAIL for result, check in row)
-    ]
+    number = _count_judged(gate)
+    failing, counted = [], []
+    for row in _by_row(gate):
+        if any(check.outcome == FAIL for _, check in row):
+            failing.append(row)
+        elif any(result.effect(check) == FAIL for result, check in row):
+            counted.append(row)  # undecided rows that --undecided fail makes failures
     parts = []
     if counted:
-        undecided = f"{_of(len(counted), len(rows))} undecided"
+        undecided = f"{_of(len(counted), number)} undecided"
         parts = [f"{undecided}; --undecided fail counts {_them(len(counted))} as failed"]
     if failing:
         broken = [found for row in failing for found in row if found[1].outcome == FAIL]
@@ -143,7 +152,7 @@ def _why_fail(gate: GateResult) -> str:
         worst = f"{check.case.name} {_finding(result, check)} (rule: {demand(result, check)})"
         if len(failing) > 1 or counted:
             which = "; worst" if len(failing) > 1 else ""
-            worst = f"{_of(len(failing), len(rows), 'fails', 'fail')}{which}: {worst}"
+            worst = f"{_of(len(failing), number, 'fails', 'fail')}{which}: {worst}"
         elif len(broken) > 1:
             worst = f"one row breaks {len(broken)} rules; worst: {worst}"
         parts.insert(0, worst)
@@ -179,7 +188,7 @@ def _why_no_verdict(gate: GateResult) -> str:
     found = [result for result in gate.results if result.outcome == NO_VERDICT]
     preventing = [(result, check) for result in found for check in result.preventing()]
     undecided = [(r, c) for r, c in preventing if c.outcome == UNDECIDED and not c.doubt]
-    rows = len([*_by_row(gate)])
+    rows = _count_judged(gate)
     names = {check.case.name for _, check in undecided}
     doubts = Counter(check.doubt for _, check in preventing if check.doubt)
     parts = [f"{_count(number, 'row')} undecided because {why}" for why, number in doubts.items()]
@@ -217,10 +226,11 @@ def _why_none_passes(result: RuleResult) -> str:
 def rule_counts(result: RuleResult) -> str:
     """How many rows of a rule have each outcome: `1 fail, 2 pass`."""
     parts = []
-    for outcome in OUTCOMES:
+    for outcome in OUTCOMES[:-1]:
         found = result.with_outcome(outcome)
         sides = Counter(map(_outcome, found))
         parts += [f"{sides[side]} {side}" for side in sorted(sides)]
+    parts += [f"{passed} {PASS}"] if (passed := result.checks.passed) else []
     return ", ".join(parts) or "no row"
 
 
@@ -265,12 +275,11 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     for (outcome, reason), names in reasons.items():
         shown = list_some(names, _MOST_NAMES)
         notes.append(f"{_count(len(names), 'row')} {outcome} ({reason}): {shown}.")
-    if bare := sum(c.estimate is not None and not c.estimate.has_interval for c in result.checks):
+    if bare := result.checks.without_interval:
         runs = [gate.run, *([gate.baseline] if result.rule.limit.needs_baseline else [])]
         notes.append(_note_without_interval(bare, [run for run in runs if run]))
-    judged = [check for check in result.with_outcome(PASS) if check.estimate]
-    if judged and len(judged) == len(result.checks):
-        closest = max(judged, key=lambda check: _excess(result, check))
+    if not result.checks.others:
+        closest = max(result.checks, key=lambda check: _excess(result, check))
         notes.append(f"Closest to the limit: {closest.case.name} {finding(result, closest)}.")
     return notes
 
@@ -310,7 +319,7 @@ def advice(gate: GateResult) -> list[str]:
         )
     if any(check.doubt for result in found for check in result.preventing()):
         texts.append("Doubtful: noise hides what is slower. Measure both runs on a quiet host.")
-    if any(check.reason.startswith(UNCHECKED) for result in found for check in result.checks):
+    if any(c.reason.startswith(UNCHECKED) for r in found for c in r.checks.others):
         texts.append("Check the results, or judge the times alone: --allow-unchecked.")
     if NOT_MEASURED in prevented:
         texts.append(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from commbench import units
@@ -25,13 +26,20 @@ class Exporter(NamedTuple):
     """One format."""
 
     name: str
-    export: Callable[[LoadedRun], str | bytes]
-    """The content of the file. Bytes are not printed to a terminal."""
+    export: Callable[[LoadedRun], str | bytes | Iterable[str]]
+    """The content of the file, or its parts. Bytes are not printed to a terminal."""
     needs_run: bool = False
     """Whether it needs data that only a journal holds."""
 
 
-def json_text(source: LoadedRun) -> str:
+def csv_parts(source: LoadedRun) -> Iterator[str]:
+    """The rows as in results.csv."""
+    lines = chain([source.columns], source.rows)
+    while some := [*islice(lines, 1000)]:
+        yield make_csv(some)
+
+
+def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
     header = source.header
@@ -40,8 +48,12 @@ def json_text(source: LoadedRun) -> str:
         names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
         document["run"] = {name: getattr(header, name) for name in names}
         document["run"]["plan"] = header.plan.as_json()
-    document["rows"] = [row._asdict() for row in source.rows]
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    document["rows"] = []
+    yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
+    for number, row in enumerate(source.rows):
+        text = json.dumps(row._asdict(), indent=1, allow_nan=False).replace("\n", "\n  ")
+        yield f"{',' if number else ''}\n  {text}"
+    yield "\n ]\n}\n" if source.rows else "]\n}\n"
 
 
 def markdown_text(source: LoadedRun) -> str:
@@ -92,8 +104,8 @@ def nccl_tests_table(source: LoadedRun) -> str:
 EXPORTERS: dict[str, Exporter] = {
     exporter.name: exporter
     for exporter in (
-        Exporter("csv", lambda source: make_csv([source.columns, *source.rows])),
-        Exporter("json", json_text),
+        Exporter("csv", csv_parts),
+        Exporter("json", json_parts),
         Exporter("markdown", markdown_text),
         Exporter("nccl-tests", nccl_tests_table, needs_run=True),
         Exporter("parquet", parquet_bytes),
@@ -107,12 +119,14 @@ def require_exporter(format_: str) -> None:
     choose("format", format_, EXPORTERS)
 
 
-def export_run(source: LoadedRun, format_: str) -> str | bytes:
-    """The run in that format; UsageError where the format needs data that `source` lacks."""
+def export_run(source: LoadedRun, format_: str) -> Iterable[Any]:
+    """The run in that format, in parts: texts, or one of bytes. UsageError where the format needs
+    data that `source` lacks."""
     exporter = EXPORTERS[format_]
     if exporter.needs_run and source.run is None:
         raise UsageError(
             f"{format_} needs the samples of the run, and {source.path} has none",
             "give the run folder or its run.jsonl",
         )
-    return exporter.export(source)
+    content = exporter.export(source)
+    return [content] if isinstance(content, str | bytes) else content

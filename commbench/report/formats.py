@@ -78,7 +78,7 @@ def _exported(run: Run, format_: str) -> str:
     from commbench.analysis.load import as_loaded_run
     from commbench.report.exporters import export_run
 
-    return str(export_run(as_loaded_run(run), format_)).rstrip()
+    return "".join(export_run(as_loaded_run(run), format_)).rstrip()
 
 
 FORMATS: dict[str, Callable[[Run, View], str]] = {

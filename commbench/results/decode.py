@@ -59,14 +59,14 @@ for _record, _limits in _LIMITS.items():
     _LIMITS[_record] = dict.fromkeys(_names, _DURATION) | _limits
 
 
-_USUAL: dict[str, tuple[Any, bool, float, float]] = {}
-"""For each field of a batch that has numbers: their type, whether they are several, and limits."""
-_NEVER: tuple[Any, bool, float, float] = (None, False, 0.0, 0.0)
+_USUAL: dict[str, tuple[set[type], bool, float, float]] = {}
+"""For each field of a batch that has numbers: their types, whether they are several, and limits."""
+_NEVER: tuple[set[type], bool, float, float] = (set(), False, 0.0, 0.0)
 for _field, _text in texts_of(schema.Batch).items():
     _low, _high = _LIMITS[schema.Batch].get(_field, (0, LARGEST_INTEGER))
     if "str" not in _text:
-        _kind = int if "int" in _text else float
-        _USUAL[_field] = _kind, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
+        _kinds: set[type] = {int} if "int" in _text else {int, float}
+        _USUAL[_field] = _kinds, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
 
 
 def decode_header(line: dict[str, Any]) -> schema.RunHeader:
@@ -121,7 +121,7 @@ def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
     if not usual:
-        batch = batch._replace(samples_s=Samples(batch.samples_s))  # type: ignore[arg-type]
+        batch = batch._replace(samples_s=Samples("d", batch.samples_s))  # type: ignore[arg-type]
     return index, batch
 
 
@@ -134,17 +134,17 @@ def _usual_values(line: dict[str, Any]) -> dict[str, Any]:
             if defaults.get(name, 0) != (None if value is None else ()):
                 return {}
             continue
-        kind, is_tuple, low, high = _USUAL.get(name, _NEVER)
+        kinds, is_tuple, low, high = _USUAL.get(name, _NEVER)
         if not is_tuple:
-            if type(value) is not kind or not (low <= value <= high or value == 0):
+            if type(value) not in kinds or not (low <= value <= high or value == 0):
                 return {}
             found[name] = value
             continue
-        if type(value) is not list or {*map(type, value)} != {kind} or max(value) > high:
+        if type(value) is not list or not kinds.issuperset(map(type, value)) or max(value) > high:
             return {}
         if min(value) < low and min(filter(None, value), default=low) < low:
             return {}
-        found[name] = Samples(value) if name == "samples_s" else tuple(value)
+        found[name] = Samples("d", value) if name == "samples_s" else tuple(value)
     return found
 
 

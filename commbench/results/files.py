@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -77,14 +77,15 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def write_new(path: Path, content: str | bytes) -> None:
-    """Write a new file, and make its folder where that does not exist; RecordsError where the file
-    exists or cannot be written."""
-    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
+def write_new(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
+    """Write a new file, perhaps in parts, and make its folder where that does not exist;
+    RecordsError where the file exists or cannot be written."""
+    parts = [content] if isinstance(content, str | bytes) else content
     make_folder(path.parent)
     try:
         with new_file(path) as file:
-            file.write(encoded)
+            for part in parts:
+                file.write(part.encode("utf-8", "replace") if isinstance(part, str) else part)
     except FileExistsError:
         if is_folder(path):
             raise RecordsError(f"{path} is a folder", f"name a file: {path}/NAME") from None

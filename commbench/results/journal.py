@@ -130,7 +130,7 @@ def _as_json(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, Samples):
-        return value.values.tolist()
+        return value.tolist()
     if isinstance(value, tuple):
         return [_as_json(inner) for inner in value]
     return value

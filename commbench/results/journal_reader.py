@@ -208,7 +208,7 @@ class JournalReader:
         if index in self.finished:
             raise ValueError(f"case {index} was finished before")
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
-            if len(getattr(batch, name)) not in (0, ranks):
+            if (found := getattr(batch, name)) and len(found) != ranks:
                 raise ValueError(f"{name} is not of {ranks} ranks")
         if len(batch.group_medians_s) not in (0, groups):
             raise ValueError(f"group_medians_s is not of {groups} groups")

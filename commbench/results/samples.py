@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,32 +11,23 @@ MANY = 20_000
 """From here on numpy sorts faster, although it has to be imported."""
 
 
-class Samples(Sequence[float]):
+class Samples(array):  # type: ignore[type-arg]
     """The samples of a batch. They are equal to any sequence of the same numbers."""
 
-    __slots__ = ("values",)
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self.values = array("d", values)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.values)
+    __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:
-        found = self.values[index]
+        found = super().__getitem__(index)
         return tuple(found) if isinstance(index, slice) else found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and (*self.values,) == (*other,)
+        return isinstance(other, Sequence) and (*self,) == (*other,)
 
-    def __hash__(self) -> int:
-        return hash((*self.values,))
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
-    def __repr__(self) -> str:
-        return repr((*self.values,))
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash((*self,))
 
 
 def in_order(batches: Sequence[Sequence[float]]) -> Sequence[float]:
@@ -45,12 +36,14 @@ def in_order(batches: Sequence[Sequence[float]]) -> Sequence[float]:
         return sorted(chain.from_iterable(batches))
     import numpy
 
-    return array("d", numpy.sort(concatenated(batches)).tobytes())
+    whole = concatenated(batches)
+    numpy.frombuffer(whole).sort()
+    return whole
 
 
-def concatenated(batches: Sequence[Sequence[float]]) -> Any:
-    """All samples of at least one batch in a numpy array."""
-    import numpy
-
-    parts = (b.values if isinstance(b, Samples) else array("d", b) for b in batches)
-    return numpy.frombuffer(b"".join(parts))
+def concatenated(batches: Sequence[Sequence[float]]) -> array[float]:
+    """All samples of some batches."""
+    whole = array("d")
+    for batch in batches:
+        whole.extend(batch)
+    return whole

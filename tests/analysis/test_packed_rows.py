@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from peak import COMMAND, measure_process
 from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS, KEY
@@ -65,17 +64,14 @@ def test_a_row_takes_few_bytes(tmp_path: Path, columns: tuple[str, ...]) -> None
 
 
 @pytest.mark.full
-def test_a_million_rows_take_at_most_600_mb(tmp_path: Path) -> None:
-    file = many_lines(tmp_path / "results.csv", 1_000_000)
-    code = """
-import re, sys
-from pathlib import Path
-from commbench.api.runs import load_rows
-rows = load_rows(sys.argv[1]).rows
-peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
-print(len(rows), peak)
-"""
-    told = subprocess.check_output([sys.executable, "-c", code, str(file)], text=True)
-    number, peak_kib = map(int, told.split())
-    assert number == 1_000_000
-    assert peak_kib < 600 * 1024
+@pytest.mark.parametrize(
+    ("command", "most_mib"),
+    [("export many.csv", 300), ("check many.csv --max-time 1s", 250),
+     ("check many.csv --max-time 1s --max-time 2s", 600)],
+)  # fmt: skip
+def test_a_million_rows_are_exported_and_checked_in_little_memory(
+    command: str, most_mib: float, tmp_path: Path
+) -> None:
+    many_lines(tmp_path / "many.csv", 1_000_000)
+    mib, _ = measure_process(COMMAND, *command.split(), cwd=tmp_path)
+    assert mib < most_mib

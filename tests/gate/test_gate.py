@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from commbench.gate.ci import gate_junit, gate_markdown, make_annotations
 from commbench.gate.gate import (
     EXIT_CODES,
     NO_VERDICT,
+    Checks,
     GateResult,
     RowCheck,
     RuleResult,
@@ -93,7 +95,7 @@ def gate_of(
             found = None if outcome == NOT_MEASURED else Estimate(1e-3, 0.9e-3, 1.1e-3)
             checks.append(RowCheck(case, outcome, found, "why", is_beyond, is_unmatched))
         rule = parse_rule("max_time", "1ms")
-        results.append(RuleResult(rule, tuple(checks), undecided, allow_unmatched))
+        results.append(RuleResult(rule, Checks(partial(tuple, checks)), undecided, allow_unmatched))
     loaded = LoadedRun("new", "new", (), ())  # type: ignore[arg-type]
     return GateResult(loaded, None, None, tuple(results), incomplete)
 
