@@ -89,7 +89,9 @@ CASES = (
     "explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms --peak 400GB/s/node",
     "explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms --model files/machine.json",
     "explain all_to_all --ranks 16 --size 1M --time 200us",
-    "explain barrier --ranks 16 --time 20us", "explain all_reduce --size 1M",
+    "explain all-gather --ranks 3 --size 1M --time 200us --timing pipelined",
+    "explain barrier --ranks 1 --time 3us --peak 400Gbps", "explain barrier --ranks 16 --time 20us",
+    "explain all_reduce --size 1M",
     "plot results/two_ranks results/plain -o both.svg", "plot results/overlap -o plots",
     "plot results/mesh -o mesh.svg",
     *(f"report results/{run} --format markdown" for run in REPORTED),
@@ -122,6 +124,8 @@ CASES = (
       for run, rules in (
           ("made_up_new", "--against results/made_up_old"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 40%"),
+          ("made_up_new", "--against results/made_up_old --max-slowdown all_reduce:10% "
+           "--min-busbw all_reduce:1M-:2GB/s"),
           ("made_up_new", "--against results/made_up_old --verbose --junit j.xml --json j.json"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 1M:10%"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 1M:10% --undecided fail"),
@@ -181,6 +185,7 @@ CASES = (
           "--gpu h100", "--gpu h100 --format json", "--gpu a100 --op all_to_all --size 1M",
           "--gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s",
           "--gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s --format json",
+          "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s",
           "--gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G --algorithm ring",
           "--gpu h100 --size 1G --time 1us", "--gpu h100 --algbw 100GB/s --nccl 2.12",
           "--gpu unknown", "--gpu unknown --link 450GB/s",
