@@ -52,52 +52,6 @@ What differs:
   NCCL_ALGO  Ring  Tree
 """
 
-MARKDOWN = """\
-### A = ring, B = tree
-
-* **all_reduce 1K: tree takes 0.80 times as long as ring (0.79-0.81): faster; undisturbed calls \
-are faster too: 0.80 times (0.79-0.81).**
-* **all_reduce 1M: tree takes 1.50 times as long as ring (1.47-1.53): slower; undisturbed calls \
-are slower too: 1.50 times (1.47-1.53).**
-* **all_reduce 16K-256K: tree takes 1.01 times as long as ring (0.98-1.04): no difference above 4 \
-%.**
-
-Noise hides differences below 3 % for all_reduce 16K-256K. 4 rows in common: 1 slower, 1 faster, 2 \
-the same. Up to 5 % counts as the same.
-
-|  | size | A time | B time | B/A | 95 % interval | p5 B/A | A busbw GB/s | B busbw GB/s | verdict |
-| :-- | --: | --: | --: | --: | --: | --: | --: | --: | :-- |
-| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 80.0 us | 0.80 | 0.79-0.81 | 0.80 | 0.01024 \
-| 0.01280 | 🟢 faster |
-| all_reduce float32 sum in_place | 16 KiB | 100.0 us | 100.0 us | 1.00 | 0.98-1.02 | 1.00 | \
-0.1638 | 0.1638 | same within 2 % |
-| all_reduce float32 sum in_place | 256 KiB | 100.0 us | 102.0 us | 1.02 | 1.00-1.04 | 1.02 | \
-2.621 | 2.570 | same within 4 % |
-| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 150.0 us | 1.50 | 1.47-1.53 | 1.50 | 10.49 \
-| 6.99 | 🔴 slower |
-
-* Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the \
-crossover is between them.
-
-<details><summary>What was compared, and what limits it</summary>
-
-|  | run | path |  |
-| :-- | :-- | :-- | :-- |
-| A | ring | results/20261121-060000-ring | 4 rows, 12 launches |
-| B | tree | results/20261121-060100-tree | 4 rows, 12 launches |
-
-B/A is the time of B over the time of A: above 1, B is slower. p5 B/A is the same of undisturbed \
-calls (5th percentile). Intervals are 95 %.
-
-* The backend gloo does not read NCCL_ALGO: no effect on these times.
-
-| what differs | A | B |
-| :-- | :-- | :-- |
-| NCCL_ALGO | Ring | Tree |
-
-</details>
-"""
-
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -117,11 +71,6 @@ def test_the_whole_table(commbench: Commbench, results: Path) -> None:  # noqa: 
     ended = commbench("compare", "ring", "tree")
     assert (ended.code, ended.out, ended.err) == (0, TABLE, "")
     assert max(map(len, ended.out.splitlines())) <= 100
-
-
-def test_the_whole_markdown(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
-    ended = commbench("compare", "ring", "tree", "--format", "markdown")
-    assert (ended.code, ended.out, ended.err) == (0, MARKDOWN, "")
 
 
 def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> None:

@@ -16,50 +16,6 @@ from commbench.errors import UsageError
 
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 
-A3_MEGA = """\
-430 GB/s is impossible: at most 375 GB/s are possible, 200 GB/s one way per node
-(gcp-a3-mega) x 1.875 (a node sends once for all its ranks). Others measured
-297.9 GB/s.
-
-call       all_reduce of 1 GiB on 16 x H100 on 2 nodes (gcp-a3-mega).
-plausible  busbw 238.3 to 327.6 GB/s. Others measured 297.9 GB/s.
-possible   At most 375 GB/s: 200 GB/s one way per node (gcp-a3-mega) x 1.875 (a
-           node sends once for all its ranks).
-network    In a hierarchical algorithm, data crosses the network once: each node
-           sends busbw x 0.5333 (127.1 to 174.7 GB/s), and each accelerator
-           busbw x 0.06667. In a ring, each node sends busbw.
-
-  measured                  busbw     at
-  by others   nodes   size   GB/s  1 GiB  network
-  ──────────────────────────────────────────────────────
-  2 x 8 H100      2  8 GiB  338.8  297.9  gcp-a3-mega  1
-
-  demanded            busbw  from ranks
-  by others            GB/s    on nodes  network      this is
-  ──────────────────────────────────────────────────────────────────────────────
-  AWS p5                800     16 on 2  efa-p5       impossible: at most 750  2
-  Saturn Cloud      400-450     16 on 2  dgx-h100-ib  plausible                3
-  NVIDIA aicr, EKS      300     16 on 2  efa-p5       plausible                4
-  NVIDIA aicr, GKE      300     16 on 2  gcp-a3-mega  plausible                4
-  NVIDIA aicr, AKS      150     16 on 2  not known    less than measured       4
-
-Sources:
-  1  https://github.com/lessizzmore/create-a3mega-ztan-fork/blob/main/ztan-NCCL-test-result
-  2  https://github.com/awslabs/awsome-distributed-ai/pull/958
-  3  https://saturncloud.io/blog/crusoe-nccl-cluster-validation
-  4  https://github.com/NVIDIA/aicr/pull/2787
-  5  https://cloud.google.com/compute/docs/gpus/gpu-network-bandwidth
-"""
-
-
-def test_the_answer_names_the_range_the_bound_the_figures_and_their_sources(
-    commbench: Commbench,
-) -> None:
-    line = "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s"
-    ended = commbench("expect", *line.split(), COLUMNS="80")
-    assert (ended.code, ended.err, ended.out) == (0, "", A3_MEGA)
-
-
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
 LINES = re.findall(r"^ {4}commbench (expect .*?)(?: {3,}.*)?$", PAGE, re.M)
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 RUNS = (
     "all_operations", "both_timings", "buckets", "buckets_of_sizes", "dtypes", "experts", "forms",
     "four_ranks", "groups", "init/2-ranks", "init/4-ranks", "init_groups", "interrupted",
-    "made_up_new", "mesh", "mesh_world", "one_launch", "overlap", "pairs", "pairs_quick", "plain",
-    "point_to_point", "rank_died", "reduce_operations", "replay", "resumed", "rotating", "tensors",
-    "three_launches", "three_ranks", "two_nodes", "two_ranks", "uneven",
+    "made_up_new", "made_up_step", "mesh", "mesh_world", "one_launch", "overlap", "pairs",
+    "pairs_quick", "plain", "point_to_point", "rank_died", "reduce_operations", "replay", "resumed",
+    "rotating", "stand_in", "tensors", "three_launches", "three_ranks", "two_nodes",
+    "two_ranks", "uneven", "wrong",
 )  # fmt: skip
 """The recorded runs."""
 IN_EVERY_FORMAT = (
     "groups", "init_groups", "interrupted", "made_up_new", "mesh_world", "overlap", "pairs",
-    "replay", "three_launches", "two_nodes",
+    "replay", "stand_in", "three_launches", "two_nodes", "wrong",
 )  # fmt: skip
 """Runs of which every format is kept: one for each kind of table."""
 REPORTED = (*IN_EVERY_FORMAT, "all_operations", "mesh", "point_to_point", "rank_died", "uneven")
@@ -42,7 +43,7 @@ TRACES = (
     "files/trace", "files/trace/rank0.json.gz", "files/flight_recorder_rank_2.json",
     "files/chakra_rank2.json", "files/inspector", "files/step.json",
 )  # fmt: skip
-SWEEPS = ("sweep", "sweep_two", "sweep_replay")
+SWEEPS = ("made_up_sweep", "sweep", "sweep_two", "sweep_replay")
 COMPARED = (
     "made_up_old made_up_new", "pairs pairs_quick", "sweep/cpu-mode=quiet/round-1 three_launches",
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
@@ -79,7 +80,7 @@ CASES = (
     *(f"show {journal}" for journal in OLD_JOURNALS),
     *(f"export {journal} --format json" for journal in OLD_JOURNALS),
     # Its explanations, pictures and pages
-    *(f"explain results/{run}" for run in RUNS),
+    *(f"explain results/{run}" for run in RUNS if run != "wrong"),
     *(f"explain {journal}" for journal in OLD_JOURNALS),
     "explain results/two_ranks --op all_reduce --size 1K",
     "explain results/two_ranks --op all_reduce --size 1M --peak 10GB/s",
@@ -88,7 +89,9 @@ CASES = (
     "explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms --peak 400GB/s/node",
     "explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms --model files/machine.json",
     "explain all_to_all --ranks 16 --size 1M --time 200us",
-    "explain barrier --ranks 16 --time 20us", "explain all_reduce --size 1M",
+    "explain all-gather --ranks 3 --size 1M --time 200us --timing pipelined",
+    "explain barrier --ranks 1 --time 3us --peak 400Gbps", "explain barrier --ranks 16 --time 20us",
+    "explain all_reduce --size 1M",
     "plot results/two_ranks results/plain -o both.svg", "plot results/overlap -o plots",
     "plot results/mesh -o mesh.svg",
     *(f"report results/{run} --format markdown" for run in REPORTED),
@@ -121,6 +124,8 @@ CASES = (
       for run, rules in (
           ("made_up_new", "--against results/made_up_old"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 40%"),
+          ("made_up_new", "--against results/made_up_old --max-slowdown all_reduce:10% "
+           "--min-busbw all_reduce:1M-:2GB/s"),
           ("made_up_new", "--against results/made_up_old --verbose --junit j.xml --json j.json"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 1M:10%"),
           ("made_up_new", "--against results/made_up_old --max-slowdown 1M:10% --undecided fail"),
@@ -133,7 +138,8 @@ CASES = (
           ("two_ranks", "--rules files/rules.toml --against results/plain --force"),
           ("two_ranks", "--expect h100:8x400G"), ("two_ranks", "--expect run"), ("two_ranks", ""),
           ("rotating", "--max-time 1s"), ("rotating", "--max-time 1s --allow-unchecked"),
-          ("interrupted", "--max-time 1s"), ("rank_died", "--max-time 1s --junit j.xml"),
+          ("wrong", "--max-time 1s"), ("interrupted", "--max-time 1s"),
+          ("rank_died", "--max-time 1s --junit j.xml"),
           ("cut_off", "--max-time 1s"), ("damaged", "--max-time 1s"),
           ("mesh", "--max-time 1s --verbose --json j.json"), ("overlap", "--max-time 1s --verbose"),
           ("replay", "--max-time step=ProfilerStep#1:1s --verbose"),
@@ -147,7 +153,7 @@ CASES = (
     *(f"show results/{sweep}" for sweep in SWEEPS),
     "show results/sweep --format json",
     *(f"report results/{sweep} --format markdown" for sweep in SWEEPS),
-    "report results/sweep -o sweep.html",
+    "report results/made_up_sweep -o sweep.html",
     *(f"advise results/{run} {options}".strip()
       for run in ("buckets_of_sizes", "sweep", "sweep_replay", "experts", "replay", "two_ranks")
       for options in ("", "--format json", "--format markdown")),
@@ -155,8 +161,13 @@ CASES = (
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
     "advise results/buckets_of_sizes --params 16M --backward 20ms -o buckets.svg",
     "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
-    "advise results/experts --topk 2 --experts 8 --hidden 64",
-    "advise results/experts --topk 2 --experts 8 --hidden 64 --format json",
+    *(f"advise results/made_up_step {options} {how}".strip()
+      for options in (
+          "--topk 2 --experts 8 --hidden 64", "--params 350M --backward 300ms --blocks 24"
+      )
+      for how in ("", "--format json", "--format markdown")),
+    "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
+    "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
     FIT, f"{FIT} -o fitted.json", f"{FIT} --leave-out ranks=4 --leave-out sizes=1M-",
@@ -174,6 +185,7 @@ CASES = (
           "--gpu h100", "--gpu h100 --format json", "--gpu a100 --op all_to_all --size 1M",
           "--gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s",
           "--gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s --format json",
+          "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s",
           "--gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G --algorithm ring",
           "--gpu h100 --size 1G --time 1us", "--gpu h100 --algbw 100GB/s --nccl 2.12",
           "--gpu unknown", "--gpu unknown --link 450GB/s",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from golden.cases import CASES
+from golden.facts import lost_facts
 from golden.runner import EXPECTED, name_of, run_case
 
 
@@ -29,3 +30,12 @@ def test_a_command_prints_what_is_expected(line: str, tmp_path: Path) -> None:
         pytest.fail(
             "\n".join(("not what is expected; see scripts/golden", *changed)), pytrace=False
         )
+
+
+def test_a_fact_is_lost_where_its_value_is_gone_and_not_where_its_key_or_unit_is_another() -> None:
+    before = {"time_us": 1500.0, "samples": [7, 7], "status": "ok", "peak": None}
+    assert lost_facts(before, {"time_s": 0.0015, "rows": {"n": [7, 7]}, "state": "ok"}) == []
+    assert lost_facts(before, {"time_s": 0.0016, "n": 7, "status": "ok"}) == [
+        ("samples[] = 7", 1),
+        ("time_us = 1500.0", 1),
+    ]
