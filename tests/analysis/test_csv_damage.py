@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from commbench.compare.formats import FORMATS
 from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.load import load
 from commbench.compare.comparison import compare
-from commbench.compare.formats import FORMATS
 from commbench.errors import CommbenchError
 from commbench.gate.ci import gate_junit, gate_markdown
 from commbench.gate.gate import check

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from commbench.compare.formats import FORMATS
+from commbench.compare.summary import notes
 from synthetic import in_memory, steady
 
 from commbench.compare.comparison import Comparison, compare
-from commbench.compare.formats import FORMATS
-from commbench.compare.summary import notes
 from commbench.results.schema import Run
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commbench.compare.formats import FORMATS
+from commbench.document.blocks import Section
 from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import open_run
 from commbench.compare.comparison import Comparison, compare
-from commbench.compare.formats import FORMATS
-from commbench.document.blocks import Section
 from commbench.document.contents import comparison_contents
 from commbench.output.table import width
 

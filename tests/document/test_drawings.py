@@ -4,9 +4,9 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from commbench.document.drawings import drawing_style, make_svg
 from matplotlib.figure import Figure
 
-from commbench.document.drawings import drawing_style, make_svg
 from commbench.output.plot_style import FIXED, Picture
 
 SVG_CHARACTERS = 60_000

@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from commbench.document.blocks import Document, Folded, Section, Table, Text
+from commbench.document.html import html_text
 from page import Page
 from synthetic import plan, steady, synthetic_run
 from synthetic_sweep import synthetic_sweep
 
 import commbench
-from commbench.document.blocks import Document, Folded, Section, Table, Text
-from commbench.document.html import html_text
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 

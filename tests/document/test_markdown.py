@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
+from commbench.document.markdown import MOST_CHARACTERS, markdown_text
 from synthetic import plan, synthetic_run
 
 import commbench
-from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
-from commbench.document.markdown import MOST_CHARACTERS, markdown_text
 
 
 def test_every_kind_of_block_has_its_markdown() -> None:
