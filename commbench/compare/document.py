@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, measure_launches, more_precisely
@@ -60,7 +60,6 @@ from commbench.views.document import (
     Section,
     Table,
     Text,
-    text_table,
 )
 from commbench.views.formats import View
 
@@ -102,7 +101,10 @@ def document(found: Comparison | Comparisons) -> Document:
             for name, each in zip(names[1:], comparisons, strict=True)
         ],
         [
-            Section(f"A = {names[0]}, B = {name}", [Items(_answer(each)), *_blocks(each)])
+            Section(
+                f"A = {names[0]}, B = {name}",
+                [Items(_answer(each)), _sides(each), *_blocks(each)],
+            )
             for name, each in zip(names[1:], comparisons, strict=True)
         ],
     )
@@ -152,21 +154,34 @@ def _pictures(found: Comparison) -> Sequence[Any]:
     return list(comparison_figures([found]).values())
 
 
+SIDE_COLUMNS = (
+    Column("", itemgetter(0), TEXT),
+    Column("run", lambda side: side[1].name, TEXT, 8, is_wrapped=True),
+    Column("path", lambda side: side[1].path, TEXT, 8, is_wrapped=True),
+    Column("rows", lambda side: _extent(side[1]), TEXT),
+)
+
+
 def _sides(found: Comparison) -> Table:
-    sides = [
-        (letter, run.name, str(run.path), _extent(run))
-        for letter, run in (("A", found.a), ("B", found.b))
-    ]
-    return text_table("", ("", "run", "path", "rows"), sides, ("run", "path", "rows"))
+    return Table("", SIDE_COLUMNS, (("A", found.a), ("B", found.b)))
 
 
 # The ranges of sizes, and the rows.
 
+
+def _verdict(row: ComparedRow | PooledRatio) -> str:
+    """The verdict on a row or range: `slower`, `same within 4 %`, `undecided`."""
+    if row.verdict == SAME and row.ratio and row.ratio.has_interval:
+        return f"same within {format_part(far_end(row.ratio))}"
+    return row.verdict
+
+
 RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), RATIO_INTERVAL, 8),
-    Column("verdict", attrgetter("verdict"), TEXT),
+    Column("verdict", _verdict, TEXT),
     Column("p5\nB/A", attrgetter("undisturbed"), RATIO, 5),
+    Column("p5 95 %\ninterval", attrgetter("undisturbed"), RATIO_INTERVAL, 3, is_detail=True),
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), TEXT, 4),
 )
 
@@ -195,15 +210,8 @@ def _busbw(row: Any) -> Estimate | None:
     return time.map(lambda seconds: row.busbw_GBps * GB * time.value / seconds if seconds else inf)
 
 
-def _ratio(row: ComparedRow) -> Estimate | None:
-    return None if row.verdict == NOT_COMPARED else row.ratio
-
-
-def _verdict(row: ComparedRow) -> str:
-    """The verdict on a row: `slower`, `same within 4 %`, `undecided`."""
-    if row.verdict == SAME and row.ratio and row.ratio.has_interval:
-        return f"same within {format_part(far_end(row.ratio))}"
-    return row.verdict
+def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
+    return lambda row: None if row.verdict == NOT_COMPARED else getattr(row, name)
 
 
 ROW_COLUMNS = (
@@ -212,9 +220,9 @@ ROW_COLUMNS = (
     Column("B time", lambda row: row_times(row.b), TIME),
     Column("A busbw\nGB/s", lambda row: _busbw(row.a), BANDWIDTH, 3, is_detail=True),
     Column("B busbw\nGB/s", lambda row: _busbw(row.b), BANDWIDTH, 3, is_detail=True),
-    Column("B/A", _ratio, RATIO),
-    Column("95 %\ninterval", _ratio, RATIO_INTERVAL, 8),
-    Column("p5\nB/A", attrgetter("undisturbed"), RATIO, 5),
+    Column("B/A", _if_compared("ratio"), RATIO),
+    Column("95 %\ninterval", _if_compared("ratio"), RATIO_INTERVAL, 8),
+    Column("p5\nB/A", _if_compared("undisturbed"), RATIO, 5),
     Column("rank\ntest p", attrgetter("p_value"), P_VALUE, 4, is_detail=True),
     Column("verdict", _verdict, TEXT),
 )
@@ -226,7 +234,8 @@ def _rows(found: Comparison) -> Table:
     if len(brief) > MOST_ROWS:
         chosen = {id(row) for row in sorted(brief, key=_importance)[:MOST_ROWS]}
         brief = [row for row in brief if id(row) in chosen]
-    return Table("", ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+    title = "Rows: B/A is the time of B over the time of A"
+    return Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
 def _without_repeated(found: Comparison) -> Sequence[ComparedRow]:
@@ -262,14 +271,14 @@ def _rows_in_ranges(found: Comparison, *verdicts: str) -> Callable[[ComparedRow]
 
 def _count_line(found: Comparison) -> str:
     """How many rows are slower, faster, the same, undecided, or not compared."""
-    is_in_same = _rows_in_ranges(found, SAME)
-    parts = []
-    for verdict, number in found.counts.items():
-        if number:
-            parts.append(f"{number} {'the ' * (verdict == SAME)}{verdict}")
     undecided = [row for row in found.rows if row.verdict == UNDECIDED]
-    if same := sum(map(is_in_same, undecided)):
-        parts[-1] += f" ({same} undecided in a range of sizes without a difference)"
+    same = sum(map(_rows_in_ranges(found, SAME), undecided))
+    more = {UNDECIDED: f" ({same} of them in a range of sizes without a difference)" * (same > 0)}
+    parts = [
+        f"{number} {'the ' * (verdict == SAME)}{verdict}{more.get(verdict, '')}"
+        for verdict, number in found.counts.items()
+        if number
+    ]
     alone = len(found.only_a) + len(found.only_b)
     parts += [f"{alone} in one run only"] if alone else []
     common = f"{format_count(len(found.rows), 'row')} in common"
@@ -279,7 +288,7 @@ def _count_line(found: Comparison) -> str:
 def differences_table(title: str, facts: Sequence[Difference]) -> Table:
     """Facts in which two runs differ."""
     columns = (
-        Column("", attrgetter("name"), TEXT),
+        Column("", attrgetter("name"), TEXT, is_wrapped=True),
         Column("A", attrgetter("a"), TEXT, is_wrapped=True),
         Column("B", attrgetter("b"), TEXT, 8, is_wrapped=True),
     )

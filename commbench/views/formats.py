@@ -24,8 +24,8 @@ class View(NamedTuple):
 
     document: Callable[[Any], Document]
     """Describes a result."""
-    schema: int
-    """Version of its JSON; raised when a field changes its meaning or goes."""
+    schema: int | None
+    """Version of its JSON; raised when a field changes its meaning or goes. None: it has none."""
     more: Mapping[str, Callable[[Any], str]] = {}
     """The formats that only these results have."""
 
@@ -36,7 +36,7 @@ class View(NamedTuple):
             TEXT: partial(_text, self),
             MARKDOWN: partial(_markdown, self),
             HTML: partial(_html, self),
-            JSON: partial(_json, self),
+            **({JSON: partial(_json, self.schema)} if self.schema else {}),
             **{name: partial(_own, write) for name, write in self.more.items()},
         }
 
@@ -67,17 +67,17 @@ def _html(view: View, result: Any, _: bool) -> str:
     return html_text(view.document(result))
 
 
-def _json(view: View, result: Any, _: bool) -> str:
+def _json(schema: int, result: Any, _: bool) -> str:
     from commbench.views.as_json import json_text
 
-    return json_text(view.schema, result)
+    return json_text(schema, result)
 
 
 def _own(write: Callable[[Any], str], result: Any, _: bool) -> str:
     return write(result)
 
 
-VIEW_OF_DOCUMENT = View(lambda document: document, schema=1)
+VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)
 """Of a document that is there already."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from commbench.output.paragraphs import fill
@@ -17,6 +17,7 @@ from commbench.output.table import (
     width,
 )
 from commbench.output.table import table as table_lines
+from commbench.units import format_count
 from commbench.views.cells import TEXT, Column
 from commbench.views.document import (
     BAD,
@@ -42,7 +43,7 @@ Filled = tuple[Column, list[str]]
 
 def terminal_text(document: Document, is_verbose: bool = False) -> str:
     """The document as text. `is_verbose`: with what is folded, and all rows of tables."""
-    head = [style(clean(document.title), BOLD), *map(fill, document.subtitle)]
+    head = [style(fill(document.title), BOLD), *map(fill, document.subtitle)]
     tone = STYLES.get(document.tone, "")
     answer = [fill(sentence, rest="  ") for sentence in document.answer]
     if tone and answer:
@@ -136,7 +137,8 @@ def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
     shown = _shown(table, is_verbose)
     title = [style(fill(table.title), BOLD)] if table.title else []
     rest = len(table.rows) - len(shown.rows)
-    more = [f"  {rest} more rows: --verbose prints them."] if rest else []
+    noun = "more row" if shown.rows else "row"
+    more = [f"  {format_count(rest, noun)}: --verbose prints all."] if rest else []
     if not shown.rows:
         return [*title, *more]
     filled = _fitting(shown.cells(), left_out)
@@ -144,7 +146,7 @@ def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]
     if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:
         filled, labels = named, []
-    head, *body = _lines(filled, len(shown.rows))
+    head, *body = _lines(filled)
     tones = [table.tone(row) if table.tone else "" for row in shown.rows]
     body = [
         [style(line, STYLES[tone]) if tone else line for line in lines]
@@ -157,33 +159,35 @@ def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
     return [*lines, *more]
 
 
-def _lines(filled: Sequence[Filled], rows: int) -> list[list[str]]:
+def _lines(filled: Sequence[Filled]) -> list[list[str]]:
     """The lines of the headings, and those of each row."""
     headings = [column.heading for column, _ in filled]
     left = ",".join(column.heading for column, _ in filled if column.unit.is_left)
-    columns = [cells for _, cells in filled]
-    heights = [1] * rows
-    excess = _width(filled) - WIDTH
-    wrapped = [index for index, (column, _) in enumerate(filled) if column.is_wrapped]
-    if excess > 0 and wrapped:
-        at = min(wrapped, key=lambda index: filled[index][0].importance)
-        room = max(_widest(*filled[at]) - excess, NARROWEST)
-        cells = [_wrap(cell, room) for cell in columns[at]]
-        heights = [*map(len, cells)]
-        columns = [
-            [line for cell in cells for line in cell]
-            if index == at
-            else [
-                line
-                for cell, n in zip(column, heights, strict=True)
-                for line in (cell, *[""] * (n - 1))
-            ]
-            for index, column in enumerate(columns)
+    rooms = _rooms(filled)
+    wrapped = [
+        [_wrap(cell, room) if column.is_wrapped else [cell] for cell in cells]
+        for (column, cells), room in zip(filled, rooms, strict=True)
+    ]
+    parts = [list(zip_longest(*row, fillvalue="")) for row in zip(*wrapped, strict=True)]
+    lines = iter(table_lines(headings, [line for row in parts for line in row], left))
+    number = 1 + max(heading.count("\n") + 1 for heading in headings)
+    heights = [number, *map(len, parts)]
+    return [[next(lines) for _ in range(height)] for height in heights]
+
+
+def _rooms(filled: Sequence[Filled]) -> list[int]:
+    """The width of each column: where they are too wide together, the widest of those that can be
+    wrapped are narrower."""
+    rooms = [_widest(*found) for found in filled]
+    for _ in range(_width(filled) - WIDTH):
+        wide = [
+            index
+            for index, (column, _) in enumerate(filled)
+            if column.is_wrapped and rooms[index] > NARROWEST
         ]
-    lines = table_lines(headings, list(zip(*columns, strict=True)), left)
-    number = len(lines) - sum(heights)
-    body = iter(lines[number:])
-    return [lines[:number], *([next(body) for _ in range(height)] for height in heights)]
+        if wide:
+            rooms[max(wide, key=rooms.__getitem__)] -= 1
+    return rooms
 
 
 def _wrap(cell: str, room: int) -> list[str]:

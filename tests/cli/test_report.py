@@ -34,8 +34,8 @@ def test_a_file_of_another_kind_is_refused(commbench: Commbench, tmp_path: Path)
     ended = commbench("report", "mine", "-o", "x.pdf")
     assert (ended.code, ended.err) == (
         2,
-        "error: '.pdf' is no ending of a report\n"
-        "hint: end the name in .html or .md, or give --format\n",
+        "error: '.pdf' is no ending of a format\n"
+        "hint: end the name in .txt, .md, .markdown, .html, .htm, .json, or give --format\n",
     )
     assert not (tmp_path / "x.pdf").exists()
 
@@ -44,7 +44,7 @@ def test_several_runs_are_compared_with_the_first(commbench: Commbench, tmp_path
     make_runs(tmp_path)
     ended = commbench("report", "old", "new", "--format", "markdown")
     assert ended.code == 0
-    assert ended.out.startswith("# new against old\n")
+    assert ended.out.startswith("# A = old, B = new\n")
     assert "new takes 2.000 times as long as old" in ended.out
 
 
@@ -82,4 +82,4 @@ def test_results_without_samples_can_be_compared_only(commbench: Commbench, tmp_
     assert "name the run's folder" in alone.err
     both = commbench("report", "old.csv", "new.csv", "-o", "both.html")
     assert both.code == 0, both.err
-    assert Page((tmp_path / "both.html").read_text()).texts["h1"] == ["new against old"]
+    assert Page((tmp_path / "both.html").read_text()).texts["h1"] == ["A = old, B = new"]

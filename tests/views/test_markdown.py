@@ -2,20 +2,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
-from commbench.document.markdown import MOST_CHARACTERS, markdown_text
 from synthetic import plan, synthetic_run
 
 import commbench
+from commbench.views.document import Code, Document, Facts, Folded, Items, Section, Text, text_table
+from commbench.views.markdown import MOST_CHARACTERS, markdown_text
 
 
 def test_every_kind_of_block_has_its_markdown() -> None:
     blocks = [
         Text("a < b"), Items(["one", "two"]), Facts([("ranks", "2")]),
-        Folded("more", [Table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
+        Folded("more", [text_table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
         Code("Type:", "commbench run `x`"),
     ]  # fmt: skip
-    text = markdown_text(Document("T", "now", ["It is so."], False, [Section("S", blocks)], "end"))
+    text = markdown_text(Document("T", ["now"], ["It is so."], [Section("S", blocks)]))
     lines = text.splitlines()
     assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
     assert "a &#60; b" in lines
@@ -74,9 +74,8 @@ def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
 
 def test_a_long_report_is_shortened_until_it_fits_a_comment() -> None:
     rows = [(str(number), "x" * 50) for number in range(1000)]
-    folded = Folded("a warning", [Table("why", ("row", "text"), rows)])
-    document = Document("T", "", [], False, [Section("S", [Table("a", ("row", "text"), rows)])], "")
-    text = markdown_text(document._replace(sections=[Section("S", [*document.sections, folded])]))
+    folded = Folded("a warning", [text_table("why", ("row", "text"), rows)])
+    text = markdown_text(Document("T", (), (), [text_table("a", ("row", "text"), rows), folded]))
     assert len(text) <= MOST_CHARACTERS
     assert "more rows are in the HTML report" in text
     assert "a warning" in text

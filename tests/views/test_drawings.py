@@ -4,10 +4,10 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from commbench.document.drawings import drawing_style, make_svg
 from matplotlib.figure import Figure
 
 from commbench.output.plot_style import FIXED, Picture
+from commbench.views.drawings import drawing_style, make_svg
 
 SVG_CHARACTERS = 60_000
 
