@@ -58,19 +58,29 @@ def test_an_undecided_ratio_names_both_ends_of_its_interval(ratio: Estimate, tex
 
 
 @pytest.mark.parametrize(
-    ("low", "text"),
+    ("verdict", "low", "of_low", "rows", "text"),
     [
-        (Estimate(1.36, 1.25, 1.48), "slower too, but less: 1.36 times (1.25-1.48)."),
-        (Estimate(3.45, 3.3, 3.6), "slower too: 3.45 times (3.30-3.60)."),
+        ("slower", (1.36, 1.25, 1.48), "slower", 2,
+         " are slower too, but less: 1.36 times (1.25-1.48)."),
+        ("slower", (3.45, 3.3, 3.6), "slower", 2, " are slower too: 3.45 times (3.30-3.60)."),
+        ("slower", (1.2, 0.9, 1.5), "undecided", 2, " do not confirm it: 1.20 times (0.90-1.50)."),
+        ("slower", (1.0, 0.98, 1.02), "same", 1,
+         " (1K) show no difference above 2 %: 1.00 times (0.98-1.02). The disturbance differs "
+         "there, not the collective itself."),
+        ("undecided", (1.2, 0.9, 1.5), "undecided", 2,
+         " are undecided too: 1.20 times (0.90-1.50)."),
+        ("undecided", (1.2, 1.1, 1.3), "slower", 2, " alone are slower: 1.20 times (1.10-1.30)."),
     ],
-)
-def test_undisturbed_calls_with_a_smaller_ratio_confirm_only_a_part(
-    low: Estimate, text: str
+)  # fmt: skip
+def test_undisturbed_calls_confirm_the_medians_or_not(
+    verdict: str, low: tuple[float, float, float], of_low: str, rows: int, text: str
 ) -> None:
-    ratio = Estimate(3.51, 3.39, 3.65)
-    pooled = PooledRatio("all_reduce", 1024, 2048, 2, ratio, "slower", low, "slower", 2, 1024, 2048)
+    pooled = PooledRatio(
+        "all_reduce", 1024, 2048, 2, Estimate(3.51, 3.39, 3.65), verdict,
+        Estimate(*low), of_low, rows, 1024, 1024 * rows,
+    )  # fmt: skip
     sentence = sentences.pooled_sentence(pooled, "all_reduce", "a", "b")
-    assert sentence.endswith(f": slower; undisturbed calls are {text}")
+    assert sentence.endswith(f"; undisturbed calls{text}")
 
 
 def test_rows_of_one_side_are_named_by_ranges_of_sizes(tmp_path: Path) -> None:
