@@ -99,7 +99,7 @@ def _table(block: Table, detail: Detail) -> list[str]:
     headings, cells, left = shown.texts()
     tones = [shown.tone(row) if shown.tone else "" for row in shown.rows]
     rows = [
-        [f"**{cell}**" if cell and tone == BAD else cell for cell in map(escape, row)]
+        [f"**{cell.strip()}**" if cell and tone == BAD else cell for cell in map(escape, row)]
         for row, tone in zip(cells, tones, strict=True)
     ]
     lines = [f"**{escape(block.title)}**", ""] if block.title else []

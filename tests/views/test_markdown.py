@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 
 from synthetic import plan, synthetic_run
 
 import commbench
-from commbench.views.document import Code, Document, Facts, Folded, Items, Section, Text, text_table
+from commbench.views.cells import DECIMAL, TEXT, Column
+from commbench.views.document import (
+    BAD,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+    text_table,
+)
 from commbench.views.markdown import MOST_CHARACTERS, markdown_text
 
 
@@ -22,6 +35,14 @@ def test_every_kind_of_block_has_its_markdown() -> None:
     assert "| 1 KiB | 2.5 |" in lines
     assert "<details><summary>more</summary>" in lines
     assert "    commbench run `x`" in lines
+
+
+def test_a_bad_row_is_bold_without_blanks_at_the_ends_of_its_cells() -> None:
+    columns = Column("size", itemgetter(0), TEXT), Column("GB/s", itemgetter(1), DECIMAL)
+    rows = [("1K", "2.5"), ("2K", "2.51"), ("4K", "")]
+    table = Table("", columns, rows, tone=lambda row: BAD if row[0] != "2K" else "")
+    lines = markdown_text(Document("T", (), (), [table])).splitlines()
+    assert lines[-3:] == ["| **1K** | **2.5** |", "| 2K | 2.51 |", "| **4K** |  |"]
 
 
 def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> None:
