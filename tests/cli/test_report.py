@@ -40,25 +40,6 @@ def test_a_file_of_another_kind_is_refused(commbench: Commbench, tmp_path: Path)
     assert not (tmp_path / "x.pdf").exists()
 
 
-def test_several_runs_are_compared_with_the_first(commbench: Commbench, tmp_path: Path) -> None:
-    make_runs(tmp_path)
-    ended = commbench("report", "old", "new", "--format", "markdown")
-    assert ended.code == 0
-    assert ended.out.startswith("# A = old, B = new\n")
-    assert "new takes 2.000 times as long as old" in ended.out
-
-
-def test_a_check_that_fails_is_reported_with_exit_code_0(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    make_runs(tmp_path)
-    ended = commbench("report", "new", "--against", "old", "-o", "check.md")
-    assert ended.code == 0
-    text = (tmp_path / "check.md").read_text()
-    assert text.startswith("# Check of new against old\n")
-    assert "**FAIL: " in text
-
-
 def test_limits_need_a_single_run(commbench: Commbench, tmp_path: Path) -> None:
     make_runs(tmp_path)
     ended = commbench("report", "new", "old", "--max-time", "1s")

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from document_texts import item_texts
-from synthetic import noisy, plan, synthetic_run
+from synthetic import in_memory, noisy, plan, steady, synthetic_run
 
 from commbench.analysis.load import load
 from commbench.compare import sentences
 from commbench.compare.comparison import Comparison, compare
+from commbench.compare.document import document
 from commbench.compare.pooling import PooledRatio
 from commbench.stats.estimate import Estimate
+from commbench.views.document import Table
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -131,3 +133,31 @@ def test_a_clear_answer_needs_no_advice(tmp_path: Path) -> None:
         synthetic_run(tmp_path / name, name, asked=plan(launches=2), launches=2)
     found = compare(load(tmp_path / "a"), load(tmp_path / "b"))
     assert not any("measure" in text or "tolerance" in text for text in item_texts(found))
+
+
+def brief_rows(found: Comparison) -> list[int]:
+    """The sizes of the rows that a terminal lists."""
+    (table,) = [
+        block for block in document(found).blocks
+        if isinstance(block, Table) and block.title.startswith("Rows")
+    ]  # fmt: skip
+    assert tuple(table.rows) == found.rows
+    return [row.a.size_bytes for row in table.brief or ()]
+
+
+def test_a_terminal_lists_rows_that_do_not_only_repeat_the_sentences(tmp_path: Path) -> None:
+    sizes = tuple(1024 << i for i in range(10))
+    for seed, name in enumerate("ab"):
+        synthetic_run(
+            tmp_path / name, name, lambda case, s=seed: noisy(1e-4, 100 * s + case.index, 0.6),
+            plan(sizes=sizes), statuses={1 << 15: "wrong"} if name == "b" else {},
+        )  # fmt: skip
+    assert brief_rows(compare(load(tmp_path / "a"), load(tmp_path / "b"))) == [1 << 15]
+
+
+def test_a_terminal_lists_the_rows_that_differ_most_in_their_order() -> None:
+    sizes = tuple(1024 * (1 + i) for i in range(30))
+    factors = [4.0 - 0.1 * i for i in range(30)]
+    a = in_memory("a", [steady(1e-4)] * 30, sizes)
+    b = in_memory("b", [steady(1e-4 * factor) for factor in factors], sizes)
+    assert brief_rows(compare(a, b)) == [*sizes[:20]]

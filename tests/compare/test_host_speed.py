@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from document_texts import item_texts
 from synthetic import in_memory, steady
 
 from commbench.compare.comparison import Comparison, compare
@@ -36,11 +35,6 @@ def test_a_host_that_was_slower_is_named_and_not_the_setting() -> None:
     assert [change.takes for change in found.host_changes] == [
         "a message between processes", "a copy in memory",
     ]  # fmt: skip
-    assert any(
-        text.startswith("The host itself was slower during new: a copy in memory took 1.30 times")
-        and text.endswith("; the intervals are widened for it.")
-        for text in item_texts(found)
-    )
     for change in as_json(found)["host_changes"]:
         ratio = change["ratio"]
         assert ratio["low"] < ratio["value"] == 1.3 < ratio["high"]
@@ -58,7 +52,7 @@ def test_the_interval_reaches_as_much_farther_as_the_host_was_slower() -> None:
 def test_a_host_that_was_faster_is_allowed_for_in_the_other_direction() -> None:
     found = compared(1 / 1.2, host(1.3), host(1))
     assert verdicts(found) == {"undecided"}
-    assert any("he host itself was faster during new: " in text for text in item_texts(found))
+    assert all(change.ratio.value == pytest.approx(1 / 1.3) for change in found.host_changes)
     # What became slower beside a faster host is slower.
     assert verdicts(compared(1.2, host(1.3), host(1))) == {"slower"}
 
@@ -74,7 +68,6 @@ def test_without_a_change_of_the_host_the_setting_is_slower(
     found = compared(1.2, a, b)
     assert verdicts(found) == {"slower"}
     assert found.host_changes == ()
-    assert not any("host itself" in text for text in item_texts(found))
 
 
 def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:

@@ -9,7 +9,6 @@ from synthetic_replay import synthetic_replay
 
 from commbench.analysis.load import open_run
 from commbench.compare.comparison import Comparison, compare
-from commbench.compare.document import VIEW, Comparisons
 from commbench.compare.sentences import pooled_sentences
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
@@ -33,10 +32,3 @@ def test_steps_come_first_with_a_sentence_for_each_and_no_size(found: Comparison
         "replay train reduce_scatter+all_gather", "all_reduce 1M-3M",
     ]  # fmt: skip
     assert "no difference" in others[-1]
-
-
-def test_every_format_names_step_and_variant(found: Comparison) -> None:
-    for name in VIEW.formats:
-        text = VIEW.write(Comparisons([found]), name)
-        csv_or_title = ",train,bucket:6M," in text or "replay train bucket 6M" in text
-        assert csv_or_title or '"variant": "bucket:6M"' in text, name

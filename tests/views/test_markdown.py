@@ -3,7 +3,7 @@ from __future__ import annotations
 from operator import itemgetter
 from pathlib import Path
 
-from synthetic import plan, synthetic_run
+from synthetic import synthetic_run
 
 import commbench
 from commbench.views.cells import DECIMAL, TEXT, Column
@@ -53,26 +53,6 @@ def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> 
     assert "<script" not in text
     assert "<b>" not in text
     assert "\n# b" not in text
-
-
-def test_a_report_has_what_was_asked_and_the_notes_below_the_tables(tmp_path: Path) -> None:
-    asked = plan(
-        operations=("all_to_all_v", "ping_pong"), sizes=(1 << 16,), imbalance=("zipf:1",),
-        mesh="dp=2,tp=2", over=("tp",), concurrency="both", seed=7, world_size=4,
-    )  # fmt: skip
-    text = commbench.report(synthetic_run(tmp_path / "run", "m", asked=asked), format="markdown")
-    lines = text.splitlines()
-    for fact in (
-        "mesh | dp=2,tp=2", "over | tp", "concurrency | both", "imbalance | zipf:1", "seed | 7",
-    ):  # fmt: skip
-        assert f"| {fact} |" in lines
-    assert not [line for line in lines if line.startswith(("| pairs |", "| window |"))]
-    assert "Time is that of half a round trip." in lines
-    assert [line for line in lines if line.startswith("Max/mean sent 1.00, received 1.33; ")]
-    assert [line for line in lines if line.startswith("Busiest rank: logical ")]
-    assert "| smallest size | The time of the smallest size. |" in lines
-    small = commbench.report(synthetic_run(tmp_path / "small", "s"), format="markdown")
-    assert "| latency | The time of the smallest size. |" in small.splitlines()
 
 
 def test_a_report_has_what_nccl_selected_for_each_size(tmp_path: Path) -> None:
