@@ -10,9 +10,9 @@ from typing import Any
 from synthetic import header, plan
 
 from commbench.advise.time_table import TimeTable
-from commbench.compare.ratio import MedianCI
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.spec.case import Case
+from commbench.stats.estimate import Estimate
 
 Seconds = Callable[[Case], float]
 POWERS = tuple(1 << k for k in range(12, 29))
@@ -23,7 +23,7 @@ def affine(
 ) -> TimeTable:
     """T(b) = alpha + beta b, known to `part`."""
     times = (alpha + beta * size for size in sizes)
-    found = tuple(MedianCI(t, t * (1 - part), t * (1 + part)) for t in times)
+    found = tuple(Estimate(t, t * (1 - part), t * (1 + part)) for t in times)
     return TimeTable("all_reduce float32 sum in_place", tuple(sizes), found)
 
 

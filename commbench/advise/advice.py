@@ -14,11 +14,12 @@ from commbench.advise.measured import Measured, find_slowdown, group_runs
 from commbench.advise.moe import MoEAdvice, Routing, find_moe
 from commbench.advise.paste import bucket_line, grouping_lines
 from commbench.advise.time_table import TimeTable, make_tables
-from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict
-from commbench.compare.ratio import UNDECIDED as NOT_DECIDED
 from commbench.errors import UsageError
 from commbench.results.schema import Run
 from commbench.spec.dtypes import DTYPES
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import SLOWER, decide
+from commbench.stats.verdict import UNDECIDED as NOT_DECIDED
 
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
@@ -184,11 +185,11 @@ def _bytes_of(question: Question, table: TimeTable) -> int:
 
 def _longest(table: TimeTable, gradient_bytes: int) -> float:
     """Seconds of all gradients at the speed of the largest measured size."""
-    return gradient_bytes * (table.times[-1].median or 0.0) / table.largest
+    return gradient_bytes * table.times[-1].value / table.largest
 
 
-def _verdict(gain: MedianCI, tolerance: float) -> str:
-    found = decide_verdict(gain, tolerance)
+def _verdict(gain: Estimate, tolerance: float) -> str:
+    found = decide(gain, tolerance)
     return CHANGE if found == SLOWER else UNDECIDED if found == NOT_DECIDED else KEEP
 
 

@@ -25,9 +25,9 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.advise.time_table import Draw, TimeTable, interval
-from commbench.compare.ratio import MedianCI
 from commbench.errors import UsageError
 from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
+from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class BucketTime(NamedTuple):
     """The backward pass with buckets of one size."""
 
     bucket_bytes: int
-    time: MedianCI
+    time: Estimate
     """Seconds from its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
@@ -95,7 +95,7 @@ class BucketAdvice(NamedTuple):
     """The sizes from and to which the pass takes at most `tolerance` longer than the best one."""
     now: BucketTime
     """With the buckets that are used now, also where they are larger than any measured size."""
-    gain: MedianCI
+    gain: Estimate
     """The time of now over that of the recommended size."""
     is_communication_bound: bool
     """Whether the communication of all gradients alone takes longer than the computation."""
@@ -166,8 +166,7 @@ def _require_few(step: Step, cap: int) -> None:
 
 
 def _median(point: BucketTime) -> float:
-    assert point.time.median is not None
-    return point.time.median
+    return point.time.value
 
 
 def _around(curve: Sequence[BucketTime], best: BucketTime, tolerance: float) -> list[BucketTime]:

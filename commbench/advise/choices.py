@@ -24,13 +24,15 @@ from commbench.advise.paste import (
 )
 from commbench.advise.time_table import REPLICATES, WIDTH_95, is_timed
 from commbench.analysis.rows import ResultRow
-from commbench.compare.ratio import SLOWER, MedianCI, decide_verdict, time_ratio
 from commbench.results.schema import RunHeader
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
+from commbench.stats.estimate import Estimate
+from commbench.stats.estimate import ratio as ratio_of
+from commbench.stats.verdict import SLOWER, decide
 from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import (
     SweepPoint,
@@ -95,7 +97,7 @@ class SizeRange(NamedTuple):
     """The alternatives that are not known to be slower than the fastest one at each of the sizes,
     the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
     faster by more than the tolerance."""
-    gain: MedianCI
+    gain: Estimate | None
     """The time under the default over that under the first candidate other than the default:
     geometric mean over the sizes; where there is no other candidate, over that under `slower`."""
     fallback: Setting | None = None
@@ -235,12 +237,13 @@ def _decide_range(
     points = found.points
     order = [rank.setting for rank in rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
-    gains = {s: mean_ratio(points, s, default) for s in candidates if s != default}
-    may_gain = [s for s, g in gains.items() if (g.high or g.median or 1.0) > 1 + tolerance]
+    ratios = {s: mean_ratio(points, s, default) for s in candidates if s != default}
+    gains = {setting: gain for setting, gain in ratios.items() if gain}
+    may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
-    gain = gains.get(named, MedianCI(None, None, None))
+    gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
-    if decide_verdict(widen(gain, comparisons), tolerance) == SLOWER:
+    if gain and decide(widen(gain, comparisons), tolerance) == SLOWER:
         chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
@@ -269,37 +272,38 @@ def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Settin
     return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
 
 
-def widen(ratio: MedianCI, comparisons: int) -> MedianCI:
+def widen(ratio: Estimate, comparisons: int) -> Estimate:
     """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
     normal distribution of its logarithm."""
-    if not ratio.median or not ratio.low or not ratio.high or comparisons < 2:
+    if not ratio.low or not ratio.high or comparisons < 2:
         return ratio
     factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
-    down, up = (factor * log(end / ratio.median) for end in (ratio.low, ratio.high))
-    return MedianCI(ratio.median, ratio.median * exp(down), ratio.median * exp(up))
+    down, up = (factor * log(end / ratio.value) for end in (ratio.low, ratio.high))
+    return Estimate(ratio.value, ratio.value * exp(down), ratio.value * exp(up))
 
 
-def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> MedianCI:
+def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
     sizes are independent, so the ends of the interval are the root of the sum of squares; but
     single launches of two runs differ in all sizes."""
-    ratios, rows = [], []
+    known: list[Estimate] = []
+    rows: list[ResultRow] = []
     for point in points:
         times = {each.setting: each for each in point.by_time}
         if a in times and b in times:
-            ratios.append(time_ratio(times[a].time, times[b].time))
+            found = ratio_of(times[b].time, times[a].time)
+            known += [found] if found else []
             rows = [times[a].row, times[b].row]
-    known = [ratio for ratio in ratios if ratio.median]
     if not known:
-        return MedianCI(None, None, None)
-    middles = [log(ratio.median or 1.0) for ratio in known]
+        return None
+    middles = [log(ratio.value) for ratio in known]
     middle = sum(middles) / len(known)
     if any(not ratio.low or not ratio.high for ratio in known):
-        return MedianCI(exp(middle), None, None)
+        return Estimate(exp(middle))
     down = hypot(*(m - log(r.low or inf) for m, r in zip(middles, known, strict=True)))
     up = hypot(*(log(r.high or inf) - m for m, r in zip(middles, known, strict=True)))
     count = len(known)
-    mean = MedianCI(exp(middle), exp(middle - down / count), exp(middle + up / count))
+    mean = Estimate(exp(middle), exp(middle - down / count), exp(middle + up / count))
     return allow_for_launches(mean, *rows)
 
 
@@ -311,26 +315,25 @@ def _crossing_of(
 
     chance = np.random.default_rng(0)
     sizes: list[int] = []
-    ratios: list[MedianCI] = []
+    ratios: list[Estimate] = []
     replicates: list[ndarray] = []
     for point in points:
         times = {each.setting: each.time for each in point.by_time}
         if not (a in times and b in times and point.size_bytes):
             continue
-        ratio = time_ratio(times[b], times[a])
-        if ratio.median:
+        ratio = ratio_of(times[a], times[b])
+        if ratio:
             sizes.append(point.size_bytes)
             ratios.append(ratio)
             replicates.append(_draw(ratio, chance.standard_normal(REPLICATES)))
     return find_crossing(sizes, ratios, tolerance, replicates)
 
 
-def _draw(ratio: MedianCI, normal: ndarray) -> ndarray:
+def _draw(ratio: Estimate, normal: ndarray) -> ndarray:
     """Drawn values of a ratio: log-normal with its interval; the first is the ratio itself."""
     import numpy as np
 
-    assert ratio.median
     sigma = log(ratio.high / ratio.low) / WIDTH_95 if ratio.low and ratio.high else 0.0
-    found = ratio.median * np.exp(sigma * normal)
-    found[0] = ratio.median
+    found = ratio.value * np.exp(sigma * normal)
+    found[0] = ratio.value
     return np.asarray(found)

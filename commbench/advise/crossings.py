@@ -7,7 +7,8 @@ from itertools import pairwise
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.compare.ratio import FASTER, SLOWER, MedianCI, decide_verdict
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FASTER, SLOWER, decide
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -30,7 +31,7 @@ class Crossing(NamedTuple):
 
 
 def find_crossing(
-    sizes: Sequence[int], ratios: Sequence[MedianCI], tolerance: float,
+    sizes: Sequence[int], ratios: Sequence[Estimate], tolerance: float,
     replicates: Sequence[ndarray],
 ) -> Crossing | None:  # fmt: skip
     """The only crossing of ratios over ascending sizes; None where there is none or where the sides
@@ -38,7 +39,7 @@ def find_crossing(
     decided = [
         (index, verdict)
         for index, ratio in enumerate(ratios)
-        if (verdict := decide_verdict(ratio, tolerance)) in (FASTER, SLOWER)
+        if (verdict := decide(ratio, tolerance)) in (FASTER, SLOWER)
     ]
     turns = [(a, b) for a, b in pairwise(decided) if a[1] != b[1]]
     if len(turns) != 1:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.advise.buckets import Slowdown
 from commbench.advise.time_table import TimeTable, interval
-from commbench.compare.ratio import MedianCI
+from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -49,7 +49,7 @@ class GroupTime(NamedTuple):
     """A step with so many blocks in one group."""
 
     blocks: int
-    time: MedianCI
+    time: Estimate
     """Seconds of forward and backward pass, with their communication."""
     gathered_bytes: int
     """The memory of the two groups that are gathered at once."""
@@ -67,9 +67,9 @@ class GroupingAdvice(NamedTuple):
     """The smallest group whose step takes at most `tolerance` longer than the shortest one."""
     now: GroupTime
     """One block in each group; the smallest group that was measured, where that is larger."""
-    gain: MedianCI
+    gain: Estimate
     """The time of now over that of the recommended groups."""
-    kept: MedianCI
+    kept: Estimate
     """The time of the recommended groups over the same with reshard_after_forward=False."""
 
 
@@ -102,7 +102,7 @@ def find_grouping(
         for count, found in times.items()
     ]
     shortest = min(found[0] for found in times.values())
-    recommended = next(p for p in curve if (p.time.median or 0) <= shortest * (1 + tolerance))
+    recommended = next(p for p in curve if p.time.value <= shortest * (1 + tolerance))
     now = curve[0]
     return GroupingAdvice(
         (gather.kind, scatter.kind), step, slowdown, tuple(curve), recommended, now,

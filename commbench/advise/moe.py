@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.advise.crossings import Crossing, find_crossing
 from commbench.advise.time_table import TimeTable, interval
-from commbench.compare.ratio import MedianCI
+from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -56,11 +56,11 @@ class MoEPoint(NamedTuple):
     """Both ways with so many tokens on each rank."""
 
     tokens: int
-    gathered: MedianCI
+    gathered: Estimate
     """Seconds of all_gather and reduce_scatter."""
-    exchanged: MedianCI
+    exchanged: Estimate
     """Seconds of two all_to_all."""
-    ratio: MedianCI
+    ratio: Estimate
     """The first over the second."""
 
 

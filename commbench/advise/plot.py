@@ -11,10 +11,10 @@ from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
 from commbench.advise.choices import UNDECIDED
 from commbench.advise.commands import WIDE_SIZES
-from commbench.compare.ratio import MedianCI
 from commbench.errors import UnavailableError
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import COLOURS, GREY, INK, Grid, Head, Picture, plain
+from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,6 +99,6 @@ def _paint(axes: Axes, advice: Advice) -> None:
     plot_axes.set_size_axis(axes, {*sizes, chosen.bucket_bytes}, width)
 
 
-def _known(time: MedianCI) -> tuple[float, float, float]:
+def _known(time: Estimate) -> tuple[float, float, float]:
     middle, low, high = (nan if value is None else value for value in time)
     return middle, low, high

@@ -13,8 +13,9 @@ from commbench.advise.measured import Measured
 from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice, MoEPoint
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.nccl_tuner import tuner_lines
-from commbench.compare.ratio import FASTER, SAME, SLOWER, MedianCI, decide_verdict
 from commbench.output.paragraphs import join_words
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FASTER, SAME, SLOWER, decide
 from commbench.sweep import nccl_tuning
 from commbench.sweep.settings import Setting, short_names
 from commbench.units import (
@@ -34,17 +35,17 @@ def _percent(tolerance: float) -> str:
     return f"{100 * tolerance:g} %"
 
 
-def gain_text(gain: MedianCI) -> str:
+def gain_text(gain: Estimate | None) -> str:
     """`1.70 times as fast (1.67-1.73)`."""
-    if gain.median is None:
+    if gain is None:
         return ""
     ends = "" if gain.low is None or gain.high is None else f" ({gain.low:.2f}-{gain.high:.2f})"
-    return f"{gain.median:.2f} times as fast{ends}"
+    return f"{gain.value:.2f} times as fast{ends}"
 
 
-def time_text(time: MedianCI) -> str:
+def time_text(time: Estimate) -> str:
     """A time with the digits that its interval supports."""
-    return format_known_time(time.median or 0.0, time.low, time.high)[0]
+    return format_known_time(time.value, time.low, time.high)[0]
 
 
 def bucket_sentences(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, ...]:
@@ -156,7 +157,7 @@ def grouping_sentences(found: GroupingAdvice, verdict: str, question: Question) 
         f"reshard_after_forward=False would be {gain_text(kept)}, and needs "
         f"{format_memory(found.step.gathered_bytes)} of gathered parameters."
     )
-    if decide_verdict(kept, question.tolerance) != SLOWER:
+    if decide(kept, question.tolerance) != SLOWER:
         second = "reshard_after_forward=False has no known gain."
     assumed = "" if question.backward_s else " (assumed: as long as the reduce_scatter of all)"
     third = (
@@ -184,7 +185,7 @@ def moe_sentences(
             f"between {crossing.below} and {crossing.above}."
         )
     chosen = [p for p in found.curve if p.tokens == routing.tokens] or list(found.curve)
-    decided = {p: decide_verdict(widen(p.ratio, len(chosen)), question.tolerance) for p in chosen}
+    decided = {p: decide(widen(p.ratio, len(chosen)), question.tolerance) for p in chosen}
     slower, faster = ([p for p, v in decided.items() if v == wanted] for wanted in (SLOWER, FASTER))
     where = _tokens_text(chosen)
     if bool(slower) != bool(faster):
@@ -221,12 +222,10 @@ def _tokens_text(points: Sequence[MoEPoint]) -> str:
 def _gain_range(points: Sequence[MoEPoint], is_inverse: bool) -> str:
     ratios = [point.ratio for point in points]
     if is_inverse:
-        ratios = [
-            MedianCI(*(1 / (end or 1.0) for end in (r.median, r.high, r.low))) for r in ratios
-        ]
+        ratios = [Estimate(*(1 / (end or 1.0) for end in (r.value, r.high, r.low))) for r in ratios]
     if len(ratios) == 1:
         return gain_text(ratios[0])
-    middles = [ratio.median or 1.0 for ratio in ratios]
+    middles = [ratio.value for ratio in ratios]
     return f"{min(middles):.2f} to {max(middles):.2f} times as fast"
 
 

@@ -12,10 +12,10 @@ from commbench.advise.choices import ChoiceAdvice
 from commbench.advise.fsdp import GroupingAdvice
 from commbench.advise.moe import MoEAdvice
 from commbench.advise.sentences import names_of, time_text
-from commbench.compare.ratio import MedianCI
 from commbench.output import markdown, table
 from commbench.output.paragraphs import fill, wrapped
 from commbench.output.table import BOLD, style
+from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes, format_count, format_interval, format_memory
 
 SCHEMA = 1
@@ -114,9 +114,12 @@ def _as_json(each: Advice) -> dict[str, Any]:
     return words | _JSON[type(each.details)](each.details)
 
 
-def _estimate(value: MedianCI) -> dict[str, float | None]:
+def _estimate(value: Estimate | None) -> dict[str, float | None]:
     names = ("value", "ci_low", "ci_high")
-    return {n: None if v is None else float(f"{v:.7g}") for n, v in zip(names, value, strict=True)}
+    return {
+        n: None if v is None else float(f"{v:.7g}")
+        for n, v in zip(names, value or (None,) * 3, strict=True)
+    }
 
 
 def _bucket_json(found: BucketAdvice) -> dict[str, Any]:
@@ -225,7 +228,7 @@ def _all_columns(each: Advice) -> Table | None:
     if isinstance(found, BucketAdvice):
         return _bucket_table(found, each.verdict)
     if isinstance(found, GroupingAdvice):
-        best = min(found.curve, key=lambda point: point.time.median or 0.0)
+        best = min(found.curve, key=lambda point: point.time.value)
         rows = [
             (
                 str(p.blocks), time_text(p.time), _interval(p.time),
@@ -256,13 +259,13 @@ def _mark(point: Any, found: BucketAdvice | GroupingAdvice, best: Any, verdict: 
 
 def _bucket_table(found: BucketAdvice, verdict: str) -> Table:
     """The sizes, or powers of two and those that are marked; the size in use is the last line."""
-    best = found.best.time.median or 1.0
+    best = found.best.time.value
 
     def mark(point: BucketTime) -> str:
         return _mark(point, found, found.best, verdict)
 
     def cells(point: BucketTime) -> tuple[str, ...]:
-        over = f"{(point.time.median or 0.0) / best:.3f}"
+        over = f"{point.time.value / best:.3f}"
         texts = time_text(point.time), _interval(point.time)
         unsure = "extrapolated" if point.largest > found.table.largest else ""
         words = ", ".join(filter(None, (mark(point), unsure)))
@@ -285,16 +288,16 @@ def _spread(points: Sequence[Any]) -> Sequence[Any]:
     return points[::step]
 
 
-def _interval(time: MedianCI) -> str:
+def _interval(time: Estimate) -> str:
     if time.low is None or time.high is None:
         return ""
-    return format_interval(time.low, time.high, time.median)
+    return format_interval(time.low, time.high, time.value)
 
 
-def _ratio(ratio: MedianCI) -> str:
+def _ratio(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.median or 0:.2f}"
-    return f"{ratio.median or 0:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"
+        return f"{ratio.value:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})"
 
 
 FORMATS: dict[str, Callable[..., str]] = {

@@ -9,16 +9,16 @@ every measured time is drawn from the log-normal distribution whose 95 % interva
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import inf, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow
-from commbench.compare.ratio import MedianCI
 from commbench.results.schema import OK
 from commbench.spec.backends import BACKENDS
 from commbench.spec.call_forms import CALL_FORMS, ONE_TENSOR
 from commbench.spec.case import Case
 from commbench.spec.timing_modes import EAGER, ISOLATED
+from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -40,7 +40,7 @@ class TimeTable(NamedTuple):
     """The title of the rows."""
     sizes: tuple[int, ...]
     """In bytes, ascending; at least two."""
-    times: tuple[MedianCI, ...]
+    times: tuple[Estimate, ...]
     """In seconds, of a call that begins when no other one is under way."""
     busy: TimeTable | None = None
     """The times of calls that follow one another without a pause, or are started together; None
@@ -64,7 +64,7 @@ class TimeTable(NamedTuple):
         widths = np.array([_sigma(time) for time in self.times])
         factors = np.exp(widths[:, None] * chance.standard_normal((len(self.times), REPLICATES)))
         factors[:, 0] = 1.0
-        middles = np.array([time.median for time in self.times])
+        middles = np.array([time.value for time in self.times])
         busy = self.busy.draw(seed + 1) if self.busy else None
         return Draw(np.array(self.sizes, float), middles[:, None] * factors, busy)
 
@@ -100,14 +100,14 @@ class Draw(NamedTuple):
         return busy.at(size_bytes)
 
 
-def _sigma(time: MedianCI) -> float:
+def _sigma(time: Estimate) -> float:
     """The standard deviation of the logarithm of a time; 0 where its interval is not known."""
     if not time.low or not time.high:
         return 0.0
     return log(time.high / time.low) / WIDTH_95
 
 
-def interval(replicates: ndarray) -> MedianCI:
+def interval(replicates: ndarray) -> Estimate:
     """The value of column 0 with the interval of the replicates; no interval where they are all the
     same, because that of no row is known."""
     import numpy as np
@@ -115,8 +115,8 @@ def interval(replicates: ndarray) -> MedianCI:
     low, high = np.percentile(replicates, (2.5, 97.5))
     value = float(replicates[0])
     if np.ptp(replicates) <= 1e-12 * value:
-        return MedianCI(value, None, None)
-    return MedianCI(value, min(value, float(low)), max(value, float(high)))
+        return Estimate(value)
+    return Estimate(value, min(value, float(low)), max(value, float(high)))
 
 
 def is_plain(case: Case) -> bool:
@@ -185,12 +185,10 @@ def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeT
             return table
     if at_once == 1:
         return None
-    speed = table.largest / (table.times[-1].median or inf)
+    speed = table.largest / table.times[-1].value
     times = []
     for size, time in zip(table.sizes, table.times, strict=True):
-        factor = min(1.0, max(1 / at_once, size / speed / (time.median or inf)))
-        ends: list[Any] = [None if end is None else end * factor for end in time]
-        times.append(MedianCI(*ends))
+        times.append(time.scaled(min(1.0, max(1 / at_once, size / speed / time.value))))
     return TimeTable(ESTIMATED, table.sizes, tuple(times))
 
 
@@ -204,12 +202,11 @@ def _bytes_each(case: Case) -> int:
 
 def _table(kind: str, rows: Sequence[ResultRow], size: Callable[[Case], int]) -> TimeTable:
     """The table of rows; of several rows of one size the last counts."""
-    by_size: dict[int, MedianCI] = {}
+    by_size: dict[int, Estimate] = {}
     for row in rows:
         case, time = row.measurement.case, row.time
         assert time
         number = case.num_tensors
-        ends: list[Any] = [None if end is None else end / number for end in (time.low, time.high)]
-        by_size[size(case)] = MedianCI(time.median / number, *ends)
+        by_size[size(case)] = time.estimate.scaled(1 / number)
     sizes = tuple(sorted(by_size))
     return TimeTable(kind, sizes, tuple(by_size[each] for each in sizes))

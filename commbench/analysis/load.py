@@ -57,6 +57,11 @@ class LoadedRun(NamedTuple):
         """Why the run is incomplete, in a clause; empty for one that is complete."""
         return (self.run and self.run.incomplete) or describe_end(self.end)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """What tells the run from others: its name, its path, and whether it has samples."""
+        return {"name": self.name, "path": str(self.path), "has_samples": self.run is not None}
+
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
         return make_frame(self.rows, self.columns)

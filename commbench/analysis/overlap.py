@@ -14,34 +14,22 @@ otherwise:
     IMB-NBC (its source)          (a + b - t) / max(a, b), from 0 to 1
     OSU Micro-Benchmarks          1 - (t - b) / a, at least 0
 
-The interval of a figure f of medians x1, x2, ... follows from their 95 % intervals by the method of
-variance estimates recovery (MOVER; Zou and Donner, Statistics in Medicine 27, 2008). Every median
-moves f downwards by some d_i if it alone is put to one of the ends of its interval; then the lower
-end of f is f - sqrt(sum of d_i^2), and the upper end follows in the same way. Of ratios the
-logarithm is taken. The medians are those of different iterations, except that a' and b' do not
-enter a figure together with t.
+The interval of a figure of medians follows from theirs (see stats.estimate). The medians are those
+of different iterations, except that a' and b' do not enter a figure together with t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from math import exp, hypot, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
+from commbench.stats.estimate import Estimate, combine, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.analysis.statistics import Summary
     from commbench.results.schema import Batch
-
-
-class Estimate(NamedTuple):
-    """A figure with the ends of its 95 % interval; None: unknown."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class Overlap(NamedTuple):
@@ -65,7 +53,7 @@ def find_overlap(
 ) -> Overlap | None:
     """The figures, from the times of each alone and of both, and the batches of both; None where a
     time is 0 or the batches do not tell when the computation ended."""
-    a, b, t = (Estimate(s.median, s.low, s.high) for s in (communication, computation, both))
+    a, b, t = communication.estimate, computation.estimate, both.estimate
     ended = median_of([batch.computation_s for batch in batches], batches)
     if not (ended and a.value and b.value and t.value):
         return None
@@ -74,7 +62,7 @@ def find_overlap(
     return Overlap(
         communication_s=arrived,
         computation_s=ended,
-        hidden=_clip(combine(_hidden, a, b, t)),
+        hidden=combine(_hidden, a, b, t).map(_clip_value),
         computation_slowdown=_slowdown(ended, b),
         communication_slowdown=_slowdown(arrived, a) if arrived else None,
         gain=combine_ratio(lambda a, b, t: (a + b) / t, a, b, t),
@@ -83,48 +71,16 @@ def find_overlap(
     )
 
 
-def combine(figure: Callable[..., float], *known: Estimate) -> Estimate:
-    """A figure of several medians, with its interval by MOVER (see above)."""
-    values = [estimate.value for estimate in known]
-    value = figure(*values)
-    down, up = [], []
-    for index, estimate in enumerate(known):
-        if estimate.low is None or estimate.high is None:
-            return Estimate(value)
-        found = [
-            figure(*values[:index], end, *values[index + 1 :])
-            for end in (estimate.low, estimate.high)
-        ]
-        down.append(max(0.0, value - min(found)))
-        up.append(max(0.0, max(found) - value))
-    return Estimate(value, value - hypot(*down), value + hypot(*up))
-
-
-def combine_ratio(figure: Callable[..., float], *known: Estimate) -> Estimate:
-    """The same for a figure that is above 0 wherever the medians are: of its logarithm."""
-    if any(estimate.low is not None and estimate.low <= 0 for estimate in known):
-        return Estimate(figure(*(estimate.value for estimate in known)))
-    value, low, high = combine(lambda *values: log(figure(*values)), *known)
-    if low is None or high is None:
-        return Estimate(exp(value))
-    return Estimate(exp(value), exp(low), exp(high))
-
-
 def _hidden(a: float, b: float, t: float) -> float:
     return (a + b - t) / min(a, b) if a and b else 0.0
 
 
 def _slowdown(together: Estimate, alone: Estimate) -> Estimate:
-    ratio = combine_ratio(lambda x, y: x / y, together, alone)
-    return Estimate(*(None if end is None else end - 1 for end in ratio))  # type: ignore[arg-type]
+    return combine_ratio(lambda x, y: x / y, together, alone).map(lambda ratio: ratio - 1)
 
 
 def _clip_value(value: float) -> float:
     return max(0.0, min(1.0, value))
-
-
-def _clip(estimate: Estimate) -> Estimate:
-    return Estimate(*(None if end is None else _clip_value(end) for end in estimate))  # type: ignore[arg-type]
 
 
 def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> Estimate | None:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.overlap import Estimate, combine_ratio
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.analysis.step_time import calls_only_s
@@ -37,6 +36,7 @@ from commbench.spec.workload_variants import (
     expand_variants,
     why_no_variant,
 )
+from commbench.stats.estimate import Estimate, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.spec.links import Peak

@@ -15,7 +15,7 @@ from functools import cached_property
 from commbench.analysis.diagnostic_figures import RISEN
 from commbench.analysis.interference import Interference, find_interference, mean_by_rank
 from commbench.analysis.nccl_log import find_selection
-from commbench.analysis.overlap import Estimate, Overlap, combine_ratio, find_overlap, median_of
+from commbench.analysis.overlap import Overlap, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.results.samples import in_order
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
@@ -24,6 +24,7 @@ from commbench.spec.case import Load
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.spec.groups import ALONE, TOGETHER, format_group
 from commbench.spec.pairs import count_pairs
+from commbench.stats.estimate import Estimate, combine_ratio
 
 
 @dataclass(frozen=True)

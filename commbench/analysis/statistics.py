@@ -23,6 +23,7 @@ from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order
+from commbench.stats.estimate import Estimate
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -60,6 +61,11 @@ class Summary(NamedTuple):
     """The time of undisturbed calls."""
     p5_low: float | None = None
     p5_high: float | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """The median with its interval."""
+        return Estimate(self.median, self.low, self.high)
 
     @property
     def precision(self) -> float | None:

@@ -261,9 +261,9 @@ def check(
     from commbench.compare.comparison import require_comparable, require_two_runs
     from commbench.gate.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.gate.gate import CHECKED, check
-    from commbench.gate.limits import FAIL, PASS
     from commbench.gate.rules import select_rules
     from commbench.importers.hints import ImportHints
+    from commbench.stats.verdict import FAIL, PASS
     from commbench.units import parse_tolerance
     from commbench.validation import choose
 

@@ -30,15 +30,16 @@ def report(
     from commbench.analysis.load import LoadedRun
     from commbench.api import compare
     from commbench.document.contents import find_contents, make_document
-    from commbench.document.formats import choose_format
     from commbench.results.files import write_new
+    from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, choose_format
 
-    write = choose_format(format, output)
+    format = choose_format(format, output, usual=HTML)
+    VIEW_OF_DOCUMENT.require(format)
     found = [_reported(each) for each in what]
     runs = [each for each in found if isinstance(each, LoadedRun)]
     if len(runs) > 1 and len(runs) == len(found):
         found = [compare(runs[0], other) for other in runs[1:]]
-    text = write(make_document(find_contents(found)))
+    text = VIEW_OF_DOCUMENT.write(make_document(find_contents(found)), format)
     if output is not None:
         write_new(Path(output), text)
     return text

@@ -24,7 +24,7 @@ def compare(
         False, "--force", help="Compare runs although ranks, nodes, device or CPU mode differ."
     ),
     format_: str = Option(
-        "table", "--format", metavar="FORMAT", help="table, markdown, csv or json."
+        "text", "--format", metavar="FORMAT", help="text, markdown, html, json or csv."
     ),
     verbose: bool = Option(
         False, "--verbose", help="Print all rows, p-values of the rank test, and all warnings."
@@ -58,11 +58,11 @@ def compare(
     import gc
 
     from commbench import api
-    from commbench.compare.formats import FORMATS
-    from commbench.output.console import print_result, print_status
-    from commbench.validation import choose
+    from commbench.compare.document import VIEW, Comparisons
+    from commbench.output.console import print_status
+    from commbench.views.formats import show
 
-    write = choose("format", format_, FORMATS)
+    VIEW.require(format_)
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     comparisons: list[Comparison] = []
     for other in others:
@@ -80,7 +80,7 @@ def compare(
             draw_one(comparisons, plot)
             drawn.append(plot)
         drawn += draw_all(comparisons, output) if output else []
-    print_result(write(comparisons, verbose), end="")
+    show(VIEW, Comparisons(comparisons), format_, is_verbose=verbose)
     for file in drawn:
         print_status(file)
     if fail_if_slower and any(comparison.is_slower for comparison in comparisons):

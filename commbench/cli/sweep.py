@@ -75,7 +75,7 @@ def sweep(
     commbench sweep --resume results/20261121-120000-sweep
     """
     from commbench import api
-    from commbench.compare.ratio import TOLERANCE
+    from commbench.stats.verdict import TOLERANCE
     from commbench.sweep.session import SweepOptions
     from commbench.sweep.settings import make_settings, parse_values
 

@@ -18,7 +18,7 @@ from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
 from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
 from commbench.analysis.rows import ResultRow
-from commbench.compare import ratio
+from commbench.compare import ratio as ratios
 from commbench.compare.host_speed import HostChange, allow_for, find_host_changes
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
 from commbench.compare.rank_test import rank_test
@@ -27,6 +27,10 @@ from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import FASTER, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, decide
+from commbench.units import GB
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,6 +55,7 @@ _SIDE_COLUMNS = {
     "busbw_GBps": "busbw_{}_GBps",
 }
 """The columns of either side, by those of results.csv."""
+_UNKNOWN = (None, None, None)
 _RATIO_COLUMNS = (
     "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
 )  # fmt: skip
@@ -74,11 +79,8 @@ class ComparedRow(NamedTuple):
     a: Any
     """The row of A, a named tuple of columns of results.csv."""
     b: Any
-    ratio: float | None
+    ratio: Estimate | None
     """Time of B over time of A; None where it is not known."""
-    ratio_ci_low: float | None
-    ratio_ci_high: float | None
-    """The ends of its 95 % interval."""
     p_value: float | None
     """The p-value of the rank test, which does not decide; None where there is none."""
     units: str
@@ -87,6 +89,17 @@ class ComparedRow(NamedTuple):
     """One of VERDICTS."""
     reason: str
     """Why it is `undecided` or `not compared`, or that no interval is known; empty for others."""
+
+    @property
+    def undisturbed(self) -> Estimate | None:
+        """The same ratio of undisturbed calls."""
+        return ratio(ratios.undisturbed_times(self.b), ratios.undisturbed_times(self.a))
+
+    def as_json(self) -> dict[str, Any]:
+        """What was measured on either side, and the ratio."""
+        sides = {"a": side_json(self.a), "b": side_json(self.b)}
+        more = {"undisturbed_ratio": self.undisturbed}
+        return case_json(self.a) | sides | fields_of(self, without=("kind", "a", "b")) | more
 
 
 class Crossover(NamedTuple):
@@ -123,12 +136,6 @@ class Comparison:
     """Of each of `rows`, where it is among the measurements of A and of B; empty where a run has no
     samples."""
 
-    def __str__(self) -> str:
-        """What `commbench compare` prints."""
-        from commbench.compare.text import comparisons_text
-
-        return comparisons_text([self]).rstrip("\n")
-
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
         """The rows by ranges of sizes where the ratio does not change: what each says together."""
@@ -142,7 +149,7 @@ class Comparison:
         """The rows that are compared, with their samples where both runs have some."""
         a, b = self.a.run, self.b.run
         for row, place in zip_longest(self.rows, self.places):
-            if row.verdict == ratio.NOT_COMPARED:
+            if row.verdict == NOT_COMPARED:
                 continue
             if a and b:
                 yield PooledRow(row, _result_row(a, place[0]), _result_row(b, place[1]))
@@ -150,37 +157,38 @@ class Comparison:
                 yield PooledRow(row)
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """The answer: a sentence for each of `pooled`."""
-        from commbench.compare.sentences import pooled_sentences
-
-        return tuple(pooled_sentences(self))
-
-    @property
     def counts(self) -> dict[str, int]:
         """How many rows have each verdict."""
         found = Counter(row.verdict for row in self.rows)
-        return {verdict: found[verdict] for verdict in ratio.VERDICTS}
+        return {verdict: found[verdict] for verdict in VERDICTS}
 
     @property
     def is_slower(self) -> bool:
         """Whether B is slower in any row or range of sizes."""
         verdicts = {row.verdict for row in self.rows} | {found.verdict for found in self.pooled}
-        return ratio.SLOWER in verdicts
+        return SLOWER in verdicts
 
     @property
     def has_rank_tests(self) -> bool:
         """Whether any row has a rank test."""
         return any(row.units for row in self.rows)
 
+    def as_json(self) -> dict[str, Any]:
+        """Everything that is known; rows that only one side has with what it says of them."""
+        alone = {
+            name: [case_json(row) | side_json(row) for row in getattr(self, name)]
+            for name in ("only_a", "only_b")
+        }
+        sides = {"a": self.a.named, "b": self.b.named}
+        left_out = ("a", "b", *alone, "places")
+        return sides | fields_of(self, "counts", "pooled", without=left_out) | alone
+
     def frame(self) -> DataFrame:
         """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
         return make_frame(flat_rows(self), COLUMNS, (*TEXTS, "units", "verdict", "reason"))
 
 
-def compare(
-    a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = ratio.TOLERANCE
-) -> Comparison:
+def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
     """Compare B with A. Raises RecordsError where a run has two rows of one case.
 
     Runs that should not be compared are compared nevertheless: see `mismatches`, and
@@ -226,18 +234,18 @@ def _compare_rows(
     host_changes: Sequence[HostChange],
 ) -> ComparedRow:
     first, second = a.rows[in_a], b.rows[in_b]
-    times = ratio.time_ratio(ratio.row_times(first), ratio.row_times(second))
-    of_launches = ratio.of_launches(times, (first.launches, second.launches), first.backend)
+    times = ratio(ratios.row_times(second), ratios.row_times(first))
+    of_launches = ratios.of_launches(times, (first.launches, second.launches), first.backend)
     found = allow_for(host_changes, of_launches)
     p_value, units = None, ""
     if a.run and b.run:
         p_value, units = rank_test(_result_row(a.run, in_a), _result_row(b.run, in_b))
-    verdict = ratio.decide_verdict(found, tolerance)
-    if reason := ratio.why_not_compared(first, second, found):
-        verdict = ratio.NOT_COMPARED
+    verdict = decide(found, tolerance)
+    if reason := ratios.why_not_compared(first, second, found):
+        verdict = NOT_COMPARED
     else:
-        reason = ratio.remark(first, second, found, verdict)
-    return ComparedRow(row_kind(first), first, second, *found, p_value, units, verdict, reason)
+        reason = ratios.remark(first, second, found, verdict)
+    return ComparedRow(row_kind(first), first, second, found, p_value, units, verdict, reason)
 
 
 def _result_row(run: Run, index: int) -> ResultRow:
@@ -279,6 +287,15 @@ def _source(run: Run | LoadedRun) -> Path:
     return path.parent if path.name in (JOURNAL, RESULTS_CSV) else path
 
 
+def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """A name for each run; with its path where two runs have the same name."""
+    names = [run.name for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{name} ({run.path})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
 def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
     """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
     for found in comparisons:
@@ -305,7 +322,7 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
     """The crossovers of rows whose sizes ascend within each kind. Where sizes in between are not
     decided, the crossover may lie at any of them."""
-    decided = [row for row in rows if row.verdict in (ratio.FASTER, ratio.SLOWER)]
+    decided = [row for row in rows if row.verdict in (FASTER, SLOWER)]
     return tuple(
         Crossover(kind, x.a.size_bytes, y.a.size_bytes, x.verdict, y.verdict)
         for kind, same in groupby(decided, attrgetter("kind"))
@@ -317,10 +334,10 @@ def find_crossovers(rows: Sequence[ComparedRow]) -> tuple[Crossover, ...]:
 def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
     """The rows of a comparison, then those of one side only, as values of COLUMNS; seven digits."""
     for row in found.rows:
-        compared = (rounded(getattr(row, name)) for name in _RATIO_COLUMNS)
-        low = ratio.time_ratio(ratio.undisturbed_times(row.a), ratio.undisturbed_times(row.b))
-        undisturbed = (row.a.time_p5_us, row.b.time_p5_us, *map(rounded, low))
-        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *compared, *undisturbed
+        compared = (row.p_value, row.units, row.verdict, row.reason)
+        values = (*(row.ratio or _UNKNOWN), *compared, row.a.time_p5_us, row.b.time_p5_us)
+        values += (*(row.undisturbed or _UNKNOWN),)
+        yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *map(rounded, values)
     none = (None,) * len(_SIDE_COLUMNS)
     for row in found.only_a:
         verdict, times = ("", "only in A", ""), (row.time_p5_us, None, None, None, None)
@@ -337,3 +354,19 @@ def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
 def rounded(value: Any) -> Any:
     """A number with seven digits; anything else as it is."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def case_json(row: Any) -> dict[str, Any]:
+    """What a row of results measured."""
+    return dict(zip(KEY, _values(row, KEY), strict=True))
+
+
+def side_json(row: Any) -> dict[str, Any]:
+    """What a row of results says of its case."""
+    busbw = row.busbw_GBps
+    return {
+        "time_s": ratios.row_times(row),
+        "undisturbed_s": ratios.undisturbed_times(row),
+        "busbw_bytes_per_s": None if busbw is None else busbw * GB,
+        "status": row.status,
+    }

@@ -7,8 +7,8 @@ from math import exp, hypot, log
 from typing import NamedTuple
 
 from commbench.analysis.statistics import launch_half_width, median
-from commbench.compare.ratio import MedianCI
 from commbench.results.schema import Batch, Run
+from commbench.stats.estimate import Estimate
 
 
 class HostFigure(NamedTuple):
@@ -34,7 +34,7 @@ class HostChange(NamedTuple):
     """A figure that differs between two runs by more than chance."""
 
     takes: str
-    ratio: MedianCI
+    ratio: Estimate
     """That of B over that of A."""
 
 
@@ -51,7 +51,7 @@ def find_host_changes(a: Run | None, b: Run | None) -> tuple[HostChange, ...]:
         value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
         half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
         if abs(value) > half:
-            ratio = MedianCI(exp(value), exp(value - half), exp(value + half))
+            ratio = Estimate(exp(value), exp(value - half), exp(value + half))
             found.append(HostChange(figure.takes, ratio))
     return tuple(found)
 
@@ -65,10 +65,10 @@ def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
     return [log(median(sorted(values))) for values in launches.values()]
 
 
-def allow_for(changes: Sequence[HostChange], ratio: MedianCI) -> MedianCI:
+def allow_for(changes: Sequence[HostChange], ratio: Estimate | None) -> Estimate | None:
     """The ratio of two times, with an interval that leaves to the host what it may have caused."""
-    if ratio.low is None or ratio.high is None:
+    if ratio is None or not ratio.has_interval:
         return ratio
-    factors = [1.0, *(change.ratio.median or 1.0 for change in changes)]
-    low, high = ratio.low / max(factors), ratio.high / min(factors)
-    return MedianCI(ratio.median, low, high)
+    factors = [1.0, *(change.ratio.value for change in changes)]
+    low, high = ratio.ends
+    return Estimate(ratio.value, low / max(factors), high / min(factors))

@@ -9,16 +9,17 @@ from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.compare.comparison import ComparedRow, Comparison
+from commbench.compare.comparison import ComparedRow, Comparison, distinct_names
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import NOT_COMPARED, MedianCI, row_times
+from commbench.compare.ratio import row_times
 from commbench.compare.sentences import pooled_sentences
-from commbench.compare.summary import distinct_names
 from commbench.errors import UnavailableError, UsageError
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import GREY, INK, Grid, Head, Picture, Style, plain
 from commbench.results.files import write_new
-from commbench.units import MICRO, format_bytes, format_ratio
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import NOT_COMPARED
+from commbench.units import format_bytes, format_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +106,7 @@ def _lines(comparisons: Sequence[Comparison], kind: str) -> list[Line]:
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
     of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
     sizes = tuple(sorted(of_a))
-    times = tuple(_known(of_a[size], MICRO) for size in sizes)
+    times = tuple(_known(of_a[size]) for size in sizes)
     lines = [Line(names[0], plot_style.nth_style(0), sizes, times)]
     for number, (name, same) in enumerate(zip(names[1:], rows, strict=True), start=1):
         if not same:
@@ -115,17 +116,15 @@ def _lines(comparisons: Sequence[Comparison], kind: str) -> list[Line]:
                 name,
                 plot_style.nth_style(number),
                 tuple(row.a.size_bytes for row in same),
-                tuple(_known(row_times(row.b), MICRO) for row in same),
-                tuple(
-                    _known(MedianCI(row.ratio, row.ratio_ci_low, row.ratio_ci_high)) for row in same
-                ),
+                tuple(_known(row_times(row.b)) for row in same),
+                tuple(_known(row.ratio) for row in same),
             )
         )
     return lines
 
 
-def _known(values: MedianCI, unit: float = 1.0) -> tuple[float, float, float]:
-    middle, low, high = (nan if value is None else value * unit for value in values)
+def _known(found: Estimate | None) -> tuple[float, float, float]:
+    middle, low, high = (nan if value is None else value for value in found or (None,) * 3)
     return middle, low, high
 
 
@@ -212,10 +211,10 @@ def _paint(
 def _paint_pooled(axes: Axes, pooled: PooledRatio) -> None:
     """The ratio of several sizes, and the ends of its interval."""
     sizes = (pooled.low_bytes, pooled.high_bytes)
-    if pooled.ratio is None or pooled.rows < 2:
+    if pooled.rows < 2:
         return
-    axes.plot(sizes, (pooled.ratio,) * 2, gid="pooled", zorder=1.9, **POOLED)
-    for end in (pooled.ratio_ci_low, pooled.ratio_ci_high):
+    axes.plot(sizes, (pooled.ratio.value,) * 2, gid="pooled", zorder=1.9, **POOLED)
+    for end in pooled.ratio[1:]:
         if end is not None:
             axes.plot(sizes, (end, end), color=INK, linewidth=0.7, linestyle=(0, (4, 2)),
                       gid="pooled", zorder=1.9)  # fmt: skip

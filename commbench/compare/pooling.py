@@ -31,17 +31,11 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED, Z, launch_half_width, launch_logs, student
 from commbench.compare.host_speed import HostChange, allow_for
-from commbench.compare.ratio import (
-    SAME,
-    UNDECIDED,
-    MedianCI,
-    decide_verdict,
-    of_launches,
-    row_times,
-    time_ratio,
-    undisturbed_times,
-)
+from commbench.compare.ratio import of_launches, row_times, undisturbed_times
 from commbench.spec.backends import usual_launch_spread
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import SAME, UNDECIDED, decide
+from commbench.views.as_json import fields_of
 
 _CHANGE_SIGMA = 3.0
 """By how many standard errors a row has to differ from its range to begin a new one."""
@@ -59,17 +53,12 @@ class PooledRatio(NamedTuple):
     high_bytes: int
     rows: int
     """How many rows were pooled."""
-    ratio: float | None
-    """Time of B over time of A."""
-    ratio_ci_low: float | None
-    ratio_ci_high: float | None
-    """The ends of its 95 % interval; None where no row has one."""
+    ratio: Estimate
+    """Time of B over time of A; without an interval where no row has one."""
     verdict: str
     """`slower`, `faster`, `same` or `undecided`."""
-    undisturbed_ratio: float | None
+    undisturbed: Estimate | None
     """The same of undisturbed calls, the 5th percentile of the times; None where no row has it."""
-    undisturbed_ci_low: float | None
-    undisturbed_ci_high: float | None
     undisturbed_verdict: str
     """Empty where there is no ratio."""
     undisturbed_rows: int
@@ -81,9 +70,12 @@ class PooledRatio(NamedTuple):
     @property
     def smallest_difference(self) -> float | None:
         """The smallest difference that could have been shown: 0.04 for 4 %; None: not known."""
-        if self.ratio_ci_low is None or self.ratio_ci_high is None or not self.ratio_ci_low:
-            return None
-        return sqrt(self.ratio_ci_high / self.ratio_ci_low) - 1
+        low, high = self.ratio.ends
+        return sqrt(high / low) - 1 if self.ratio.has_interval and low else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, and the smallest difference."""
+        return fields_of(self, "smallest_difference")
 
 
 class PooledRow(NamedTuple):
@@ -96,7 +88,7 @@ class PooledRow(NamedTuple):
     """Its sides with their samples; None where a run has none."""
 
 
-class _Estimate(NamedTuple):
+class _LogRatio(NamedTuple):
     """The log ratio of a row, its variance, and the ends of its interval."""
 
     value: float
@@ -110,8 +102,8 @@ class _Range(NamedTuple):
     """Neighbouring rows, those of them that have an interval, and their pooled ratio."""
 
     rows: list[PooledRow]
-    estimates: list[_Estimate]
-    ratio: MedianCI
+    estimates: list[_LogRatio]
+    ratio: Estimate
     verdict: str
 
 
@@ -144,14 +136,14 @@ def pool_kind(
 
 def _cut(
     rows: Sequence[PooledRow], margin: float
-) -> Iterator[tuple[list[PooledRow], list[_Estimate]]]:
+) -> Iterator[tuple[list[PooledRow], list[_LogRatio]]]:
     current: list[PooledRow] = []
-    estimates: list[_Estimate] = []
+    estimates: list[_LogRatio] = []
     weights = mean = noise = 0.0
     for of in rows:
         row = of.row
         found = _estimate(of, row_times)
-        value, variance = (found.value, found.variance) if found else (log(row.ratio), 0.0)
+        value, variance = (found.value, found.variance) if found else (log(row.ratio.value), 0.0)
         change = abs(value - mean)
         if (
             current
@@ -172,29 +164,27 @@ def _cut(
         yield current, estimates
 
 
-def _estimate(of: PooledRow, times: Callable[[Any], MedianCI]) -> _Estimate | None:
+def _estimate(of: PooledRow, times: Callable[[Any], Estimate | None]) -> _LogRatio | None:
     """The ratio of these times of a row; None where it has no finite interval."""
-    ratio, low, high = time_ratio(times(of.row.a), times(of.row.b))
-    if not ratio or not low or high is None or high == inf:
+    found = ratio(times(of.row.b), times(of.row.a))
+    if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
         return None
-    log_low, log_high = log(low), log(high)
-    deviation = (log_high - log_low) / (2 * Z)
-    variance = deviation * deviation + _LEAST_VARIANCE
-    return _Estimate(log(ratio), variance, log_low, log_high, of)
+    value, low, high = map(log, (found.value, *found.ends))
+    deviation = (high - low) / (2 * Z)
+    return _LogRatio(value, deviation * deviation + _LEAST_VARIANCE, low, high, of)
 
 
 def _make_range(
     rows: list[PooledRow],
-    estimates: list[_Estimate],
+    estimates: list[_LogRatio],
     tolerance: float,
     host_changes: Sequence[HostChange],
 ) -> _Range:
     if estimates:
-        ratio = allow_for(host_changes, _pool(estimates, 0.5))
+        found = _pool(estimates, 0.5, host_changes)
     else:
-        mean = sum(log(of.row.ratio) for of in rows) / len(rows)
-        ratio = MedianCI(exp(mean), None, None)
-    return _Range(rows, estimates, ratio, decide_verdict(ratio, tolerance))
+        found = Estimate(exp(sum(log(of.row.ratio.value) for of in rows) / len(rows)))
+    return _Range(rows, estimates, found, decide(found, tolerance))
 
 
 def _pooled_ratio(
@@ -207,33 +197,37 @@ def _pooled_ratio(
         and of.row.b.time_p5_us
         and (estimate := _estimate(of, undisturbed_times))
     ]
-    undisturbed = MedianCI(None, None, None)
-    if estimates:
-        undisturbed = allow_for(host_changes, _pool(estimates, UNDISTURBED))
+    undisturbed = _pool(estimates, UNDISTURBED, host_changes) if estimates else None
     sizes = [named_bytes(of.row.a) for of in found.rows]
     known = [named_bytes(estimate.of.row.a) for estimate in estimates] or [0]
     return PooledRatio(
-        kind, sizes[0], sizes[-1], len(sizes), *found.ratio, found.verdict, *undisturbed,
-        decide_verdict(undisturbed, tolerance) if estimates else "",
+        kind, sizes[0], sizes[-1], len(sizes), found.ratio, found.verdict, undisturbed,
+        decide(undisturbed, tolerance) if estimates else "",
         len(estimates), known[0], known[-1],
     )  # fmt: skip
 
 
-def _pool(estimates: Sequence[_Estimate], fraction: float) -> MedianCI:
+def _pool(
+    estimates: Sequence[_LogRatio], fraction: float, host_changes: Sequence[HostChange]
+) -> Estimate:
     """The pooled ratio of one or more rows. `fraction` is the quantile of the times that the ratios
     compare."""
     sides = estimates[0].of.row.a, estimates[0].of.row.b
     launches, backend = [row.launches for row in sides], sides[0].backend
     if len(estimates) == 1:
         (only,) = estimates
-        single = MedianCI(exp(only.value), exp(only.low), exp(only.high))
-        return of_launches(single, launches, backend)
+        pooled = Estimate(exp(only.value), exp(only.low), exp(only.high))
+    else:
+        pooled = _pool_several(estimates, fraction)
+    return allow_for(host_changes, of_launches(pooled, launches, backend)) or pooled
+
+
+def _pool_several(estimates: Sequence[_LogRatio], fraction: float) -> Estimate:
     variances = [e.variance for e in estimates]
     weights, mean, half = random_effects([e.value for e in estimates], variances)
     half = max(half, hypot(*(_half_of_launches(estimates, weights, fraction, s) for s in "ab")))
     low, high = min(e.low for e in estimates), max(e.high for e in estimates)
-    ends = exp(max(mean - half, low)), exp(min(mean + half, high))
-    return of_launches(MedianCI(exp(mean), *ends), launches, backend)
+    return Estimate(exp(mean), exp(max(mean - half, low)), exp(min(mean + half, high)))
 
 
 def random_effects(
@@ -258,7 +252,7 @@ def random_effects(
 
 
 def _half_of_launches(
-    estimates: Sequence[_Estimate], weights: Sequence[float], fraction: float, side: str
+    estimates: Sequence[_LogRatio], weights: Sequence[float], fraction: float, side: str
 ) -> float:
     """Half the interval of the pooled log time of one side, `a` or `b`, by its launches; 0 where it
     has only one, or a row lacks one."""

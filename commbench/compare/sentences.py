@@ -11,16 +11,15 @@ from commbench.analysis.load import make_case
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.comparison import Comparison
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import FASTER, SAME, SLOWER, UNDECIDED, MedianCI
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import CHANGED, SAME, SLOWER, UNDECIDED
+from commbench.views.cells import in_brackets, ratio_decimals, ratio_interval_text, ratio_text
 
-CHANGED = (SLOWER, FASTER)
 _KIND = attrgetter("kind")
 _LONGEST_NAME = 24
 """A run with a longer name is called A or B in a sentence."""
 _NOTHING = 0.005
 """An end of an interval that is this near to 1 is no difference."""
-_PRECISE = 0.02
-"""Width of an interval below which a ratio has three decimals."""
 
 
 def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
@@ -41,22 +40,24 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
 
 def pooled_sentence(pooled: PooledRatio, kind: str, a: str, b: str) -> str:
     """What the pooled ratio of B over A is, and what it means."""
-    ratio = MedianCI(pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high)
-    low = MedianCI(pooled.undisturbed_ratio, pooled.undisturbed_ci_low, pooled.undisturbed_ci_high)
     where = " ".join(filter(None, (kind, format_range(pooled.low_bytes, pooled.high_bytes))))
-    meaning = _meaning(pooled.verdict, ratio)
-    if ratio.low is None:
+    meaning = _meaning(pooled.verdict, pooled.ratio)
+    if not pooled.ratio.has_interval:
         meaning += "; no interval is known"
-    takes = f"{where}: {b} takes {ratio_text(ratio)} times as long as {a}"
-    return f"{takes}{interval_text(ratio)}: {meaning}{_disturbance(pooled, low)}."
+    takes = f"{where}: {b} takes {_ratio_and_interval(pooled.ratio, f' times as long as {a}')}"
+    return f"{takes}: {meaning}{_disturbance(pooled)}."
 
 
-def _disturbance(pooled: PooledRatio, low: MedianCI) -> str:
+def _ratio_and_interval(ratio: Estimate, between: str) -> str:
+    return f"{ratio_text(ratio)}{between}{in_brackets(ratio_interval_text(ratio))}"
+
+
+def _disturbance(pooled: PooledRatio) -> str:
     """What undisturbed calls add to the medians."""
-    verdict, of_low = pooled.verdict, pooled.undisturbed_verdict
-    if not of_low or verdict == SAME:
+    verdict, of_low, low = pooled.verdict, pooled.undisturbed_verdict, pooled.undisturbed
+    if low is None or verdict == SAME:
         return ""
-    times = f"{ratio_text(low)} times{interval_text(low)}"
+    times = _ratio_and_interval(low, " times")
     where = _known_sizes(pooled)
     calls = f"; undisturbed calls{where}"
     if of_low == SAME:
@@ -81,22 +82,21 @@ def _known_sizes(pooled: PooledRatio) -> str:
     return f" ({format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)})"
 
 
-def _is_weaker(low: MedianCI, pooled: PooledRatio) -> bool:
+def _is_weaker(low: Estimate, pooled: PooledRatio) -> bool:
     """Whether the ratio of undisturbed calls is nearer to 1 than the whole interval of the ratio of
     medians."""
-    if low.median is None or pooled.ratio_ci_low is None or pooled.ratio_ci_high is None:
+    least, most = pooled.ratio.ends
+    if not pooled.ratio.has_interval:
         return False
-    if pooled.verdict == SLOWER:
-        return low.median < pooled.ratio_ci_low
-    return low.median > pooled.ratio_ci_high
+    return low.value < least if pooled.verdict == SLOWER else low.value > most
 
 
-def _meaning(verdict: str, ratio: MedianCI) -> str:
-    if verdict in CHANGED or ratio.low is None or ratio.high is None:
+def _meaning(verdict: str, ratio: Estimate) -> str:
+    if verdict in CHANGED or not ratio.has_interval:
         return {SAME: "no difference"}.get(verdict, verdict)
     if verdict == SAME:
         return f"no difference above {format_part(far_end(ratio))}"
-    (low, low_word), (high, high_word) = map(_end_words, (ratio.low, ratio.high))
+    (low, low_word), (high, high_word) = map(_end_words, ratio.ends)
     return f"undecided, from {low}{low_word if low_word != high_word else ''} to {high}{high_word}"
 
 
@@ -114,12 +114,13 @@ def _end_words(ratio: float) -> tuple[str, str]:
     return f"{100 * part:.0f} %", word
 
 
-def far_end(ratio: MedianCI) -> float:
-    """The largest difference that the interval of a ratio allows, with the digits of interval_text:
+def far_end(ratio: Estimate) -> float:
+    """The largest difference that the interval of a ratio allows, with the digits of its cell:
     0.04 for 4 %."""
-    if not ratio.low or ratio.high is None or ratio.high == inf:
+    low, high = ratio.ends
+    if not ratio.has_interval or not low or high == inf:
         return inf
-    return round(max(ratio.high, 1 / ratio.low) - 1, _decimals(ratio))
+    return round(max(high, 1 / low) - 1, ratio_decimals(ratio))
 
 
 def format_part(part: float) -> str:
@@ -129,33 +130,6 @@ def format_part(part: float) -> str:
     if part >= 1:
         return f"{ceil(10 * (1 + part) - 1e-9) / 10:g} times"
     return f"{max(1, ceil(100 * part - 1e-9))} %"
-
-
-def ratio_text(ratio: MedianCI) -> str:
-    """A ratio with the digits that its interval supports; empty where it is not known."""
-    return "" if ratio.median is None else f"{ratio.median:.{_decimals(ratio)}f}"
-
-
-def interval_text(ratio: MedianCI, before: str = " (", after: str = ")") -> str:
-    """The interval of a ratio, ` (0.98-1.04)`, with the digits of ratio_text; empty where there is
-    none."""
-    if ratio.low is None or ratio.high is None:
-        return ""
-    decimals = _decimals(ratio)
-    least = 10.0**-decimals
-    low = f"{ratio.low:.{decimals}f}" if ratio.low >= least / 2 else f"<{least:.{decimals}f}"
-    return f"{before}{low}-{ratio.high:.{decimals}f}{after}"
-
-
-def _decimals(ratio: MedianCI) -> int:
-    """Decimals of a ratio: two, three where it is known to less than 1 %, fewer where it is
-    large."""
-    if ratio.median is None or ratio.median >= 100:
-        return 0
-    if ratio.median >= 10:
-        return 1
-    is_precise = ratio.low is not None and ratio.high is not None
-    return 3 if is_precise and (ratio.high or 0) - (ratio.low or 0) < _PRECISE else 2
 
 
 def _short_kinds(found: Comparison) -> dict[str, str]:

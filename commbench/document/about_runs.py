@@ -21,7 +21,6 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.analysis.replay import analyse_replay
 from commbench.analysis.rows import ResultRow, find_stop_reason
-from commbench.document.blocks import Block, Download, Facts, Folded, Items, Section, Table, Text
 from commbench.document.reproduce import reproduce
 from commbench.output.paragraphs import list_some
 from commbench.output.table import TableColumn, fill_columns
@@ -37,6 +36,17 @@ from commbench.spec.plan import Plan
 from commbench.spec.replay import replayed_workload
 from commbench.spec.timing_modes import describe_timing, expand_timing
 from commbench.units import format_about, format_count, format_sizes
+from commbench.views.document import (
+    Block,
+    Download,
+    Facts,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+    text_table,
+)
 from commbench.worker.context import LOCAL
 
 if TYPE_CHECKING:
@@ -118,11 +128,12 @@ def kind_table(title: str, columns: Sequence[TableColumn], rows: Sequence[Result
         filled.insert(1, ("status", notes))
     headings, cells = zip(*filled, strict=True)
     left = ("status",) if notes else ()
-    return Table(title, headings, list(zip(*cells, strict=True)), left, sorted({*notes} - {""}))
+    lines = list(zip(*cells, strict=True))
+    return text_table(title, headings, lines, left, lambda row: bool(notes and row[1]))
 
 
 def _table(title: str, columns: Sequence[TableColumn], things: Sequence[Any]) -> Table:
-    return Table(title, *replay_text.as_table(columns, things))
+    return text_table(title, *replay_text.as_table(columns, things))
 
 
 def replay_sections(run: Run, peak: Peak | None) -> list[Section]:
@@ -267,7 +278,7 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> tuple[B
         lines: list[tuple[str, ...]] = [("", *facts), *different]
         if len(facts) > MOST_COLUMNS:
             lines = list(zip(*lines, strict=True))
-        blocks.append(Table(title, lines[0], lines[1:], left=lines[0][1:]))
+        blocks.append(text_table(title, lines[0], lines[1:], lines[0][1:]))
     return (*blocks, Facts(same)) if same else tuple(blocks)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -12,35 +12,18 @@ from commbench import __version__
 from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.compare import sentences as compare_sentences
-from commbench.compare import summary
-from commbench.compare import text as compare_text
-from commbench.compare.comparison import Comparison
+from commbench.compare.comparison import Comparison, distinct_names
+from commbench.compare.document import Comparisons
+from commbench.compare.document import document as compare_document
 from commbench.compare.plot import comparison_figures
-from commbench.compare.ratio import SLOWER
 from commbench.document import about_runs
 from commbench.document.about_runs import has_wrong, is_complete
-from commbench.document.blocks import (
-    Block,
-    Document,
-    Drawing,
-    Facts,
-    Figures,
-    Folded,
-    Items,
-    Section,
-    Table,
-    Text,
-)
-from commbench.document.drawings import make_svg
 from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
 from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
-from commbench.gate.limits import NOT_MEASURED, PASS
 from commbench.gate.notes import gate_notes, warning_notes
-from commbench.output.paragraphs import join_words
 from commbench.output.plot_style import Picture
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
@@ -50,10 +33,24 @@ from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
+from commbench.stats.verdict import NOT_MEASURED, PASS
 from commbench.sweep import text as sweep_text
 from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult
 from commbench.sweep.sentences import kind_sentences
+from commbench.views.document import (
+    BAD,
+    Block,
+    Document,
+    Facts,
+    Figures,
+    Folded,
+    Items,
+    Pictures,
+    Section,
+    Text,
+    text_table,
+)
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
@@ -107,12 +104,10 @@ def find_contents(
 def make_document(contents: Contents) -> Document:
     """The whole report."""
     now = datetime.now(timezone.utc)
-    written = f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC."
     return Document(
         contents.title,
-        contents.subtitle,
+        [contents.subtitle],
         contents.verdict,
-        contents.is_bad,
         (
             about_runs.asked_section(contents.runs, contents.asked),
             *contents.results,
@@ -120,7 +115,8 @@ def make_document(contents: Contents) -> Document:
             about_runs.reproduce_section(contents.runs, contents.commands),
             about_runs.journals_section(contents.files or about_runs.find_files(contents.runs)),
         ),
-        written,
+        tone=BAD if contents.is_bad else "",
+        footer=f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC.",
     )
 
 
@@ -135,8 +131,8 @@ def run_contents(loaded: LoadedRun) -> Contents:
     elif kinds:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
         title = "Summary: one row for each kind of call"
-        results.append(_without_empty_columns(Table(title, headings, cells, left)))
-    results += make_drawings(run_figures([run]))
+        results.append(text_table(title, headings, cells, left))
+    results.append(Pictures(lambda: list(run_figures([run]))))
     peak = run.header.plan.peak
     parsed = parse_peak(peak) if peak else None
     tables: list[Block] = []
@@ -148,7 +144,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
     if parsed:
         tables.append(Text(" ".join(run_notes.peak_text(rows, parsed).split())))
     tables += [
-        Table(f"{title}: each group", *table) for title, table in group_tables(run, MOST_ROWS)
+        text_table(f"{title}: each group", *table) for title, table in group_tables(run, MOST_ROWS)
     ]
     meanings = (
         run_table.summary_meanings([*kinds.values()])
@@ -159,10 +155,10 @@ def run_contents(loaded: LoadedRun) -> Contents:
     many = len(kinds) > MOST_TABLES
     results += [Folded(f"The {len(kinds)} tables with every size", tables)] if many else tables
     if lines := run_notes.compare_timing_modes(rows):
-        results.append(Table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
+        results.append(text_table("Ways of timing", run_notes.TIMING_HEADINGS, lines))
     for title, forms in run_notes.compare_forms(rows).items():
         name = f"{title}: time over that of {forms.reference}"
-        results.append(Table(name, ("size", forms.reference, *forms.forms), forms.rows))
+        results.append(text_table(name, ("size", forms.reference, *forms.forms), forms.rows))
     results += [about_runs.kind_table(*found) for found in overlap_table.overlap_tables(rows)]
     sections = [Section("Results", results), Section("Warnings", _warning_blocks(rows))]
     if notes := run.header.environment.get("notes"):
@@ -205,14 +201,6 @@ def _describe(runs: Sequence[LoadedRun]) -> str:
     return " | ".join(texts)
 
 
-def make_drawings(pictures: Iterable[Picture]) -> list[Block]:
-    """The pictures of a report as blocks, each with ids of its own."""
-    return [
-        Drawing(picture.title, make_svg(picture, f"picture-{number}"))
-        for number, picture in enumerate(pictures, start=1)
-    ]
-
-
 def require_run(loaded: LoadedRun) -> Run:
     """The run with its header and samples; UsageError for a file that holds rows only."""
     if loaded.run is None:
@@ -226,80 +214,15 @@ def require_run(loaded: LoadedRun) -> Run:
 def comparison_contents(comparisons: Sequence[Comparison]) -> Contents:
     """Several runs, each compared with the first."""
     runs = [comparisons[0].a, *(found.b for found in comparisons)]
-    names = summary.distinct_names(runs)
-    titles = [f"{name} (B) against {names[0]} (A)" for name in names[1:]]
-    sentences = [compare_sentences.pooled_sentences(found) for found in comparisons]
-    is_short = sum(map(len, sentences)) <= MOST_SENTENCES
-    verdict = (
-        [sentence for found in sentences for sentence in found]
-        if is_short
-        else [
-            f"{name} against {names[0]}: {summary.count_line(found)}"
-            for name, found in zip(names[1:], comparisons, strict=True)
-        ]
-    )
-    answers = [
-        Section(title, _comparison_answers(found, () if is_short else own))
-        for title, found, own in zip(titles, comparisons, sentences, strict=True)
-    ]
-    named = dict(zip(names, runs, strict=True))
+    named = dict(zip(distinct_names(runs), runs, strict=True))
+    found = compare_document(Comparisons(comparisons))
     return Contents(
-        title=f"{join_words(names[1:])} against {names[0]}",
+        title=found.title,
         subtitle=_describe(runs),
-        verdict=[*verdict, *_caveats(comparisons)],
+        verdict=found.answer,
         runs=named,
-        results=[
-            Section("Findings", answers),
-            Section("Results", _comparison_tables(comparisons, titles)),
-            *_warnings_of_runs(named),
-        ],
+        results=[Section("Results", found.blocks), *_warnings_of_runs(named)],
     )
-
-
-def _caveats(comparisons: Sequence[Comparison]) -> list[str]:
-    """What limits the answer: single launches, and the most important warning of each run."""
-    single = [note for found in comparisons for note in summary.launches_note(found)]
-    lines = [
-        line for found in comparisons for line in summary.warning_lines(found, has_command=False)
-    ]
-    return list(dict.fromkeys([*(f"{n[0].upper()}{n[1:]}." for n in single), *lines]))
-
-
-def _comparison_answers(found: Comparison, sentences: Sequence[str]) -> list[Block]:
-    """What the comparison found, what limits that, and what must match and does not."""
-    blocks: list[Block] = [Items(sentences)] if sentences else []
-    smallest = compare_sentences.smallest_differences(found)
-    blocks.append(Text(f"{smallest} {summary.count_line(found)}".strip()))
-    notes = [note for texts in compare_text.remarks(found, found.rows, True) for note in texts]
-    if notes:
-        blocks.append(Items(notes))
-    if found.mismatches:
-        title = "These differ, and the runs are compared because of --force"
-        blocks.append(Table(title, ("", "A", "B"), found.mismatches, ("A", "B")))
-    return blocks
-
-
-def _comparison_tables(comparisons: Sequence[Comparison], titles: Sequence[str]) -> list[Block]:
-    """For each kind of case its picture, and its tables, one for each comparison."""
-    tables = [list(summary.grouped_lines(found.rows, MOST_ROWS)) for found in comparisons]
-    sections: dict[str, list[Block]] = {kind: [] for found in tables for kind, *_ in found}
-    headings = (*summary.HEADINGS[1:3], "A busbw\nGB/s", "B busbw\nGB/s", *summary.HEADINGS[3:])
-    pictures = comparison_figures(comparisons)
-    for kind, drawing in zip(pictures, make_drawings(pictures.values()), strict=True):
-        sections[kind].append(drawing)
-    for found, title in zip(tables, titles, strict=True):
-        for kind, first, lines in found:
-            cells = [(*line.cells[:3], *line.busbw, *line.cells[3:]) for line in lines]
-            left = ("verdict",) if first else (first, "verdict")
-            table = Table(title, (first, *headings), cells, left, (SLOWER,))
-            sections[kind].append(_without_empty_columns(table))
-    return [Section(kind, blocks) for kind, blocks in sections.items()]
-
-
-def _without_empty_columns(table: Table) -> Table:
-    columns = zip(table.headings, *table.rows, strict=True)
-    headings, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
-    return table._replace(headings=headings, rows=rows)
 
 
 def _warnings_of_runs(runs: about_runs.NamedRuns) -> list[Section]:
@@ -317,15 +240,10 @@ def check_contents(gate: GateResult) -> Contents:
     runs = [run for run in (gate.run, gate.baseline) if run]
     blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
     sections = [Section("Rules", blocks)]
-    pictures = run_figures([gate.run.run]) if gate.run.run else []
-    if gate.comparison:
-        limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
-        pictures = list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
-    if pictures:
-        sections.append(Section("Pictures", make_drawings(pictures)))
+    sections.append(Section("Pictures", [Pictures(lambda: _check_pictures(gate))]))
     if hints := gate_text.advice(gate):
         sections.append(Section("What to do", [Items(hints)]))
-    named = dict(zip(summary.distinct_names(runs), runs, strict=True))
+    named = dict(zip(distinct_names(runs), runs, strict=True))
     return Contents(
         title=f"Check of {gate_text.gate_title(gate)}",
         subtitle=_describe(runs),
@@ -341,17 +259,26 @@ def check_contents(gate: GateResult) -> Contents:
     )
 
 
+def _check_pictures(gate: GateResult) -> Sequence[Picture]:
+    if gate.comparison:
+        limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
+        return list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
+    return list(run_figures([gate.run.run])) if gate.run.run else []
+
+
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     blocks: list[Block] = [Text(f"{gate_text.rule_counts(result)}.")]
     if checks := gate_text.rows_to_show(result, verbose=True):
         headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
         rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
         preventing = {id(check) for check in result.preventing()}
-        bad = sorted(
-            {row[-1] for row, check in zip(rows, checks, strict=True) if id(check) in preventing}
-            - {NOT_MEASURED}
-        )
-        blocks.append(Table(result.rule.title, headings, rows, ("row", "outcome"), bad))
+        bad = {
+            row
+            for row, check in zip(rows, checks, strict=True)
+            if id(check) in preventing and check.outcome != NOT_MEASURED
+        }
+        left = ("row", "outcome")
+        blocks.append(text_table(result.rule.title, headings, rows, left, bad.__contains__))
     if notes := gate_text.rule_notes(gate, result):
         blocks.append(Items(notes))
     return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
@@ -360,12 +287,12 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
     measured = [each.run for each in result.settings if each.run]
-    results = make_drawings(sweep_figures(result)[:MOST_DRAWN])
+    results: list[Block] = [Pictures(lambda: sweep_figures(result)[:MOST_DRAWN])]
     for kind, headings, rows in sweep_text.kind_tables(result):
-        results.append(Table(kind, headings, rows))
+        results.append(text_table(kind, headings, rows))
     results += map(Text, sweep_text.notes(result))
     if ranks := sweep_text.rank_rows(result):
-        results.append(Table(sweep_text.rank_title(result), sweep_text.RANK_HEADINGS, ranks))
+        results.append(text_table(sweep_text.rank_title(result), sweep_text.RANK_HEADINGS, ranks))
     every = [row for each in result.settings for row in each.rows]
     warnings = _warning_blocks(
         every, partial(sweep_text.name_settings, result), partial(sweep_text.in_rounds, result)

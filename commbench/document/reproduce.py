@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from commbench.analysis.environment_diff import chosen_variables
-from commbench.document.blocks import Block, Code, Text
 from commbench.errors import UsageError
 from commbench.launch.torchrun_command import NodeConfig, torchrun_line
 from commbench.results.schema import RunHeader, is_in_process
@@ -16,6 +15,7 @@ from commbench.runner.option import as_label
 from commbench.runner.resume import with_recorded_plan
 from commbench.runner.run_options import RunOptions
 from commbench.sweep.runner import Sweep
+from commbench.views.document import Block, Code, Text
 
 _WIDTH = 76
 """Columns of a line of a command, so that it fits a page and a ticket."""

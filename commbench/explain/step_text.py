@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from commbench.analysis.overlap import Estimate
 from commbench.analysis.rows import ResultRow, interference
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.spec.replay import ReplayedCall, replayed_step, replayed_workload
 from commbench.spec.workload_variants import AS_TRACED, BUCKET, VARIANTS
+from commbench.stats.estimate import Estimate
 from commbench.units import format_about, format_count, format_time
 
 _MOST_OPERATIONS = 6

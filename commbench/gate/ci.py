@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 from commbench.gate.gate import NO_VERDICT, GateResult, RowCheck, RuleResult
-from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED
 from commbench.gate.notes import gate_notes, gate_warnings, warning_notes
 from commbench.gate.text import (
     WORDS,
@@ -25,6 +24,7 @@ from commbench.gate.text import (
 from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.output.markdown import details, escape
 from commbench.output.markdown import table as markdown_table
+from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED
 
 MOST_ROWS = 50
 """Rows of one rule in a step's summary, which GitHub limits to 1 MiB."""

@@ -15,10 +15,11 @@ from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, comp
 from commbench.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.gate.expected import Hardware, hardware_of, remarks
-from commbench.gate.limits import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 from commbench.gate.rules import Rule
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED
 from commbench.units import format_count
 
 CHECKED = (

@@ -13,25 +13,11 @@ from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.compare.comparison import ComparedRow
+from commbench.compare.ratio import row_times
 from commbench.output.paragraphs import seconds
-from commbench.units import GB, MICRO
-
-PASS, FAIL, UNDECIDED, NOT_MEASURED = "pass", "fail", "undecided", "not measured"
-OUTCOMES = (FAIL, UNDECIDED, NOT_MEASURED, PASS)
-"""The outcomes of a row under a rule, in the order in which rows are shown."""
-
-
-class Estimate(NamedTuple):
-    """A quantity with the ends of its 95 % interval, which are None where it is not known."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether both ends of the interval are known."""
-        return self.low is not None and self.high is not None
+from commbench.stats.estimate import Estimate, known
+from commbench.stats.verdict import judge
+from commbench.units import GB
 
 
 class Limit(NamedTuple):
@@ -61,12 +47,8 @@ class Limit(NamedTuple):
         return value < limit if self.is_least else value > limit
 
     def decide(self, limit: float, found: Estimate) -> str:
-        """The outcome of a row: the interval decides, or the value where there is no interval."""
-        ends = (found.low, found.high) if found.has_interval else (found.value,)
-        beyond = [self.is_beyond(limit, end) for end in ends if end is not None]
-        if all(beyond):
-            return FAIL
-        return UNDECIDED if any(beyond) else PASS
+        """The outcome of a row."""
+        return judge(found, limit, self.is_least)
 
     def excess(self, limit: float, found: Estimate) -> float:
         """How far a value is beyond the limit, as a factor: 1 at the limit, below 1 within it."""
@@ -75,19 +57,12 @@ class Limit(NamedTuple):
 
 
 def _slowdown(row: ComparedRow) -> Estimate | None:
-    if row.ratio is None:
-        return None
-    return Estimate(row.ratio, row.ratio_ci_low, row.ratio_ci_high)
+    return row.ratio
 
 
-def _scaled(
-    value: float | None, low: float | None, high: float | None, unit: float
-) -> Estimate | None:
-    if value is None:
-        return None
-    return Estimate(
-        value * unit, None if low is None else low * unit, None if high is None else high * unit
-    )
+def _busbw(row: Any) -> Estimate | None:
+    found = known(row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps)
+    return found and found.scaled(GB)
 
 
 LIMITS: dict[str, Limit] = {
@@ -113,9 +88,7 @@ LIMITS: dict[str, Limit] = {
             ),
             sentence="has a bus bandwidth of {}",
             heading="bus bandwidth",
-            estimate=lambda row: _scaled(
-                row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps, GB
-            ),
+            estimate=_busbw,
             is_least=True,
         ),
         Limit(
@@ -125,9 +98,7 @@ LIMITS: dict[str, Limit] = {
             show=units.format_time,
             sentence="takes {}",
             heading="time",
-            estimate=lambda row: _scaled(
-                row.time_us, row.time_ci_low_us, row.time_ci_high_us, MICRO
-            ),
+            estimate=row_times,
         ),
     )
 }

@@ -9,11 +9,11 @@ from commbench.analysis.advice import measure_launches
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.rows import make_rows
-from commbench.compare.summary import distinct_names
+from commbench.compare.comparison import distinct_names
 from commbench.gate.gate import GateResult
-from commbench.gate.limits import FAIL
 from commbench.report.run_notes import find_warnings
 from commbench.results.schema import Run
+from commbench.stats.verdict import FAIL
 from commbench.units import format_count
 
 

@@ -8,15 +8,16 @@ from itertools import groupby
 
 from commbench.analysis.advice import more_precisely
 from commbench.analysis.load import LoadedRun
-from commbench.compare.summary import distinct_names
-from commbench.compare.text import clip, facts_text
+from commbench.compare.comparison import distinct_names
+from commbench.compare.document import differences_table
 from commbench.gate.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
-from commbench.gate.limits import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.gate.notes import gate_notes, warning_notes
 from commbench.gate.rules import steps_note
 from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, GREEN, RED, clean, labelled_table, style, table
+from commbench.output.table import BOLD, GREEN, RED, clean, clip, labelled_table, style, table
+from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_bytes
+from commbench.views.terminal import blocks_text
 
 MOST_ROWS = 20
 """Rows of one rule that are printed; --verbose prints all, --junit writes all."""
@@ -43,7 +44,7 @@ def gate_text(gate: GateResult, verbose: bool = False) -> str:
             ("These must match and do not (--force):", found.mismatches),
             ("Other differences between the baseline (A) and the run (B):", found.differences),
         ):
-            parts += [facts_text(title, facts)] if facts else []
+            parts += blocks_text([differences_table(title, facts)]) if facts else []
     return "\n\n".join(parts)
 
 

@@ -24,13 +24,19 @@ def escape(text: str) -> str:
     return _LOOSE_UNDERSCORE.sub("&#95;", unlinked)
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "") -> list[str]:
-    """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned."""
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: str = "",
+    is_escaped: bool = False,
+) -> list[str]:
+    """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
+    `is_escaped`: the cells are Markdown already."""
     marks = [":--" if heading in left.split(",") else "--:" for heading in headings]
     return [
         _line([escape(heading.replace("\n", " ")) for heading in headings]),
         _line(marks),
-        *(_line([escape(cell) for cell in row]) for row in rows),
+        *(_line(row if is_escaped else [*map(escape, row)]) for row in rows),
     ]
 
 

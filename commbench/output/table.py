@@ -156,6 +156,12 @@ def clean(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
+def clip(text: str, most: int) -> str:
+    """Text from a file, safe to print and of at most so many characters."""
+    safe = clean(text)
+    return safe if len(safe) <= most else safe[: most - 1] + "…"
+
+
 def width(text: str) -> int:
     """Terminal columns that a text takes."""
     if text.isascii():

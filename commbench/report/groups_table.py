@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from commbench.analysis.overlap import Estimate
 from commbench.analysis.rows import ResultRow, interference, make_rows
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
@@ -13,6 +12,7 @@ from commbench.results.schema import Run, RunHeader
 from commbench.spec.case import Case
 from commbench.spec.groups import ALONE, TOGETHER
 from commbench.spec.operations import OPERATIONS
+from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes, format_GBps, format_known_time
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commbench.analysis.overlap import Estimate, Overlap
+from commbench.analysis.overlap import Overlap
 from commbench.analysis.rows import ResultRow
 from commbench.output.paragraphs import fill
 from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
+from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes, format_known_time, format_share
 
 SMALL = 0.5

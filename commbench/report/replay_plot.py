@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import StepReplay, analyse_replay
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import COLOURS, INK, Grid, Head, Picture, plain
@@ -16,6 +15,7 @@ from commbench.report.workload_text import short_time
 from commbench.results.schema import Run
 from commbench.spec.operations import REPLAY
 from commbench.spec.replay import replayed_workload
+from commbench.stats.estimate import Estimate
 from commbench.units import format_known_time, format_time
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import OperationReplay, StepReplay
 from commbench.analysis.workload import known_sum
 from commbench.output.paragraphs import join_words
 from commbench.spec.workload import MESSAGES, Workload
 from commbench.spec.workload_fit import was_shrunk
 from commbench.spec.workload_variants import BUCKET, CALLS, GAPS
+from commbench.stats.estimate import Estimate
 from commbench.units import (
     format_bytes,
     format_known_time,

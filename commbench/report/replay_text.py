@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.overlap import Estimate
 from commbench.analysis.replay import (
     StepReplay,
     VariantReplay,
@@ -28,6 +27,7 @@ from commbench.report.workload_text import SLOW, short_time
 from commbench.results.schema import Run
 from commbench.spec.replay import replayed_workload
 from commbench.spec.workload import Workload
+from commbench.stats.estimate import Estimate
 from commbench.units import (
     GB,
     format_count,

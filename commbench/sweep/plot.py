@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.compare.plot import Line, as_file_name, draw_lines
-from commbench.compare.ratio import MedianCI
 from commbench.output import plot_axes, plot_style
 from commbench.output.plot_style import FIXED, GREY, INK, Grid, Head, Picture, plain
 from commbench.results.files import unused_path, write_new
+from commbench.stats.estimate import Estimate
 from commbench.sweep.ranking import SweepPoint, rank_settings
 from commbench.sweep.sentences import kind_sentences, sentences_by_kind
 from commbench.sweep.settings import UNSET, Setting, make_axes
@@ -143,16 +143,16 @@ def _lines(
     return lines
 
 
-def _known(values: MedianCI) -> tuple[float, float, float]:
-    middle, low, high = (nan if value is None else value for value in values)
+def _known(values: Estimate | None) -> tuple[float, float, float]:
+    middle, low, high = (nan if value is None else value for value in values or (None,) * 3)
     return middle, low, high
 
 
 def _cells(point: SweepPoint) -> dict[Setting, Cell]:
-    best = point.best.time.median or nan
+    best = point.best.time.value
     return {
         each.setting: Cell(
-            (each.time.median or nan) / best, each is point.best, each.is_tied, each.is_undecided
+            (each.time.value) / best, each is point.best, each.is_tied, each.is_undecided
         )
         for each in point.by_time
     }

@@ -11,19 +11,13 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.compare.comparison import ComparedRow
 from commbench.compare.pooling import PooledRatio, PooledRow, pool_kind
-from commbench.compare.ratio import (
-    SAME,
-    SLOWER,
-    UNDECIDED,
-    MedianCI,
-    decide_verdict,
-    of_launches,
-    time_ratio,
-)
+from commbench.compare.ratio import of_launches
 from commbench.results.schema import OK
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import SAME, SLOWER, UNDECIDED, decide
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
@@ -33,10 +27,10 @@ class SettingTime(NamedTuple):
 
     setting: Setting
     row: ResultRow
-    time: MedianCI
+    time: Estimate
     """Median and 95 % interval, in seconds."""
-    ratio: MedianCI
-    """Its time over that under the first setting; no ratio for the first setting itself, and where
+    ratio: Estimate | None
+    """Its time over that under the first setting; None for the first setting itself, and where
     the first setting has no time."""
     verdict: str
     """What it is against the fastest: SAME, also for the fastest itself, where the whole interval
@@ -66,7 +60,7 @@ class SweepPoint(NamedTuple):
     @property
     def by_time(self) -> list[SettingTime]:
         """The settings that have a time, fastest first."""
-        return sorted(filter(None, self.times), key=lambda each: each.time.median or 0.0)
+        return sorted(filter(None, self.times), key=lambda each: each.time.value)
 
     @property
     def best(self) -> SettingTime:
@@ -94,10 +88,10 @@ class SweepPoint(NamedTuple):
         return len(self.by_time) > 1
 
     @property
-    def gain(self) -> MedianCI:
+    def gain(self) -> Estimate | None:
         """Time under the first setting over the time under the fastest."""
         first = self.times[0]
-        return time_ratio(self.best.time, first.time) if first else MedianCI(None, None, None)
+        return ratio(first.time, self.best.time) if first else None
 
     @property
     def case(self) -> Case:
@@ -162,8 +156,8 @@ def varied_fields(settings: Sequence[Setting]) -> list[str]:
 def _make_times(
     settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
 ) -> tuple[SettingTime | None, ...]:
-    times = {setting: _median_ci(row) for setting, row in rows.items()}
-    fastest_setting = min(times, key=lambda setting: times[setting].median or 0.0)
+    times = {setting: row.time.estimate for setting, row in rows.items() if row.time}
+    fastest_setting = min(times, key=lambda setting: times[setting].value)
     fastest = times[fastest_setting]
     first = times.get(settings[0])
     found: list[SettingTime | None] = []
@@ -172,21 +166,14 @@ def _make_times(
         if time is None:
             found.append(None)
             continue
-        ratio = MedianCI(None, None, None)
-        if first and setting != settings[0]:
-            ratio = time_ratio(first, time)
-        behind = allow_for_launches(time_ratio(fastest, time), rows[setting], rows[fastest_setting])
-        verdict = SAME if time is fastest else decide_verdict(behind, tolerance)
-        found.append(SettingTime(setting, rows[setting], time, ratio, verdict))
+        over_first = None if setting == settings[0] else ratio(time, first)
+        behind = allow_for_launches(ratio(time, fastest), rows[setting], rows[fastest_setting])
+        verdict = SAME if time is fastest else decide(behind, tolerance)
+        found.append(SettingTime(setting, rows[setting], time, over_first, verdict))
     return tuple(found)
 
 
-def _median_ci(row: ResultRow) -> MedianCI:
-    assert row.time
-    return MedianCI(row.time.median, row.time.low, row.time.high)
-
-
-def allow_for_launches(ratio: MedianCI, a: ResultRow, b: ResultRow) -> MedianCI:
+def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Estimate | None:
     """The ratio of two rows, with what launches usually differ by. One run measures all of its rows
     in the same launches."""
     if a.header is b.header:
@@ -206,11 +193,10 @@ def pooled_ratios(
         times = {each.setting: each for each in point.by_time}
         if first in times and second in times:
             a, b = times[first], times[second]
-            ratio = time_ratio(a.time, b.time)
-            if ratio.median:
-                verdict = decide_verdict(ratio, tolerance)
+            if found := ratio(b.time, a.time):
+                verdict = decide(found, tolerance)
                 sides = _pooled_values(a.row), _pooled_values(b.row)
-                row = ComparedRow(point.kind, *sides, *ratio, None, "", verdict, "")
+                row = ComparedRow(point.kind, *sides, found, None, "", verdict, "")
                 rows.append(PooledRow(row, a.row, b.row))
     return pool_kind(points[0].kind, rows, tolerance)
 
@@ -260,8 +246,7 @@ def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     compared = [point for point in points if point.is_compared]
     for point in compared:
         for each in point.by_time:
-            assert each.time.median and point.best.time.median
-            times_best = each.time.median / point.best.time.median
+            times_best = each.time.value / point.best.time.value
             ratios.setdefault(each.setting, []).append(times_best)
     ranks = [
         SettingRank(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
-from commbench.compare.ratio import SAME, UNDECIDED, MedianCI
 from commbench.errors import RecordsError, WrongResultError, unwritable_error
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
+from commbench.stats.verdict import SAME, UNDECIDED
 from commbench.sweep import nccl_tuning, ranking, runner
 from commbench.sweep.runner import SettingResult, Sweep
 from commbench.sweep.settings import Setting, short_names
@@ -128,14 +128,14 @@ class SweepResult:
                     result.setting.name,
                     *(_scaled(value, MICRO) for value in (each.time if each else _UNKNOWN)),
                     _scaled(row.busbw, GB) if each else None,
-                    *(_scaled(value, 1) for value in (each.ratio if each else _UNKNOWN)),
+                    *(_scaled(value, 1) for value in ((each and each.ratio) or _UNKNOWN)),
                     place,
                     row.measurement.status,
                 )
 
 
 _PLACES = {SAME: TIED, UNDECIDED: UNDECIDED}
-_UNKNOWN = MedianCI(None, None, None)
+_UNKNOWN = (None, None, None)
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import FASTER, SLOWER, decide_verdict, time_ratio
-from commbench.compare.sentences import interval_text, pooled_sentence, ratio_text
+from commbench.compare.sentences import pooled_sentence
 from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.spec.workload_variants import AS_TRACED
+from commbench.stats.estimate import ratio
+from commbench.stats.verdict import FASTER, SLOWER, decide
 from commbench.sweep.ranking import (
     SettingTime,
     SizeRange,
@@ -25,7 +25,7 @@ from commbench.sweep.ranking import (
     varied_fields,
 )
 from commbench.sweep.settings import Setting
-from commbench.units import format_known_time
+from commbench.views.cells import in_brackets, ratio_interval_text, ratio_text, time_text
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -61,10 +61,10 @@ def _recommendation(result: SweepResult, what: str, point: SweepPoint) -> str:
     best, *others = point.by_time
     candidates = [names[setting] for setting in point.not_slower]
     if len(candidates) == 1:
-        second = time_ratio(best.time, others[0].time)
+        second = ratio(others[0].time, best.time)
         return (
             f"{what}, use {candidates[0]}: it takes {_time(best)}, and {ratio_text(second)} times "
-            f"as long{interval_text(second)} under {names[others[0].setting]}"
+            f"as long{in_brackets(ratio_interval_text(second))} under {names[others[0].setting]}"
             f"{', the next one' if len(others) > 1 else ''}."
         )
     listed = list_some(candidates, MOST_NAMED)
@@ -90,19 +90,18 @@ def _faster_variants(
     others = [variant for variant in times if variant not in AS_TRACED]
     if not others:
         return
-    fastest = min(others, key=lambda variant: times[variant].median or inf)
-    ratio = time_ratio(made.best.time, times[fastest])
-    if decide_verdict(ratio, result.sweep.tolerance) == FASTER:
+    fastest = min(others, key=lambda variant: times[variant].value)
+    gain = ratio(times[fastest], made.best.time)
+    if decide(gain, result.sweep.tolerance) == FASTER:
         yield (
             f"With {clean(fastest.replace(':', ' '))} under {clean(result.names[setting])} the "
-            f"step takes {ratio_text(ratio)} times as long as with its own "
-            f"calls{interval_text(ratio)}."
+            f"step takes {ratio_text(gain)} times as long as with its own "
+            f"calls{in_brackets(ratio_interval_text(gain))}."
         )
 
 
 def _time(found: SettingTime) -> str:
-    time = found.time
-    return format_known_time(time.median or 0.0, time.low, time.high)[0]
+    return time_text(found.time)
 
 
 def sentences_by_kind(result: SweepResult) -> dict[str, list[str]]:
@@ -159,11 +158,11 @@ class _Pooled(NamedTuple):
         """The settings that these ratios show to be slower at some of these sizes."""
         slower = set()
         for setting, ratios in self.ratios.items():
-            for ratio in ratios:
-                if ratio.low_bytes <= high_bytes and ratio.high_bytes >= low_bytes:
-                    if ratio.verdict == SLOWER:
+            for found in ratios:
+                if found.low_bytes <= high_bytes and found.high_bytes >= low_bytes:
+                    if found.verdict == SLOWER:
                         slower.add(setting)
-                    elif ratio.verdict == FASTER:
+                    elif found.verdict == FASTER:
                         slower.add(self.best)
         return slower
 

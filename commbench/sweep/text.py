@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from commbench.analysis.rows import ResultRow
-from commbench.compare.ratio import MedianCI, time_ratio
-from commbench.compare.sentences import interval_text, ratio_text
 from commbench.output.paragraphs import line_width, list_some, wrapped
 from commbench.output.table import BOLD, clean, labelled_table, style, table, width
 from commbench.report.run_notes import MOST_WARNINGS, warnings_text
+from commbench.stats.estimate import ratio
 from commbench.sweep.nccl_tuning import find_selection
 from commbench.sweep.ranking import (
     SettingTime,
@@ -25,6 +24,7 @@ from commbench.sweep.runner import plain_reason
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.settings import UNSET, Setting, make_axes
 from commbench.units import format_bytes, format_known_times
+from commbench.views.cells import ratio_interval_text, ratio_text
 
 if TYPE_CHECKING:
     from commbench.sweep.result import SweepResult
@@ -220,14 +220,14 @@ def _best_only(result: SweepResult) -> list[str]:
     for point in result.points:
         values = dict(point.best.setting.values)
         others = (len(point.tied) - 1, TIED), (len(point.undecided), UNDECIDED)
-        second = point.by_time[1].time if point.is_compared else MedianCI(None, None, None)
-        gain = MedianCI(None, None, None) if point.best.setting == first else point.gain
+        second = point.by_time[1].time if point.is_compared else None
+        gain = None if point.best.setting == first else point.gain
         cells.append([
             *("unset" if values[n] == UNSET else values[n] for n in names),
             _time_texts(point)[point.best.setting],
             " ".join(f"{n} {mark}" for n, mark in others if n),
-            ratio_text(time_ratio(point.best.time, second)),
-            ratio_text(gain), interval_text(gain, "", ""),
+            ratio_text(ratio(second, point.best.time)),
+            ratio_text(gain), ratio_interval_text(gain),
         ])  # fmt: skip
     headings = [clean(name).replace("_", "_\n") for name in names]
     figures = ["time", "others", "second /\nshortest", "first /\nshortest", "its 95 %\ninterval"]
@@ -255,8 +255,7 @@ def _with_mark(text: str, mark: str, mark_first: bool) -> str:
 def _time_texts(point: SweepPoint) -> dict[Setting, str]:
     """The times of a point with the digits that their intervals support."""
     by_time = point.by_time
-    times = [(each.time.median or 0.0, each.time.low, each.time.high) for each in by_time]
-    texts = format_known_times(times)
+    texts = format_known_times([each.time for each in by_time])
     return {each.setting: text for each, text in zip(by_time, texts, strict=True)}
 
 
@@ -286,18 +285,15 @@ def _ratios(result: SweepResult) -> Columns:
     shown = [
         index
         for index in range(1, len(settings))
-        if any(each and each.ratio.median for each in (p.times[index] for p in result.points))
+        if any(each and each.ratio for each in (p.times[index] for p in result.points))
     ]
     headings: list[str] = []
     for index in shown:
         headings += [_over(result, settings[index], settings[0]), "95 %\ninterval"]
     cells = []
     for point in result.points:
-        ratios = [
-            each.ratio if (each := point.times[index]) else MedianCI(None, None, None)
-            for index in shown
-        ]
-        cells.append([text for r in ratios for text in (ratio_text(r), interval_text(r, "", ""))])
+        ratios = [each.ratio if (each := point.times[index]) else None for index in shown]
+        cells.append([text for r in ratios for text in (ratio_text(r), ratio_interval_text(r))])
     return headings, cells
 
 

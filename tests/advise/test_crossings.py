@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from commbench.advise.crossings import find_crossing
-from commbench.compare.ratio import MedianCI
+from commbench.stats.estimate import Estimate
 
 SIZES = [1 << k for k in range(10, 21)]
 
 
 def crossing_of(middles: list[float], part: float = 0.03) -> object:
-    ratios = [MedianCI(m, m * exp(-part), m * exp(part)) for m in middles]
+    ratios = [Estimate(m, m * exp(-part), m * exp(part)) for m in middles]
     chance = np.random.default_rng(1)
     drawn = [m * np.exp(part / 1.96 * chance.standard_normal(200)) for m in middles]
     for values, middle in zip(drawn, middles, strict=True):

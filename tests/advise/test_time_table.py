@@ -36,7 +36,7 @@ def test_beyond_the_largest_size_times_continue_the_last_line_and_never_fall(
 def test_replicates_have_the_interval_of_the_rows() -> None:
     found = interval(affine(100e-6, 1e-9, SIZES, part=0.1).draw().at(1 << 16))
     middle = 100e-6 + (1 << 16) * 1e-9
-    assert found.median == pytest.approx(middle)
+    assert found.value == pytest.approx(middle)
     assert found.low == pytest.approx(middle * 0.9, rel=0.03)
     assert found.high == pytest.approx(middle * 1.1, rel=0.03)
 

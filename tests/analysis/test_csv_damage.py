@@ -10,7 +10,7 @@ from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.load import load
 from commbench.compare.comparison import compare
-from commbench.compare.formats import FORMATS
+from commbench.compare.document import VIEW, Comparisons
 from commbench.errors import CommbenchError
 from commbench.gate.ci import gate_junit, gate_markdown
 from commbench.gate.gate import check
@@ -56,7 +56,7 @@ def test_damage_gives_an_answer_or_a_clean_error(tmp_path: Path, name: str) -> N
         try:
             source = load(tmp_path / name)
             for found in (compare(sound, source), compare(source, sound)):
-                assert all(show([found]) for show in FORMATS.values())
+                assert all(VIEW.write(Comparisons([found]), name) for name in VIEW.formats)
             for exporter in EXPORTERS.values():
                 if exporter.name != "parquet" and (source.run or not exporter.needs_run):
                     assert [*export_run(source, exporter.name)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import exp, hypot, log
+from math import hypot
 
 import pytest
 
-from commbench.analysis.overlap import Estimate, Overlap, combine, combine_ratio, find_overlap
+from commbench.analysis.overlap import Overlap, find_overlap
 from commbench.analysis.statistics import Summary
 from commbench.results.schema import Batch
 
@@ -66,20 +66,6 @@ def test_the_interval_of_a_share_adds_the_moves_of_its_medians_as_squares() -> N
     down = hypot(0.5 - 4.9 / 9.9, 0.5 - 4.9 / 9.9, 0.015)
     up = hypot(0.01, 0.01, 0.015)
     assert (share.low, share.high) == pytest.approx((0.5 - down, 0.5 + up))
-
-
-def test_the_interval_of_a_ratio_is_that_of_its_logarithm() -> None:
-    one, other = Estimate(2.0, 1.8, 2.3), Estimate(1.0, 0.9, 1.05)
-    found = combine_ratio(lambda x, y: x / y, one, other)
-    down = hypot(log(2 / 1.8), log(1.05))
-    up = hypot(log(2.3 / 2), log(1 / 0.9))
-    assert found == pytest.approx((2.0, exp(log(2) - down), exp(log(2) + up)))
-
-
-def test_a_figure_of_exact_times_is_exact_and_one_of_unknown_intervals_has_none() -> None:
-    exact = combine(lambda x, y: x - y, Estimate(3, 3, 3), Estimate(1, 1, 1))
-    assert exact == (2, 2, 2)
-    assert combine(lambda x, y: x - y, Estimate(3, 2, 4), Estimate(1)) == (2, None, None)
 
 
 def test_where_the_end_of_a_communication_is_unknown_only_its_slowdown_is_missing() -> None:

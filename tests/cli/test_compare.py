@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,41 +14,6 @@ from synthetic import noisy, plan, steady, synthetic_run
 from commbench.spec.dimensions import DIMENSIONS
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.02, 1 << 20: 1.5}
-
-TABLE = """\
-A = ring, B = tree
-  A  ring  results/20261121-060000-ring  4 rows, 12 launches
-  B  tree  results/20261121-060100-tree  4 rows, 12 launches
-
-all_reduce 1K: tree takes 0.80 times as long as ring (0.79-0.81): faster; undisturbed calls are
-  faster too: 0.80 times (0.79-0.81).
-all_reduce 1M: tree takes 1.50 times as long as ring (1.47-1.53): slower; undisturbed calls are
-  slower too: 1.50 times (1.47-1.53).
-all_reduce 16K-256K: tree takes 1.01 times as long as ring (0.98-1.04): no difference above 4 %.
-Noise hides differences below 3 % for all_reduce 16K-256K.
-
-4 rows in common: 1 slower, 1 faster, 2 the same. Up to 5 % counts as the same.
-
-all_reduce float32 sum in_place
-                                          95 %    p5
-     size    A time    B time   B/A   interval   B/A  verdict
-  ───────────────────────────────────────────────────────────────────
-    1 KiB  100.0 us   80.0 us  0.80  0.79-0.81  0.80  faster
-   16 KiB  100.0 us  100.0 us  1.00  0.98-1.02  1.00  same within 2 %
-  256 KiB  100.0 us  102.0 us  1.02  1.00-1.04  1.02  same within 4 %
-    1 MiB  100.0 us  150.0 us  1.50  1.47-1.53  1.50  slower
-
-Crossover of all_reduce float32 sum in_place: B is faster at 1 KiB and slower at 1 MiB; the
-  crossover is between them.
-
-The column p5 compares undisturbed calls: the 5th percentiles of the times.
-The backend gloo does not read NCCL_ALGO: no effect on these times.
-
-What differs:
-             A     B
-  ─────────────────────
-  NCCL_ALGO  Ring  Tree
-"""
 
 
 @pytest.fixture
@@ -65,12 +28,6 @@ def results(tmp_path: Path) -> Path:
             environment={"variables": {"NCCL_ALGO": name.title()}},
         )
     return folder
-
-
-def test_the_whole_table(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
-    ended = commbench("compare", "ring", "tree")
-    assert (ended.code, ended.out, ended.err) == (0, TABLE, "")
-    assert max(map(len, ended.out.splitlines())) <= 100
 
 
 def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> None:
@@ -90,37 +47,13 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
     told = json.loads(commbench("compare", "ring", "tree", "more", "--format", "json").out)
     first, second = told["comparisons"]
     assert (first["a"]["name"], first["b"]["name"], second["b"]["name"]) == ("ring", "tree", "more")
-    assert first["counts"] == {
-        "faster": 1, "slower": 1, "same": 2, "undecided": 0, "not compared": 0
-    }  # fmt: skip
-    assert first["crossovers"] == [
-        {
-            "kind": "all_reduce float32 sum in_place",
-            "below_bytes": 1024,
-            "above_bytes": 1048576,
-            "below": "faster",
-            "above": "slower",
-        }
-    ]
-    assert first["differences"] == [{"name": "NCCL_ALGO", "a": "Ring", "b": "Tree"}]
-    assert [row["verdict"] for row in second["rows"]] == [row["verdict"] for row in rows[4:]]
-    assert second["rows"][1]["ratio"] is None
-    assert first["rows"][0]["root"] is None
-    assert first["rows"][0]["size_bytes"] == 1024
-
-
-@pytest.mark.parametrize("other", ["ring", "results/20261121-060000-ring/results.csv"])
-def test_a_run_is_not_compared_with_itself(
-    commbench: Commbench,
-    results: Path,  # noqa: ARG001
-    other: str,
-) -> None:
-    ended = commbench("compare", "ring", other)
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err == (
-        "error: ring and ring are the same run: results/20261121-060000-ring\n"
-        "hint: name two different runs\n"
-    )
+    assert [row["verdict"] for row in second["rows"]] == ["same"]
+    assert [row["size_bytes"] for row in second["only_a"]] == [16384, 262144, 1048576]
+    assert [row["size_bytes"] for row in second["only_b"]] == [4096]
+    last = first["rows"][3]
+    assert (last["root"], last["size_bytes"]) == (None, 1 << 20)
+    assert last["ratio"] == {"value": 1.5, "low": 1.473289, "high": 1.527195}
+    assert last["b"]["time_s"]["value"] == 150e-6
 
 
 def test_a_copy_of_a_run_shows_no_difference(commbench: Commbench, tmp_path: Path) -> None:
@@ -146,71 +79,10 @@ def test_what_must_match_is_refused_and_can_be_forced(commbench: Commbench, resu
     assert "Only in A (3 rows): all_reduce 16K-1M." in (forced.out)
 
 
-def test_many_rows_are_a_sentence_and_a_screen(commbench: Commbench, tmp_path: Path) -> None:
-    asked = plan(operations=("all_reduce", "broadcast"), sizes=tuple(1024 << i for i in range(19)))
-    seeds = count()
-    for name in "abc":
-        factors = {("c", 1 << 20): 1.5, ("c", 1 << 21): 1.6}
-        synthetic_run(
-            tmp_path / name,
-            name,
-            lambda case, n=name, f=factors: noisy(
-                1e-4 * f.get((n, case.size_bytes), 1), next(seeds), 0.2, batches=2
-            ),
-            asked,
-            launches=12,
-        )
-    ended = commbench("compare", "a", "b")
-    answer = " ".join(ended.out.split("\n\n")[1].split())
-    assert answer == (
-        "all_reduce 1K-256M: b takes 0.99 times as long as a (0.97-1.01): no difference above 3 %. "
-        "broadcast 1K-256M: b takes 1.00 times as long as a (0.98-1.02): no difference above 2 %. "
-        "Noise hides differences below 2 %."
-    )
-    words = " ".join(ended.out.split())
-    listed = "Rows that are undecided or the same are not listed"
-    assert f" {listed} (all_reduce 1K-256M; broadcast 1K-256M; B/A from 0.9" in words
-    assert words.count("): --verbose lists them.") == 1
-    assert "iB  " not in ended.out
-    ended = commbench("compare", "a", "c")
-    assert "all_reduce 1M-2M: c takes 1.5" in ended.out
-    rows = [line.split() for line in ended.out.splitlines() if "iB  " in line]
-    assert [(row[0], row[-1]) for row in rows] == [
-        ("1", "slower"), ("2", "slower"), ("1", "slower"), ("2", "slower")
-    ]  # fmt: skip
-    everything = commbench("compare", "a", "c", "--verbose").out
-    assert sum("iB  " in line for line in everything.splitlines()) == 38
-
-
-def test_rows_that_are_not_compared_are_listed_and_those_that_repeat_the_sentence_are_not(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    asked = plan(sizes=tuple(1024 << i for i in range(10)))
-    for seed, name in enumerate("ab"):
-        synthetic_run(
-            tmp_path / name,
-            name,
-            lambda case, s=seed: noisy(1e-4, 100 * s + case.index, 0.6),
-            asked,
-            statuses={1 << 15: "wrong"} if name == "b" else {},
-        )
-    ended = commbench("compare", "a", "b")
-    rows = [" ".join(line.split()) for line in ended.out.splitlines() if "iB  " in line]
-    assert rows == ["32 KiB 94 us 99 us not compared"]
-    words = " ".join(ended.out.split())
-    assert "10 rows in common: 9 undecided, 1 not compared." in words
-    assert (
-        " Rows that are undecided are not listed (all_reduce 1K-16K, 64K-512K; B/A from 0."
-    ) in words
-    assert "Wrong results in B: all_reduce 32K." in words
-    every = commbench("compare", "a", "b", "--verbose").out
-    assert sum("iB  " in line for line in every.splitlines()) == 10
-
-
 def test_fail_if_slower_ends_with_one(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
     ended = commbench("compare", "ring", "tree", "--fail-if-slower")
     assert (ended.code, ended.err) == (1, "1 row is slower than in ring\n")
-    assert ended.out == TABLE
+    assert ended.out.startswith("A = ring, B = tree\n")
     assert commbench("compare", "ring", "tree", "--fail-if-slower", "--tolerance", "60%").code == 0
 
 
@@ -223,33 +95,6 @@ def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Pa
     assert again.code == 6
     assert again.out == ""
     assert again.err == "error: one.png exists\nhint: choose another name: nothing is overwritten\n"
-
-
-def test_a_picture_of_an_unknown_format_is_refused_before_anything_is_printed(
-    commbench: Commbench,
-    results: Path,  # noqa: ARG001
-) -> None:
-    ended = commbench("compare", "ring", "tree", "--plot", "x.gif")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error: x.gif has no ending that says how to draw it\n")
-
-
-def test_the_warnings_of_each_run_are_counted_and_the_first_is_shown(
-    commbench: Commbench, results: Path
-) -> None:
-    synthetic_run(results / "noisy", "noisy", lambda case: noisy(1e-4, case.index, 0.6))
-    text = " ".join(commbench("compare", "ring", "noisy").out.split())
-    assert "ring has" not in text
-    assert re.search(
-        r"noisy has (1 warning|\d warnings, first): imprecise \(all rows\): .*"
-        r" See `commbench show noisy --warnings`\. 4 rows in common",
-        text,
-    )
-    verbose = " ".join(commbench("compare", "ring", "noisy", "--verbose").out.split())
-    assert "noisy: imprecise (all rows): " in verbose
-    assert "wider than the requested precision" in verbose
-    assert "rank size" in verbose
-    assert "rank size" not in text
 
 
 def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Path) -> None:
@@ -269,6 +114,19 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
 
 
 REFUSED = {
+    **dict.fromkeys(
+        ("compare ring ring", "compare ring results/20261121-060000-ring/results.csv"),
+        (
+            2,
+            "error: ring and ring are the same run: results/20261121-060000-ring\n"
+            "hint: name two different runs\n",
+        ),
+    ),
+    "compare ring tree --plot x.gif": (
+        2,
+        "error: x.gif has no ending that says how to draw it\n"
+        "hint: end the name with .png, .svg or .pdf\n",
+    ),
     "compare ring rign": (
         6,
         "error: there is no file, folder or run 'rign'\nhint: did you mean ring?\n",
@@ -285,9 +143,9 @@ REFUSED = {
         2,
         "error: --tolerance 200% is not below 100 %\nhint: write for example 5% or 0.05\n",
     ),
-    "compare ring tree --format jsn": (
+    "compare ring tree --format table": (
         2,
-        "error: unknown format 'jsn'\nhint: did you mean json? known: table, markdown, csv, json\n",
+        "error: unknown format 'table'\nhint: known: text, markdown, html, json, csv\n",
     ),
     "compare ring": (
         2,
@@ -322,7 +180,7 @@ def test_the_newest_of_several_runs_is_said(commbench: Commbench, results: Path)
 HOSTILE = 'x|`<b>*@all*\x1b[31m\n::error::"[a](b)'
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+@pytest.mark.parametrize("form", ["text", "markdown", "csv", "json"])
 def test_text_from_files_cannot_do_anything(
     commbench: Commbench, tmp_path: Path, form: str
 ) -> None:
@@ -369,7 +227,6 @@ def test_nothing_is_wider_than_eighty_columns(commbench: Commbench, tmp_path: Pa
     ended = commbench("compare", "a" * 64, "b" * 64, COLUMNS="80")
     assert ended.code == 0
     assert max(map(len, ended.out.splitlines())) <= 80
-    assert f"…{'a' * 24}  …{'b' * 24}" in ended.out
     ended = commbench("check", "b" * 64, "--against", "a" * 64, "--max-time", "1ms")
     assert ended.code == 1
     assert max(map(len, ended.out.splitlines())) <= 100

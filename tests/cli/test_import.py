@@ -54,7 +54,7 @@ def test_files_of_other_tools_compare_and_check_as_they_are(
     assert ended.code == 0, ended.err
     (found,) = json.loads(ended.out)["comparisons"]
     assert found["counts"]["same"] == len(found["rows"]) - found["counts"]["not compared"] > 30
-    assert {row["ratio"] for row in found["rows"]} == {1.0}
+    assert {row["ratio"]["value"] for row in found["rows"]} == {1.0}
     rule = "all_reduce:1G-8G:200GB/s"
     checked = commbench("check", "new.log", "--op", "all_reduce", "--min-busbw", rule)
     assert (checked.code, "8 rows not measured (results not checked)" in checked.out) == (7, True)

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from document_texts import item_texts
 from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 
 from commbench.analysis.environment_diff import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.compare.comparison import COMPARED, Crossover, compare, row_kind
+from commbench.compare.ratio import why_not_compared
 from commbench.errors import RecordsError
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement, ReportedTiming, Run
 from commbench.spec.case import Case
+from commbench.stats.estimate import Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -79,8 +83,8 @@ def test_a_comparison_by_hand(tmp_path: Path) -> None:
     }  # fmt: skip
     row = found.rows[-1]
     assert (row.kind, row.a.size_bytes) == ("all_reduce float32 sum in_place", 1 << 20)
-    assert row.ratio == pytest.approx(1.5)
-    assert row.ratio_ci_low < 1.5 < row.ratio_ci_high
+    assert row.ratio.value == pytest.approx(1.5)
+    assert row.ratio.low < 1.5 < row.ratio.high
     assert (row.units, row.verdict, row.reason) == ("batches", "slower", "")
     # Ten batches against ten that all took longer: 2 / C(20, 10).
     assert row.p_value == pytest.approx(2 / 184756)
@@ -104,7 +108,7 @@ def test_a_rank_test_overrules_no_interval() -> None:
     a = as_loaded_run(in_memory("a", [[*[[1e-3] * 40] * 3, [1.15e-3]]]))
     b = as_loaded_run(in_memory("b", [[*[[1.2e-3] * 40] * 3, [1.14e-3]]]))
     (row,) = compare(a, b).rows
-    assert row.ratio_ci_low == pytest.approx(1.2)
+    assert row.ratio.low == pytest.approx(1.2)
     assert row.p_value == pytest.approx(4 / 70)
     assert (row.verdict, row.reason) == ("slower", "")
 
@@ -191,6 +195,19 @@ def test_without_an_interval_a_row_is_decided_by_its_medians_and_says_so(tmp_pat
     assert set(column(compare(b, a).rows, "reason")) == {f"{why} B"}
     assert set(column(compare(a, a).rows, "verdict")) == {"same"}
     assert set(column(compare(a, a).rows, "reason")) == {f"{why} A and B"}
+
+
+def test_rows_that_compute_different_amounts_are_not_compared() -> None:
+    def row(part: str, work: str) -> SimpleNamespace:
+        return SimpleNamespace(status="ok", time_us=1.0, part=part, work=work)
+
+    ratio = Estimate(1.2)
+    assert why_not_compared(row("both", "9 x m"), row("both", "9 x m"), ratio) == ""
+    assert why_not_compared(row("both", "9 x m"), row("both", "8 x m"), ratio) == (
+        "9 x m is computed in A, and 8 x m in B"
+    )
+    alone = row("communication", "9 x m"), row("communication", "8 x m")
+    assert why_not_compared(*alone, ratio) == ""
 
 
 def test_nothing_timed_is_not_compared(tmp_path: Path) -> None:
@@ -307,15 +324,13 @@ def test_runs_compare_as_they_are_and_become_a_frame() -> None:
 
 
 def test_variables_that_the_backend_does_not_read_are_named(tmp_path: Path) -> None:
-    from commbench.compare.summary import notes
-
     def run(name: str, **variables: str) -> Run:
         more = {"environment": {"variables": variables}}
         return read_run(synthetic_run(tmp_path / name, name, **more))
 
     plain = run("plain", GLOO_SOCKET_IFNAME="lo")
     ring, tree = run("ring", NCCL_ALGO="RING"), run("tree", NCCL_ALGO="TREE", NCCL_PROTO="LL")
-    idle = "the backend gloo does not read NCCL_ALGO, NCCL_PROTO: no effect on these times"
-    assert idle in notes(compare(ring, tree))
-    assert idle in notes(compare(plain, tree))
-    assert not any("does not read" in note for note in notes(compare(plain, plain)))
+    idle = "The backend gloo does not read NCCL_ALGO, NCCL_PROTO: no effect on these times."
+    assert idle in item_texts(compare(ring, tree))
+    assert idle in item_texts(compare(plain, tree))
+    assert not any("does not read" in note for note in item_texts(compare(plain, plain)))

@@ -12,8 +12,9 @@ import pytest
 from synthetic import in_memory, steady
 
 from commbench.compare.comparison import Comparison, compare
-from commbench.compare.ratio import MedianCI, of_launches
+from commbench.compare.ratio import of_launches
 from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
 
 ROWS = 8
 
@@ -62,16 +63,16 @@ def test_single_launches_are_undecided_within_what_launches_usually_differ_by() 
 
 
 def test_the_usual_spread_is_that_of_both_sides_launches_and_of_the_backend() -> None:
-    ratio = MedianCI(1.0, 0.99, 1.01)
+    ratio = Estimate(1.0, 0.99, 1.01)
     for launches, backend, usual in (
         ((1, 1), "gloo", 1.96 * 0.04 * sqrt(2)),
         ((1, 4), "gloo", 1.96 * 0.04 * sqrt(1.25)),
         ((1, 1), "nccl", 1.96 * 0.03 * sqrt(2)),
         ((1, None), "unheard of", 1.96 * 0.03),
     ):
-        low, high = of_launches(ratio, launches, backend)[1:]
+        low, high = of_launches(ratio, launches, backend).ends
         assert low and high and log(high) == pytest.approx(usual, rel=1e-4) == -log(low)
     for launches in ((3, 3), (None, None)):
         assert of_launches(ratio, launches, "gloo") == ratio
-    far = MedianCI(1.2, 1.19, 1.21)
+    far = Estimate(1.2, 1.19, 1.21)
     assert of_launches(far, (1, 1), "gloo") == far

@@ -10,6 +10,7 @@ from synthetic import Samples, in_memory, noisy
 
 from commbench.compare.comparison import Comparison, compare
 from commbench.compare.plot import comparison_figures, draw_one
+from commbench.compare.sentences import pooled_sentences
 from commbench.errors import UsageError
 
 SIZES = tuple(1 << k for k in range(10, 25, 2))
@@ -91,11 +92,11 @@ def test_the_band_of_no_difference_is_that_of_the_tolerance() -> None:
 def test_the_pooled_ratio_is_drawn_and_is_the_description() -> None:
     (found,) = comparisons(("after", 2.0))
     picture = comparison_figures([found])[KIND]
-    assert picture.description == " ".join(found.sentences)
+    assert picture.description == " ".join(pooled_sentences(found))
     ratios = panels_of(picture.figure)[1]
     drawn = [line.get_ydata()[0] for line in ratios.get_lines() if line.get_gid() == "pooled"]
     (pooled,) = found.pooled
-    assert drawn == [pooled.ratio, pooled.ratio_ci_low, pooled.ratio_ci_high]
+    assert drawn == [*pooled.ratio]
 
 
 def test_a_file_has_the_format_of_its_ending(tmp_path: Path) -> None:

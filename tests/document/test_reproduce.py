@@ -10,9 +10,9 @@ from synthetic import header, plan, synthetic_run
 from synthetic_replay import replay_plan
 
 from commbench.analysis.load import open_run
-from commbench.document.blocks import Code, Text
 from commbench.document.reproduce import reproduce, shell_lines
 from commbench.results.schema import IN_PROCESS
+from commbench.views.document import Code, Text
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 ODD = plan(

@@ -87,5 +87,5 @@ def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
     assert real[recommended] <= 1.05 * min(real.values()), (recommended, real)
     assert advice.verdict == "change"
     # The default of 25 MiB is slower by about what the advice says.
-    gain = advice.details.gain.median or 0.0
+    gain = advice.details.gain.value or 0.0
     assert real[0.0] / real[recommended] == pytest.approx(gain, rel=0.12), (recommended, real)

@@ -6,9 +6,10 @@ from synthetic import in_memory, plan, steady
 from commbench.analysis.nccl_log import SELECTIONS, NcclSelection, one_selection, selection_key
 from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
 from commbench.analysis.rows import make_row
-from commbench.compare.ratio import SAME, MedianCI
 from commbench.results.schema import Measurement
 from commbench.spec.operations import OPERATIONS
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import SAME
 from commbench.sweep.nccl_tuning import make_tuner_ranges, make_value, read_selections
 from commbench.sweep.ranking import SettingTime, SweepPoint
 from commbench.sweep.runner import SettingResult
@@ -74,13 +75,13 @@ def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> 
         dtypes=("float32", "bfloat16"),
     )  # fmt: skip
     header, found = in_memory("a", [steady(1e-4)]).header, {}
-    points, unknown = [], MedianCI(None, None, None)
+    points = []
     for case in sorted(asked.cases(), key=lambda case: case.form):  # async first
         algorithm = {"async": "TREE", "direct": "NVLS"}[case.form]
         is_first = (case.form, case.dtype) == ("direct", "float32")
         found[selection_key(case)] = [["RING" if is_first else algorithm, "LL", "2"]]
         row = make_row(header, Measurement(case=case, status="ok"))
-        time = SettingTime(setting, row, MedianCI(1e-4, 1e-4, 1e-4), unknown, SAME)
+        time = SettingTime(setting, row, Estimate(1e-4, 1e-4, 1e-4), None, SAME)
         points.append(SweepPoint(case.title, case.size_bytes, (time,)))
     assert len(points) == 8
     assert make_tuner_ranges(points, {setting: {SELECTIONS: found}}) == (

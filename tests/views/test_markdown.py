@@ -1,27 +1,48 @@
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 
-from synthetic import plan, synthetic_run
+from synthetic import synthetic_run
 
 import commbench
-from commbench.document.blocks import Code, Document, Facts, Folded, Items, Section, Table, Text
-from commbench.document.markdown import MOST_CHARACTERS, markdown_text
+from commbench.views.cells import DECIMAL, TEXT, Column
+from commbench.views.document import (
+    BAD,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+    text_table,
+)
+from commbench.views.markdown import MOST_CHARACTERS, markdown_text
 
 
 def test_every_kind_of_block_has_its_markdown() -> None:
     blocks = [
         Text("a < b"), Items(["one", "two"]), Facts([("ranks", "2")]),
-        Folded("more", [Table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
+        Folded("more", [text_table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
         Code("Type:", "commbench run `x`"),
     ]  # fmt: skip
-    text = markdown_text(Document("T", "now", ["It is so."], False, [Section("S", blocks)], "end"))
+    text = markdown_text(Document("T", ["now"], ["It is so."], [Section("S", blocks)]))
     lines = text.splitlines()
     assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
     assert "a &#60; b" in lines
     assert "| 1 KiB | 2.5 |" in lines
     assert "<details><summary>more</summary>" in lines
     assert "    commbench run `x`" in lines
+
+
+def test_a_bad_row_is_bold_without_blanks_at_the_ends_of_its_cells() -> None:
+    columns = Column("size", itemgetter(0), TEXT), Column("GB/s", itemgetter(1), DECIMAL)
+    rows = [("1K", "2.5"), ("2K", "2.51"), ("4K", "")]
+    table = Table("", columns, rows, tone=lambda row: BAD if row[0] != "2K" else "")
+    lines = markdown_text(Document("T", (), (), [table])).splitlines()
+    assert lines[-3:] == ["| **1K** | **2.5** |", "| 2K | 2.51 |", "| **4K** |  |"]
 
 
 def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> None:
@@ -32,26 +53,6 @@ def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> 
     assert "<script" not in text
     assert "<b>" not in text
     assert "\n# b" not in text
-
-
-def test_a_report_has_what_was_asked_and_the_notes_below_the_tables(tmp_path: Path) -> None:
-    asked = plan(
-        operations=("all_to_all_v", "ping_pong"), sizes=(1 << 16,), imbalance=("zipf:1",),
-        mesh="dp=2,tp=2", over=("tp",), concurrency="both", seed=7, world_size=4,
-    )  # fmt: skip
-    text = commbench.report(synthetic_run(tmp_path / "run", "m", asked=asked), format="markdown")
-    lines = text.splitlines()
-    for fact in (
-        "mesh | dp=2,tp=2", "over | tp", "concurrency | both", "imbalance | zipf:1", "seed | 7",
-    ):  # fmt: skip
-        assert f"| {fact} |" in lines
-    assert not [line for line in lines if line.startswith(("| pairs |", "| window |"))]
-    assert "Time is that of half a round trip." in lines
-    assert [line for line in lines if line.startswith("Max/mean sent 1.00, received 1.33; ")]
-    assert [line for line in lines if line.startswith("Busiest rank: logical ")]
-    assert "| smallest size | The time of the smallest size. |" in lines
-    small = commbench.report(synthetic_run(tmp_path / "small", "s"), format="markdown")
-    assert "| latency | The time of the smallest size. |" in small.splitlines()
 
 
 def test_a_report_has_what_nccl_selected_for_each_size(tmp_path: Path) -> None:
@@ -74,9 +75,8 @@ def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
 
 def test_a_long_report_is_shortened_until_it_fits_a_comment() -> None:
     rows = [(str(number), "x" * 50) for number in range(1000)]
-    folded = Folded("a warning", [Table("why", ("row", "text"), rows)])
-    document = Document("T", "", [], False, [Section("S", [Table("a", ("row", "text"), rows)])], "")
-    text = markdown_text(document._replace(sections=[Section("S", [*document.sections, folded])]))
+    folded = Folded("a warning", [text_table("why", ("row", "text"), rows)])
+    text = markdown_text(Document("T", (), (), [text_table("a", ("row", "text"), rows), folded]))
     assert len(text) <= MOST_CHARACTERS
     assert "more rows are in the HTML report" in text
     assert "a warning" in text

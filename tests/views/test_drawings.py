@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
-from commbench.document.drawings import drawing_style, make_svg
 from commbench.output.plot_style import FIXED, Picture
+from commbench.views.drawings import drawing_style, make_svg
 
 SVG_CHARACTERS = 60_000
 

@@ -1,16 +1,17 @@
-"""A report as Markdown in GitHub's dialect, for tickets: the same text and tables, no drawings."""
+"""A document as Markdown in GitHub's dialect, for tickets: text and tables, no pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from commbench.document.blocks import (
+from commbench.output.markdown import details, escape, table
+from commbench.output.table import clean
+from commbench.views.document import (
+    BAD,
     Block,
     Code,
     Document,
-    Download,
-    Drawing,
     Facts,
     Figures,
     Folded,
@@ -19,8 +20,6 @@ from commbench.document.blocks import (
     Table,
     Text,
 )
-from commbench.output.markdown import details, escape, table
-from commbench.output.table import clean
 
 MOST_CHARACTERS = 65_536
 """What GitHub takes in a comment or the text of an issue."""
@@ -30,7 +29,7 @@ enough, else the last."""
 
 
 class Detail(NamedTuple):
-    """How much of a report is written."""
+    """How much of a document is written."""
 
     most_rows: int
     """Of one table."""
@@ -39,7 +38,7 @@ class Detail(NamedTuple):
 
 
 def markdown_text(document: Document) -> str:
-    """The report as Markdown; of a long one, the tables have fewer rows."""
+    """The document as Markdown; of a long one, the tables have fewer rows."""
     text = ""
     for most_rows, has_folded in DETAILS:
         text = _text(document, Detail(most_rows, has_folded))
@@ -49,12 +48,14 @@ def markdown_text(document: Document) -> str:
 
 
 def _text(document: Document, detail: Detail) -> str:
-    lines = [f"# {escape(document.title)}", "", escape(document.subtitle), ""]
-    for sentence in document.verdict:
+    lines = [f"# {escape(document.title)}", ""]
+    for sentence in document.subtitle:
+        lines += [escape(sentence), ""]
+    for sentence in document.answer:
         lines += [f"**{_prose(sentence)}**", ""]
-    for section in document.sections:
-        lines += _lines(section, 2, detail)
-    return "\n".join([*lines, escape(document.footer)]) + "\n"
+    for block in document.blocks:
+        lines += _lines(block, 2, detail)
+    return "\n".join([*lines, escape(document.footer)]).rstrip("\n") + "\n"
 
 
 def _lines(block: Block, level: int, detail: Detail) -> Iterator[str]:
@@ -74,8 +75,9 @@ def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
             return details(title, inner[:-1]) if inner else []
         case Text(text):
             return [_prose(text)]
-        case Items(texts):
-            return [f"* {_prose(text)}" for text in texts]
+        case Items(texts, title):
+            items = [f"* {_prose(text)}" for text in texts]
+            return [f"**{escape(title)}**", "", *items] if title and items else items
         case Facts(pairs):
             return table(("what", "value"), pairs, left="what,value")
         case Figures(figures):
@@ -83,16 +85,28 @@ def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
                 f"* {escape(name)}: **{escape(value)}**{escape(f', {note}' if note else '')}"
                 for name, value, note in figures
             ]
-        case Table(title, headings, rows, left):
-            texts = ",".join([headings[0], *left])
-            lines = [f"**{escape(title)}**", "", *table(headings, rows[: detail.most_rows], texts)]
-            if len(rows) > detail.most_rows:
-                lines += ["", f"{len(rows) - detail.most_rows} more rows are in the HTML report."]
-            return lines
+        case Table():
+            return _table(block, detail)
         case Code(text, lines):
             return [escape(text), "", *_indented(lines)]
-        case Drawing() | Download():
-            return []
+    return []
+
+
+def _table(block: Table, detail: Detail) -> list[str]:
+    shown = block._replace(rows=block.rows[: detail.most_rows])
+    if not shown.rows:
+        return []
+    headings, cells, left = shown.texts()
+    tones = [shown.tone(row) if shown.tone else "" for row in shown.rows]
+    rows = [
+        [f"**{cell.strip()}**" if cell and tone == BAD else cell for cell in map(escape, row)]
+        for row, tone in zip(cells, tones, strict=True)
+    ]
+    lines = [f"**{escape(block.title)}**", ""] if block.title else []
+    lines += table(headings, rows, ",".join(left), is_escaped=True)
+    if len(block.rows) > len(shown.rows):
+        lines += ["", f"{len(block.rows) - len(shown.rows)} more rows are in the HTML report."]
+    return lines
 
 
 def _prose(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Documents as text, Markdown, HTML and JSON. Nothing else knows a format."""

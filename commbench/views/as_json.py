@@ -1,0 +1,53 @@
+"""Results as JSON: the fields of named tuples and data classes, with their own names.
+
+Numbers are in SI units, and names say which: `median_s`, `size_bytes`. An Estimate is an object
+with `value`, `low` and `high`. Numbers have seven digits; null stands for what is not known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+
+def as_json(value: Any) -> Any:
+    """The value as objects, lists, texts and numbers.
+
+    A class whose fields are not what a reader needs has a method `as_json`, which returns what is
+    converted instead. Fields that begin with an underscore are left out.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if isfinite(value) else None
+    if own := getattr(value, "as_json", None):
+        return as_json(own())
+    if isinstance(value, Mapping):
+        return {str(name): as_json(found) for name, found in value.items()}
+    if (names := field_names(value)) is not None:
+        return {name: as_json(getattr(value, name)) for name in names}
+    if isinstance(value, Iterable):
+        return [*map(as_json, value)]
+    return str(value)
+
+
+def field_names(value: Any) -> list[str] | None:
+    """The fields of a named tuple or data class that are not private; None for anything else."""
+    names = getattr(value, "_fields", None)
+    if names is None and dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    return None if names is None else [name for name in names if not name.startswith("_")]
+
+
+def fields_of(value: Any, *more: str, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields of a value, some left out, and some properties: for a method `as_json`."""
+    names = [*(field_names(value) or ()), *more]
+    return {name: getattr(value, name) for name in names if name not in {*without}}
+
+
+def json_text(schema: int, result: Any) -> str:
+    """A result as a JSON object that begins with the number of its schema."""
+    return json.dumps({"schema": schema, **as_json(result)}, indent=1, allow_nan=False) + "\n"

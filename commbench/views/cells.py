@@ -1,0 +1,118 @@
+"""UNITS: how a quantity is written in a cell of a table, and the columns that are made of them.
+
+A quantity is a number in SI units, or an Estimate: then its interval decides the digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from commbench.stats.estimate import Estimate
+from commbench.units import (
+    format_bytes,
+    format_known_GBps,
+    format_known_time,
+    format_percent,
+)
+
+
+class Unit(NamedTuple):
+    """How a quantity is written."""
+
+    write: Callable[[Any], str]
+    """The text of a quantity."""
+    is_left: bool = False
+    """Whether cells are aligned on the left."""
+    is_decimal: bool = False
+    """Whether the numbers of a column are aligned at their decimal point."""
+
+
+class Column(NamedTuple):
+    """A column of a table whose rows are things of one kind."""
+
+    heading: str
+    """`\\n` makes two lines of it."""
+    of: Callable[[Any], Any]
+    """The quantity of a row; None or an empty text for an empty cell."""
+    unit: Unit
+    importance: int = 9
+    """Where a table is too wide, its columns of the lowest importance are left out, or wrapped."""
+    is_wrapped: bool = False
+    """Whether its cells take several lines, instead of being left out."""
+    is_detail: bool = False
+    """Whether a terminal shows it only where everything is asked for."""
+
+    def cell(self, row: Any) -> str:
+        """The text of a row's cell."""
+        found = self.of(row)
+        return "" if found is None or found == "" else self.unit.write(found)
+
+
+def _estimate(found: Any) -> Estimate:
+    return found if isinstance(found, Estimate) else Estimate(found)
+
+
+def time_text(found: Any) -> str:
+    """A time in seconds, with the digits that its interval supports: `280 us`."""
+    return format_known_time(*_estimate(found))[0]
+
+
+def time_interval_text(found: Any) -> str:
+    """The interval of a time, `230 … 340 us`; empty where it is not known."""
+    return format_known_time(*_estimate(found))[1]
+
+
+def bandwidth_text(found: Any) -> str:
+    """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
+    return format_known_GBps(*_estimate(found))
+
+
+def ratio_text(found: Any) -> str:
+    """A ratio with the digits that its interval supports; empty for None."""
+    return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found)}f}"
+
+
+def ratio_interval_text(found: Any) -> str:
+    """The interval of a ratio, `0.98-1.04`, with the digits of ratio_text; empty where there is
+    none."""
+    if not isinstance(found, Estimate) or not found.has_interval:
+        return ""
+    decimals, (low, high) = ratio_decimals(found), found.ends
+    least = 10.0**-decimals
+    first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
+    return f"{first}-{high:.{decimals}f}"
+
+
+def in_brackets(interval: str) -> str:
+    """The interval in a sentence, ` (0.98-1.04)`; empty where there is none."""
+    return f" ({interval})" if interval else ""
+
+
+_PRECISE = 0.02
+"""Width of an interval below which a ratio has three decimals."""
+
+
+def ratio_decimals(found: Any) -> int:
+    """Decimals of a ratio: two, three where it is known to less than 1 %, fewer where it is
+    large."""
+    value, low, high = _estimate(found)
+    if value >= 100:
+        return 0
+    if value >= 10:
+        return 1
+    return 3 if low is not None and high is not None and high - low < _PRECISE else 2
+
+
+TEXT = Unit(str, is_left=True)
+NUMBER = Unit(str)
+DECIMAL = Unit(str, is_decimal=True)
+"""Of text that is a number already."""
+BYTES = Unit(format_bytes)
+TIME = Unit(time_text)
+TIME_INTERVAL = Unit(time_interval_text)
+BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
+RATIO = Unit(ratio_text)
+RATIO_INTERVAL = Unit(ratio_interval_text)
+SHARE = Unit(format_percent)
+P_VALUE = Unit("{:.2g}".format)

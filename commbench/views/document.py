@@ -1,0 +1,155 @@
+"""What a document is made of. Texts are plain: each format escapes them; the parts of a sentence
+between backticks are code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from commbench.views.cells import NUMBER, TEXT, Column
+
+if TYPE_CHECKING:
+    from commbench.output.plot_style import Picture
+
+GOOD, BAD = "good", "bad"
+"""Tones of an answer or a row; empty for neither."""
+MOST_ROWS = 1000
+"""Rows of one table in a file; more make a page that is slow to open."""
+
+
+class Text(NamedTuple):
+    """A paragraph."""
+
+    text: str
+
+
+class Items(NamedTuple):
+    """A list of sentences, under a title that may be empty."""
+
+    texts: Sequence[str]
+    title: str = ""
+
+
+class Facts(NamedTuple):
+    """Names, each with its value."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+class Figures(NamedTuple):
+    """A few summary figures: for each what it is, its value, and a note that may be empty."""
+
+    figures: Sequence[tuple[str, str, str]]
+
+
+class Table(NamedTuple):
+    """A table with a row for each thing. Columns whose cells are all empty are left out."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    label: Callable[[Any], str] | None = None
+    """What a row is about, where rows have long names: a column of its own where there is room,
+    else a line above the rows that have the same."""
+    label_heading: str = ""
+    tone: Callable[[Any], str] | None = None
+    """GOOD, BAD or empty for a row."""
+    brief: Sequence[Any] | None = None
+    """The rows that a terminal shows unless all are asked for; None for all."""
+
+    def cells(self) -> list[tuple[Column, list[str]]]:
+        """The columns that are not empty, each with its cells."""
+        filled = [(column, [*map(column.cell, self.rows)]) for column in self.columns]
+        return [
+            (column, align_decimals(cells) if column.unit.is_decimal else cells)
+            for column, cells in filled
+            if any(cells)
+        ]
+
+    def texts(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+        """The headings, the rows, and the headings of columns of text, for a format where there is
+        room for all; the label is a column."""
+        filled = self.cells()
+        if self.label:
+            label = Column(self.label_heading, self.label, TEXT)
+            filled.insert(0, (label, [*map(label.cell, self.rows)]))
+        headings = [column.heading.replace("\n", " ") for column, _ in filled]
+        left = [column.heading.replace("\n", " ") for column, _ in filled if column.unit.is_left]
+        return headings, list(zip(*(cells for _, cells in filled), strict=True)), left
+
+
+def text_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Sequence[str] = (),
+    is_bad: Callable[[Sequence[str]], bool] | None = None,
+) -> Table:
+    """A table of texts; the first column names the row, and those of `left` hold text too."""
+    columns = [
+        Column(heading, itemgetter(index), TEXT if not index or heading in left else NUMBER)
+        for index, heading in enumerate(headings)
+    ]
+    return Table(title, columns, rows, tone=is_bad and (lambda row: BAD if is_bad(row) else ""))
+
+
+def align_decimals(cells: Sequence[str]) -> list[str]:
+    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
+    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
+    most = max(places)
+    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
+
+
+class Pictures(NamedTuple):
+    """Pictures; a format that has none does not draw them."""
+
+    draw: Callable[[], Sequence[Picture]]
+
+
+class Code(NamedTuple):
+    """Lines to type, and what they do."""
+
+    text: str
+    lines: str
+
+
+class Download(NamedTuple):
+    """A file within an HTML page."""
+
+    name: str
+    text: str
+    content: bytes
+
+
+class Folded(NamedTuple):
+    """Blocks that are shown when the reader asks for them, and printed on paper."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+class Section(NamedTuple):
+    """Blocks under a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+Block: TypeAlias = (
+    Text | Items | Facts | Figures | Table | Pictures | Code | Download | Folded | Section
+)
+
+
+class Document(NamedTuple):
+    """An answer, and what it rests on."""
+
+    title: str
+    subtitle: Sequence[str]
+    """Lines below the title: what was measured, and where."""
+    answer: Sequence[str]
+    """The answer, in sentences; the first could be said on the telephone."""
+    blocks: Sequence[Block]
+    tone: str = ""
+    """GOOD or BAD: whether the answer is that something succeeded or failed."""
+    footer: str = ""

@@ -1,0 +1,196 @@
+"""A document as text: tables at most 80 columns wide, sentences as wide as the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
+
+from commbench.output.paragraphs import fill
+from commbench.output.table import (
+    BOLD,
+    GREEN,
+    RED,
+    WIDTH,
+    clean,
+    style,
+    width,
+)
+from commbench.output.table import table as table_lines
+from commbench.units import format_count
+from commbench.views.cells import TEXT, Column
+from commbench.views.document import (
+    BAD,
+    GOOD,
+    Block,
+    Code,
+    Document,
+    Facts,
+    Figures,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+)
+
+STYLES = {GOOD: GREEN, BAD: RED}
+NARROWEST = 16
+"""Columns of a terminal for text that is wrapped, at least."""
+Filled = tuple[Column, list[str]]
+"""A column that is not empty, with its cells."""
+
+
+def terminal_text(document: Document, is_verbose: bool = False) -> str:
+    """The document as text. `is_verbose`: with what is folded, and all rows of tables."""
+    head = [style(fill(document.title), BOLD), *map(fill, document.subtitle)]
+    tone = STYLES.get(document.tone, "")
+    answer = [fill(sentence, rest="  ") for sentence in document.answer]
+    if tone and answer:
+        answer[0] = style(answer[0], tone)
+    parts = ["\n".join(filter(None, head)), "\n".join(answer)]
+    parts += blocks_text(document.blocks, is_verbose)
+    return "\n\n".join(filter(None, [*parts, document.footer and fill(document.footer)]))
+
+
+def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[str]:
+    """The text of each block that has some. Tables with the same headings leave out the same
+    columns, so that they look alike."""
+    left_out = _left_out([block for block in blocks if isinstance(block, Table)], is_verbose)
+    for block in blocks:
+        match block:
+            case Text(text):
+                yield fill(text, rest="  ")
+            case Items(texts, title):
+                margin = "  " if title else ""
+                lines = [fill(text, margin, f"{margin}  ") for text in texts]
+                yield "\n".join([*([f"{clean(title)}:"] if title and lines else []), *lines])
+            case Facts(pairs):
+                yield _facts(pairs)
+            case Figures(figures):
+                told = [f"{name} {value}{note and f' ({note})'}" for name, value, note in figures]
+                yield fill("; ".join(told), rest="  ")
+            case Table():
+                yield "\n".join(_table(block, is_verbose, left_out.get(_headings(block), set())))
+            case Code(text, code):
+                yield "\n".join([fill(text), *(f"  {clean(line)}" for line in code.split("\n"))])
+            case Section(title, inner) | Folded(title, inner):
+                if isinstance(block, Section) or is_verbose:
+                    parts = filter(None, blocks_text(inner, is_verbose))
+                    yield "\n".join([style(fill(title), BOLD), "\n\n".join(parts)])
+
+
+def _facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """Names, each with its value, which may take several lines."""
+    margin = max((width(clean(name)) for name, _ in pairs), default=0) + 2
+    return "\n".join(
+        fill(value, clean(name).ljust(margin), " " * margin, break_on_hyphens=False)
+        for name, value in pairs
+    )
+
+
+def _headings(table: Table) -> tuple[str, ...]:
+    return tuple(column.heading for column in table.columns)
+
+
+def _shown(table: Table, is_verbose: bool) -> Table:
+    """The table with the rows and columns that are shown."""
+    if is_verbose:
+        return table
+    columns = [column for column in table.columns if not column.is_detail]
+    return table._replace(rows=table.rows if table.brief is None else table.brief, columns=columns)
+
+
+def _left_out(tables: Sequence[Table], is_verbose: bool) -> dict[tuple[str, ...], set[str]]:
+    """By the headings of tables, the columns for which one of them is too wide."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for table in tables:
+        filled = _shown(table, is_verbose).cells()
+        kept = _fitting(filled, set())
+        names = {column.heading for column, _ in filled} - {column.heading for column, _ in kept}
+        found.setdefault(_headings(table), set()).update(names)
+    return found
+
+
+def _fitting(filled: Sequence[Filled], left_out: set[str]) -> list[Filled]:
+    """The columns that fit into WIDTH: the least important ones are left out, until one that can
+    be wrapped is the least important."""
+    kept = [found for found in filled if found[0].heading not in left_out]
+    while _width(kept) > WIDTH and len(kept) > 1:
+        least = min(kept, key=lambda found: found[0].importance)
+        if least[0].is_wrapped:
+            break
+        kept.remove(least)
+    return kept
+
+
+def _width(filled: Sequence[Filled]) -> int:
+    return sum(2 + _widest(*found) for found in filled)
+
+
+def _widest(column: Column, cells: Sequence[str]) -> int:
+    return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
+
+
+def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
+    """The lines of a table: its title, headings, a rule, and its rows."""
+    shown = _shown(table, is_verbose)
+    title = [style(fill(table.title), BOLD)] if table.title else []
+    rest = len(table.rows) - len(shown.rows)
+    noun = "more row" if shown.rows else "row"
+    more = [f"  {format_count(rest, noun)}: --verbose prints all."] if rest else []
+    if not shown.rows:
+        return [*title, *more]
+    filled = _fitting(shown.cells(), left_out)
+    labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
+    named = [(Column(table.label_heading, str, TEXT), labels), *filled]
+    if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:
+        filled, labels = named, []
+    head, *body = _lines(filled)
+    tones = [table.tone(row) if table.tone else "" for row in shown.rows]
+    body = [
+        [style(line, STYLES[tone]) if tone else line for line in lines]
+        for lines, tone in zip(body, tones, strict=True)
+    ]
+    lines = [*title, *head]
+    for label, rows in groupby(zip(labels or [""] * len(body), body, strict=True), itemgetter(0)):
+        lines += [f"  {label}"] if label else []
+        lines += [line for _, found in rows for line in found]
+    return [*lines, *more]
+
+
+def _lines(filled: Sequence[Filled]) -> list[list[str]]:
+    """The lines of the headings, and those of each row."""
+    headings = [column.heading for column, _ in filled]
+    left = ",".join(column.heading for column, _ in filled if column.unit.is_left)
+    rooms = _rooms(filled)
+    wrapped = [
+        [_wrap(cell, room) if column.is_wrapped else [cell] for cell in cells]
+        for (column, cells), room in zip(filled, rooms, strict=True)
+    ]
+    parts = [list(zip_longest(*row, fillvalue="")) for row in zip(*wrapped, strict=True)]
+    lines = iter(table_lines(headings, [line for row in parts for line in row], left))
+    number = 1 + max(heading.count("\n") + 1 for heading in headings)
+    heights = [number, *map(len, parts)]
+    return [[next(lines) for _ in range(height)] for height in heights]
+
+
+def _rooms(filled: Sequence[Filled]) -> list[int]:
+    """The width of each column: where they are too wide together, the widest of those that can be
+    wrapped are narrower."""
+    rooms = [_widest(*found) for found in filled]
+    for _ in range(_width(filled) - WIDTH):
+        wide = [
+            index
+            for index, (column, _) in enumerate(filled)
+            if column.is_wrapped and rooms[index] > NARROWEST
+        ]
+        if wide:
+            rooms[max(wide, key=rooms.__getitem__)] -= 1
+    return rooms
+
+
+def _wrap(cell: str, room: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(clean(cell), room, subsequent_indent="  ", break_on_hyphens=False) or [""]
