@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from commbench.analysis.columns import COLUMNS, row_values, written_values
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
 from commbench.spec.plan import Plan
@@ -44,3 +45,8 @@ def row(*found: Batch, **wishes: Any) -> ResultRow:
         RunHeader(plan=asked, label="made-up", started="", **({"launcher": "local"} | header)),
         Measurement(case=asked.cases()[0], batches=found, **({"status": "ok"} | measured)),
     )
+
+
+def written_row(row: ResultRow) -> dict[str, Any]:
+    """The row as it is in results.csv, by the names of its columns."""
+    return dict(zip(COLUMNS, written_values(row_values(row)), strict=True))

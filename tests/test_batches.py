@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from commands import Commbench, Ended, run_commbench
+from synthetic_rows import written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.rows import make_row
 from commbench.results.journal_reader import read_run
@@ -224,6 +224,6 @@ def test_show_reads_the_same_as_results_csv_says(both: Ended) -> None:
     assert (shown.code, shown.out) == (0, both.out)
     run = read_run(both.folder)
     for measurement, written in zip(run.measurements, both.rows(), strict=True):
-        columns = row_values(make_row(run.header, measurement))
+        columns = written_row(make_row(run.header, measurement))
         read = {name: "" if value is None else str(value) for name, value in columns.items()}
         assert read == written

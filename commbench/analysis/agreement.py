@@ -12,6 +12,7 @@ from commbench.results.schema import contradiction
 from commbench.spec.dimensions import require_known
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
+from commbench.units import GB
 
 _BETWEEN = (
     *((n.replace("_ci_low", ""), n, n.replace("_low", "_high")) for n in COLUMNS if "_ci_low" in n),
@@ -32,7 +33,7 @@ _ROUNDING = 2e-6
 
 def require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
     """Raise ValueError where values of a row are unknown, or contradict each other. `values` has
-    the columns of RELATED, with None for a number that is not known."""
+    the columns of RELATED in SI units, with None for a number that is not known."""
     for name in KEY:
         for value in {*values[name]}:
             require_known(name, value)
@@ -41,7 +42,8 @@ def require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
             if value is None:
                 continue
             if not (value if low is None else low) <= value <= (value if high is None else high):
-                raise ValueError(f"{name} {value:g} is not between {least} and {most}")
+                written = COLUMNS[name].as_written(value)
+                raise ValueError(f"{name} {written:g} is not between {least} and {most}")
     for row in map(row_type(RELATED), *(values[name] for name in RELATED)):
         if why := contradiction(row.status, row.wrong):
             raise ValueError(why)
@@ -52,7 +54,7 @@ def _require_factors(row: Any) -> None:
     """Raise ValueError where size, count, time and bandwidths of a row are not those of its
     operation and ranks."""
     entry, size = OPERATIONS[row.operation], row.size_bytes
-    algbw, busbw = row.algbw_GBps, row.busbw_GBps
+    algbw, busbw = row.algbw_bytes_per_s, row.busbw_bytes_per_s
     for name, has in (("reduce_op", entry.reduces), ("root", entry.rooted)):
         if not has and getattr(row, name) not in ("", None):
             raise ValueError(f"{row.operation} has no {name}")
@@ -63,9 +65,9 @@ def _require_factors(row: Any) -> None:
     each = (row.count or 0) * DTYPES[row.dtype].size_bytes if row.dtype else 0
     if each and blocks and size != each * blocks:
         raise ValueError(f"size_bytes {size} is not that of {row.count} {row.dtype} times {blocks}")
-    if algbw and row.time_us and not isclose(algbw * row.time_us, size / 1e3, rel_tol=_ROUNDING):
-        raise ValueError(f"algbw_GBps {algbw:g} is not size_bytes over time_us")
+    if algbw and row.time_s and not isclose(algbw * row.time_s, size, rel_tol=_ROUNDING):
+        raise ValueError(f"algbw_GBps {algbw / GB:g} is not size_bytes over time_us")
     if algbw and busbw is not None and ranks and entry.busbw_factor and not entry.block_counts:
         factor = entry.busbw_factor(ranks)
         if not isclose(busbw, algbw * factor, rel_tol=_ROUNDING):
-            raise ValueError(f"busbw_GBps {busbw:g} is not algbw_GBps times {factor:g}")
+            raise ValueError(f"busbw_GBps {busbw / GB:g} is not algbw_GBps times {factor:g}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, partial
+from math import inf
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
+from commbench.stats.estimate import Estimate, known
 from commbench.units import GB, MICRO
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
@@ -30,6 +33,27 @@ class Column(NamedTuple):
     """Whether results.csv must have it. Older files may lack other columns."""
     is_signed: bool = False
     """Whether it may be below zero."""
+
+    @property
+    def field(self) -> str:
+        """The field of a row that holds it, in SI units: `time_s`, `busbw_bytes_per_s`."""
+        return _SI.sub(lambda found: _SI_NAMES[found[0]], self.name)
+
+    def of_row(self, row: ResultRow) -> Any:
+        """Its value for a row, with the digits that results.csv keeps: rows that are read from
+        there are the same."""
+        value = self.as_written(self.value(row))
+        return value if value is None or self.unit == 1 else value * self.unit
+
+    def as_written(self, value: Any) -> Any:
+        """A value as it is in results.csv: in the column's unit and with seven digits."""
+        if self.kind != NUMBER or value is None:
+            return value
+        return float(f"{value / self.unit:.7g}")
+
+
+_SI_NAMES = {"_us": "_s", "_GBps": "_bytes_per_s"}
+_SI = re.compile("_us$|_GBps$")
 
 
 def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
@@ -172,18 +196,55 @@ UNDISTURBED_TIMES = ("time_p5_us", "time_p5_ci_low_us", "time_p5_ci_high_us")
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
 
 
+class Row:
+    """What the named tuples of columns have in common. Their fields are in SI units."""
+
+    __slots__ = ()
+
+    @property
+    def case(self) -> Case:
+        """The case that the row measured, with index and count 0."""
+        return Case(index=0, count=0, **{name: getattr(self, name) for name in KEY})
+
+    @property
+    def time(self: Any) -> Estimate | None:
+        """The median time in seconds."""
+        return known(self.time_s, self.time_ci_low_s, self.time_ci_high_s)
+
+    @property
+    def undisturbed(self: Any) -> Estimate | None:
+        """The time of undisturbed calls in seconds: the 5th percentile."""
+        return known(self.time_p5_s, self.time_p5_ci_low_s, self.time_p5_ci_high_s)
+
+    @property
+    def busbw(self: Any) -> Estimate | None:
+        """The bus bandwidth in bytes/s, with the interval that follows from that of the time."""
+        return _inverse(self.busbw_bytes_per_s, self.time)
+
+    @property
+    def algbw(self: Any) -> Estimate | None:
+        """The algorithm bandwidth in the same way."""
+        return _inverse(self.algbw_bytes_per_s, self.time)
+
+
+def _inverse(bandwidth: float | None, time: Estimate | None) -> Estimate | None:
+    if bandwidth is None or time is None:
+        return known(bandwidth)
+    return time.map(lambda seconds: bandwidth * (time.value / seconds) if seconds else inf)
+
+
 @cache
 def row_type(columns: tuple[str, ...]) -> Any:
     """The type of a row of these columns, a named tuple; None: a number that was not measured."""
-    return namedtuple("RowValues", columns)
+    fields: Any = namedtuple("Fields", [COLUMNS[name].field for name in columns])  # type: ignore[misc]
+    return type("RowOfColumns", (fields, Row), {"__slots__": ()})
 
 
-def row_values(row: ResultRow, columns: Collection[str] = COLUMNS) -> dict[str, Any]:
-    """The values of a row by the names of these columns."""
-    return {name: _rounded(COLUMNS[name], COLUMNS[name].value(row)) for name in columns}
+def row_values(row: ResultRow, columns: Collection[str] = COLUMNS) -> list[Any]:
+    """The values of a row for these columns, in SI units."""
+    return [COLUMNS[name].of_row(row) for name in columns]
 
 
-def _rounded(column: Column, value: Any) -> Any:
-    if column.kind != NUMBER or value is None:
-        return value
-    return float(f"{value / column.unit:.7g}")
+def written_values(values: Iterable[Any], columns: Collection[str] = COLUMNS) -> Iterator[Any]:
+    """The values of these columns of a row as they are in results.csv."""
+    return (COLUMNS[name].as_written(value) for name, value in zip(columns, values, strict=True))

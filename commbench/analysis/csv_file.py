@@ -26,6 +26,7 @@ from commbench.analysis.columns import (
     TEXTS,
     Column,
     row_values,
+    written_values,
 )
 from commbench.analysis.packed_rows import BLOCK, PackedRows
 from commbench.analysis.rows import ResultRow, make_rows
@@ -46,8 +47,8 @@ _LARGEST_BYTES = 1 << 31
 
 
 def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
-    """The rows of a results.csv: named tuples of these columns. Numbers that are empty are None;
-    columns that an older file lacks are empty.
+    """The rows of a results.csv: named tuples of these columns, in SI units. Numbers that are empty
+    are None; columns that an older file lacks are empty.
 
     Raises RecordsError for a file that is not a results.csv, and for a damaged line.
     """
@@ -159,7 +160,8 @@ def _parse_numbers(texts: Sequence[str], column: Column) -> Sequence[float | Non
     if known and not least <= min(known) <= max(known) <= LARGEST_INTEGER:
         raise ValueError
     if column.kind != INTEGER:
-        return values
+        unit = column.unit
+        return values if unit == 1 else [None if v is None else v * unit for v in values]
     if not all(map(float.is_integer, known)):
         raise ValueError
     return [None if value is None else int(value) for value in values]
@@ -199,7 +201,7 @@ class ResultsCsv:
     def add(self, *rows: ResultRow) -> None:
         """Add rows, or replace those of the same cases, and write the file again."""
         for row in rows:
-            line = make_csv([row_values(row).values()])
+            line = make_csv([written_values(row_values(row))])
             self._lines[row.measurement.case.index] = line
         self.write()
 

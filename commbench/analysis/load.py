@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench import __version__
-from commbench.analysis.columns import COLUMNS, INTEGERS, KEY, TEXTS, row_type, row_values
+from commbench.analysis.columns import (
+    COLUMNS,
+    INTEGERS,
+    KEY,
+    TEXTS,
+    row_type,
+    row_values,
+    written_values,
+)
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
@@ -27,7 +35,6 @@ from commbench.results.schema import (
     RunHeader,
     describe_end,
 )
-from commbench.spec.case import Case
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -64,7 +71,7 @@ class LoadedRun(NamedTuple):
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame."""
-        return make_frame(self.rows, self.columns)
+        return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
 
 
 def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
@@ -72,7 +79,7 @@ def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> L
     if isinstance(run, LoadedRun):
         return run
     make_row = row_type(tuple(columns))
-    rows = [make_row(**row_values(row, columns)) for row in make_rows(run)]
+    rows = [make_row(*row_values(row, columns)) for row in make_rows(run)]
     return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run, run.end)
 
 
@@ -110,22 +117,33 @@ def _require_same_rows(run: Run, beside: Path) -> None:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
-    known = [n for n in names if any(getattr(row, n) not in (None, "") for row in kept)]
+    fields = [COLUMNS[name].field for name in names]
+    known = [
+        name
+        for name, field in zip(names, fields, strict=True)
+        if any(getattr(row, field) not in (None, "") for row in kept)
+    ]
     for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
         if name := next((n for n in known if not _is_same(row, old, n)), ""):
             raise RecordsError(
                 f"row {number} of {beside} contradicts {JOURNAL}: {name} is "
-                f"{getattr(old, name, 'missing')}, {getattr(row, name, 'missing')} there",
+                f"{_written(old, name)}, {_written(row, name)} there",
                 "one of them was changed; if it was the rows, move them away",
             )
 
 
 def _is_same(row: Any, old: Any, name: str) -> bool:
     """Whether two rows have the same value, but for its rounding; None has none."""
-    a, b = getattr(row, name, None), getattr(old, name, None)
+    field = COLUMNS[name].field
+    a, b = getattr(row, field, None), getattr(old, field, None)
     if isinstance(a, float) and isinstance(b, float):
         return isclose(a, b, rel_tol=_ROUNDING)
     return bool(row and old and a == b)
+
+
+def _written(row: Any, name: str) -> Any:
+    """A value of a row as it is in results.csv; `missing` of no row."""
+    return COLUMNS[name].as_written(getattr(row, COLUMNS[name].field)) if row else "missing"
 
 
 def _is_results(path: Path, head: bytes) -> bool:
@@ -238,17 +256,12 @@ def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
     return indices
 
 
-def make_case(row: Any) -> Case:
-    """The case that a row of results measured, with index and count 0."""
-    return Case(index=0, count=0, **{name: getattr(row, name) for name in KEY})
-
-
 def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
     where = f"rows {first + 1} and {second + 1}"
     if run.run is None:
         where = f"lines {first + 2} and {second + 2}"
     return RecordsError(
-        f"{run.path} has two rows of {make_case(run.rows[first]).name}: {where}",
+        f"{run.path} has two rows of {run.rows[first].case.name}: {where}",
         f"give every run its own file; only a {JOURNAL} may hold several launches",
     )
 
@@ -270,5 +283,5 @@ def make_frame(
 def join_frames(runs: Sequence[LoadedRun]) -> DataFrame:
     """The rows of several runs, with all COLUMNS, in one frame: `run`, the run's name, comes first.
     Values that were not measured are `pandas.NA`."""
-    rows = [(run.name, *row) for run in runs for row in run.rows]
+    rows = [(run.name, *written_values(row)) for run in runs for row in run.rows]
     return make_frame(rows, ("run", *COLUMNS), ("run", *TEXTS))

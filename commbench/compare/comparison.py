@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
 from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
@@ -29,7 +30,6 @@ from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import FASTER, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, decide
-from commbench.units import GB
 from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _SIDE_COLUMNS = {
 }
 """The columns of either side, by those of results.csv."""
 _UNKNOWN = (None, None, None)
+_P5 = ("time_p5_us",)
 _RATIO_COLUMNS = (
     "ratio", "ratio_ci_low", "ratio_ci_high", "p_value", "units", "verdict", "reason",
 )  # fmt: skip
@@ -93,7 +94,7 @@ class ComparedRow(NamedTuple):
     @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
-        return ratio(ratios.undisturbed_times(self.b), ratios.undisturbed_times(self.a))
+        return ratio(self.b.undisturbed, self.a.undisturbed)
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
@@ -234,7 +235,7 @@ def _compare_rows(
     host_changes: Sequence[HostChange],
 ) -> ComparedRow:
     first, second = a.rows[in_a], b.rows[in_b]
-    times = ratio(ratios.row_times(second), ratios.row_times(first))
+    times = ratio(second.time, first.time)
     of_launches = ratios.of_launches(times, (first.launches, second.launches), first.backend)
     found = allow_for(host_changes, of_launches)
     p_value, units = None, ""
@@ -335,20 +336,23 @@ def flat_rows(found: Comparison) -> Iterator[tuple[Any, ...]]:
     """The rows of a comparison, then those of one side only, as values of COLUMNS; seven digits."""
     for row in found.rows:
         compared = (row.p_value, row.units, row.verdict, row.reason)
-        values = (*(row.ratio or _UNKNOWN), *compared, row.a.time_p5_us, row.b.time_p5_us)
+        values = (*(row.ratio or _UNKNOWN), *compared, *_values(row.a, _P5), *_values(row.b, _P5))
         values += (*(row.undisturbed or _UNKNOWN),)
         yield *_values(row.a, KEY), *_values(row.a), *_values(row.b), *map(rounded, values)
     none = (None,) * len(_SIDE_COLUMNS)
     for row in found.only_a:
-        verdict, times = ("", "only in A", ""), (row.time_p5_us, None, None, None, None)
+        verdict, times = ("", "only in A", ""), (*_values(row, _P5), None, None, None, None)
         yield *_values(row, KEY), *_values(row), *none, *none, *verdict, *times
     for row in found.only_b:
-        verdict, times = ("", "only in B", ""), (None, row.time_p5_us, None, None, None)
+        verdict, times = ("", "only in B", ""), (None, *_values(row, _P5), None, None, None)
         yield *_values(row, KEY), *none, *_values(row), *none, *verdict, *times
 
 
 def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
-    return (getattr(row, name) for name in columns)
+    """The values of a row as they are in results.csv."""
+    return (
+        COLUMNS_OF_RESULTS[n].as_written(getattr(row, COLUMNS_OF_RESULTS[n].field)) for n in columns
+    )
 
 
 def rounded(value: Any) -> Any:
@@ -363,10 +367,9 @@ def case_json(row: Any) -> dict[str, Any]:
 
 def side_json(row: Any) -> dict[str, Any]:
     """What a row of results says of its case."""
-    busbw = row.busbw_GBps
     return {
-        "time_s": ratios.row_times(row),
-        "undisturbed_s": ratios.undisturbed_times(row),
-        "busbw_bytes_per_s": None if busbw is None else busbw * GB,
+        "time_s": row.time,
+        "undisturbed_s": row.undisturbed,
+        "busbw_bytes_per_s": row.busbw_bytes_per_s,
         "status": row.status,
     }

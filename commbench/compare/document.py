@@ -12,7 +12,7 @@ from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, measure_launches,
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.environment_diff import Difference
-from commbench.analysis.load import LoadedRun, make_case
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, named_bytes, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.compare.comparison import (
@@ -24,7 +24,7 @@ from commbench.compare.comparison import (
     flat_rows,
 )
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import OVERLAP, SIGNIFICANCE, row_times
+from commbench.compare.ratio import OVERLAP, SIGNIFICANCE
 from commbench.compare.sentences import (
     far_end,
     format_part,
@@ -35,7 +35,7 @@ from commbench.output.paragraphs import join_words, list_some
 from commbench.report.run_notes import find_warnings, typed_name
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
-from commbench.units import GB, format_count
+from commbench.units import format_count
 from commbench.views.cells import (
     BANDWIDTH,
     BYTES,
@@ -188,7 +188,7 @@ RANGE_COLUMNS = (
 
 def _ranges(found: Comparison) -> Table:
     """The ranges of sizes; first those where B is slower or faster."""
-    cases = {k: make_case(next(rows).a) for k, rows in groupby(found.rows, attrgetter("kind"))}
+    cases = {k: next(rows).a.case for k, rows in groupby(found.rows, attrgetter("kind"))}
     short = short_titles(cases)
 
     def label(pooled: PooledRatio) -> str:
@@ -202,24 +202,16 @@ def _tone(row: ComparedRow | PooledRatio) -> str:
     return _TONES.get(row.verdict, "")
 
 
-def _busbw(row: Any) -> Estimate | None:
-    """A bus bandwidth, with the interval that follows from that of the time."""
-    time = row_times(row)
-    if row.busbw_GBps is None or time is None:
-        return None
-    return time.map(lambda seconds: row.busbw_GBps * GB * time.value / seconds if seconds else inf)
-
-
 def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
     return lambda row: None if row.verdict == NOT_COMPARED else getattr(row, name)
 
 
 ROW_COLUMNS = (
     Column("size", lambda row: row.a.size_bytes if row.a.dtype else None, BYTES),
-    Column("A time", lambda row: row_times(row.a), TIME),
-    Column("B time", lambda row: row_times(row.b), TIME),
-    Column("A busbw\nGB/s", lambda row: _busbw(row.a), BANDWIDTH, 3, is_detail=True),
-    Column("B busbw\nGB/s", lambda row: _busbw(row.b), BANDWIDTH, 3, is_detail=True),
+    Column("A time", attrgetter("a.time"), TIME),
+    Column("B time", attrgetter("b.time"), TIME),
+    Column("A busbw\nGB/s", attrgetter("a.busbw"), BANDWIDTH, 3, is_detail=True),
+    Column("B busbw\nGB/s", attrgetter("b.busbw"), BANDWIDTH, 3, is_detail=True),
     Column("B/A", _if_compared("ratio"), RATIO),
     Column("95 %\ninterval", _if_compared("ratio"), RATIO_INTERVAL, 8),
     Column("p5\nB/A", _if_compared("undisturbed"), RATIO, 5),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.compare.comparison import ComparedRow, Comparison, distinct_names
 from commbench.compare.pooling import PooledRatio
-from commbench.compare.ratio import row_times
 from commbench.compare.sentences import pooled_sentences
 from commbench.errors import UnavailableError, UsageError
 from commbench.output import plot_axes, plot_style
@@ -104,7 +103,7 @@ def _timed(found: Comparison) -> list[ComparedRow]:
 def _lines(comparisons: Sequence[Comparison], kind: str) -> list[Line]:
     names = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
     rows = [[row for row in _timed(found) if row.kind == kind] for found in comparisons]
-    of_a = {row.a.size_bytes: row_times(row.a) for same in rows for row in same}
+    of_a = {row.a.size_bytes: row.a.time for same in rows for row in same}
     sizes = tuple(sorted(of_a))
     times = tuple(_known(of_a[size]) for size in sizes)
     lines = [Line(names[0], plot_style.nth_style(0), sizes, times)]
@@ -116,7 +115,7 @@ def _lines(comparisons: Sequence[Comparison], kind: str) -> list[Line]:
                 name,
                 plot_style.nth_style(number),
                 tuple(row.a.size_bytes for row in same),
-                tuple(_known(row_times(row.b)) for row in same),
+                tuple(_known(row.b.time) for row in same),
                 tuple(_known(row.ratio) for row in same),
             )
         )

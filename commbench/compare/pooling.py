@@ -22,7 +22,7 @@ statistics.launch_half_width of these values. It never reaches beyond the interv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp, hypot, inf, log, sqrt
 from operator import mul
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, samples_by_launch
 from commbench.analysis.statistics import UNDISTURBED, Z, launch_half_width, launch_logs, student
 from commbench.compare.host_speed import HostChange, allow_for
-from commbench.compare.ratio import of_launches, row_times, undisturbed_times
+from commbench.compare.ratio import of_launches
 from commbench.spec.backends import usual_launch_spread
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, UNDECIDED, decide
@@ -142,7 +142,7 @@ def _cut(
     weights = mean = noise = 0.0
     for of in rows:
         row = of.row
-        found = _estimate(of, row_times)
+        found = _estimate(of, "time")
         value, variance = (found.value, found.variance) if found else (log(row.ratio.value), 0.0)
         change = abs(value - mean)
         if (
@@ -164,9 +164,9 @@ def _cut(
         yield current, estimates
 
 
-def _estimate(of: PooledRow, times: Callable[[Any], Estimate | None]) -> _LogRatio | None:
-    """The ratio of these times of a row; None where it has no finite interval."""
-    found = ratio(times(of.row.b), times(of.row.a))
+def _estimate(of: PooledRow, times: str) -> _LogRatio | None:
+    """The ratio of a row's times, `time` or `undisturbed`; None where it has no finite interval."""
+    found = ratio(getattr(of.row.b, times), getattr(of.row.a, times))
     if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
         return None
     value, low, high = map(log, (found.value, *found.ends))
@@ -193,9 +193,9 @@ def _pooled_ratio(
     estimates = [
         estimate
         for of in found.rows
-        if of.row.a.time_p5_us
-        and of.row.b.time_p5_us
-        and (estimate := _estimate(of, undisturbed_times))
+        if of.row.a.undisturbed
+        and of.row.b.undisturbed
+        and (estimate := _estimate(of, "undisturbed"))
     ]
     undisturbed = _pool(estimates, UNDISTURBED, host_changes) if estimates else None
     sizes = [named_bytes(of.row.a) for of in found.rows]

@@ -10,25 +10,12 @@ from commbench.analysis.statistics import Z
 from commbench.results.schema import OK, WRONG
 from commbench.spec.backends import usual_launch_spread
 from commbench.spec.computations import COMMUNICATION
-from commbench.stats.estimate import Estimate, known
+from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import UNDECIDED
-from commbench.units import MICRO
 
 SIGNIFICANCE = 0.05
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
-
-
-def row_times(row: Any) -> Estimate | None:
-    """The median time of a row of results, in seconds."""
-    found = known(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
-    return found and found.scaled(MICRO)
-
-
-def undisturbed_times(row: Any) -> Estimate | None:
-    """The time of undisturbed calls of a row of results, in seconds."""
-    found = known(row.time_p5_us, row.time_p5_ci_low_us, row.time_p5_ci_high_us)
-    return found and found.scaled(MICRO)
 
 
 def of_launches(
@@ -52,7 +39,7 @@ def why_not_compared(a: Any, b: Any, ratio: Estimate | None) -> str:
     for letter, row in (("A", a), ("B", b)):
         if row.status != OK:
             return f"{'wrong results' if row.status == WRONG else row.status} in {letter}"
-        if not row.time_us:
+        if not row.time_s:
             return f"nothing timed in {letter}"
     if work := other_work(a, b):
         return work
@@ -72,8 +59,6 @@ def remark(a: Any, b: Any, ratio: Estimate | None, verdict: str) -> str:
     if ratio and ratio.has_interval:
         return OVERLAP if verdict == UNDECIDED else ""
     lacking = [
-        letter
-        for letter, row in (("A", a), ("B", b))
-        if row.time_ci_low_us is None or row.time_ci_high_us is None
+        letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
     return f"{NO_INTERVAL} of {' and '.join(lacking)}"

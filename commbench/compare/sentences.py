@@ -7,7 +7,6 @@ from math import ceil, inf, log
 from operator import attrgetter
 from typing import Any
 
-from commbench.analysis.load import make_case
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.compare.comparison import Comparison
 from commbench.compare.pooling import PooledRatio
@@ -133,7 +132,7 @@ def format_part(part: float) -> str:
 
 
 def _short_kinds(found: Comparison) -> dict[str, str]:
-    return short_titles({k: make_case(next(rows).a) for k, rows in groupby(found.rows, _KIND)})
+    return short_titles({k: next(rows).a.case for k, rows in groupby(found.rows, _KIND)})
 
 
 def smallest_differences(found: Comparison) -> str:

@@ -25,7 +25,7 @@ from commbench.analysis.expectations import (
     expect,
     judge,
 )
-from commbench.analysis.load import LoadedRun, make_case
+from commbench.analysis.load import LoadedRun
 from commbench.analysis.run_expectations import fabric_of, is_plain_case
 from commbench.errors import RecordsError, UsageError
 from commbench.gate.limits import LIMITS
@@ -34,7 +34,7 @@ from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
 from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
 from commbench.spec.operations import OPERATIONS
-from commbench.units import GB, format_bytes, format_share
+from commbench.units import format_bytes, format_share
 
 FROM_RUN = "run"
 """The value of --expect for the hardware that the run names."""
@@ -100,7 +100,7 @@ def expectation_rules(
         if not is_least:
             busbw = found.bound.busbw if found.bound else None
             return RowLimit(busbw, "" if busbw else "no link is known")
-        if not is_plain_case(make_case(row)):
+        if not is_plain_case(row.case):
             return RowLimit(None, _OTHER)
         return RowLimit(found.low, "" if found.low else "nothing comparable was published")
 
@@ -185,12 +185,12 @@ def _remarks_of_expectation(rule: Rule, rows: Sequence[Any], hardware: Hardware)
     judged = []
     for row in rows:
         call = call_of(row, hardware)
-        if call and row.busbw_GBps is not None:
-            judged.append((row, judge(expect(call), row.busbw_GBps * GB)))
+        if call and row.busbw:
+            judged.append((row, judge(expect(call), row.busbw.value)))
     wanted = LOW if rule.limit.is_least else IMPOSSIBLE
     if found := [(row, judgement) for row, judgement in judged if judgement.verdict == wanted]:
         row, judgement = found[-1]
-        yield f"{make_case(row).name}: {judgement_text(judgement)}"
+        yield f"{row.case.name}: {judgement_text(judgement)}"
     expectations = [judgement.expectation for _, judgement in judged]
     if rule.limit.is_least:
         known = [one for one in expectations if one.measured]

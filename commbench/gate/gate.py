@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from commbench.analysis.load import LoadedRun, as_loaded_run, make_case
+from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.compare.comparison import COMPARED, ComparedRow, Comparison, compare
 from commbench.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
@@ -23,7 +23,7 @@ from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED
 from commbench.units import format_count
 
 CHECKED = (
-    *COMPARED, "busbw_ci_low_GBps", "busbw_ci_high_GBps", "wrong", "stop_reason", "queued_share",
+    *COMPARED, "wrong", "stop_reason", "queued_share",
     "warnings",
 )  # fmt: skip
 """The columns that a check needs; loading no others is faster."""
@@ -220,7 +220,7 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
             if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
-                yield RowCheck(make_case(row), FAIL, reason=flaw)
+                yield RowCheck(row.case, FAIL, reason=flaw)
             else:
                 yield _not_measured(row, reason, _has_time(row))
 
@@ -229,9 +229,9 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
     if row.status in NOT_PLANNED:
         return _not_measured(row, row.status)
     if flaw := _flaw(row):
-        return RowCheck(make_case(row), FAIL, reason=flaw)
+        return RowCheck(row.case, FAIL, reason=flaw)
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
-        return _not_measured(row, "nothing timed" if row.time_us is None else "no such figure")
+        return _not_measured(row, "nothing timed" if row.time_s is None else "no such figure")
     if rule.of_row is None:
         return _decide(rule, row, estimate)
     found = rule.of_row(row)
@@ -243,11 +243,11 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
     if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
-        return RowCheck(make_case(row.b), FAIL, reason=flaw)
+        return RowCheck(row.b.case, FAIL, reason=flaw)
     if flaw := _flaw(row.a):
         return _not_measured(row.a, f"{flaw} in the baseline", _has_time(row.b))
     if row.b.status != OK:
-        return RowCheck(make_case(row.b), FAIL, reason=f"{row.b.status}, not so in the baseline")
+        return RowCheck(row.b.case, FAIL, reason=f"{row.b.status}, not so in the baseline")
     if (estimate := rule.limit.estimate(row)) is None:
         return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
@@ -262,7 +262,7 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
     limit = rule.limit
     is_beyond = limit.is_beyond(rule.value, estimate.value)
     outcome = limit.decide(rule.value, estimate)
-    found = RowCheck(make_case(row), outcome, estimate, is_beyond=is_beyond)
+    found = RowCheck(row.case, outcome, estimate, is_beyond=is_beyond)
     if outcome == FAIL:
         return found
     is_checked = rule.allow_unchecked or not found.case.has_result
@@ -275,11 +275,11 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
 
 
 def _not_measured(row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
-    return RowCheck(make_case(row), NOT_MEASURED, reason=reason, is_unmatched=is_unmatched)
+    return RowCheck(row.case, NOT_MEASURED, reason=reason, is_unmatched=is_unmatched)
 
 
 def _has_time(row: Any) -> bool:
-    return row.status == OK and row.time_us is not None
+    return row.status == OK and row.time_s is not None
 
 
 def _flaw(row: Any) -> str:

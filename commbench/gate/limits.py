@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench import units
 from commbench.compare.comparison import ComparedRow
-from commbench.compare.ratio import row_times
 from commbench.output.paragraphs import seconds
-from commbench.stats.estimate import Estimate, known
+from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import judge
-from commbench.units import GB
 
 
 class Limit(NamedTuple):
@@ -60,11 +59,6 @@ def _slowdown(row: ComparedRow) -> Estimate | None:
     return row.ratio
 
 
-def _busbw(row: Any) -> Estimate | None:
-    found = known(row.busbw_GBps, row.busbw_ci_low_GBps, row.busbw_ci_high_GBps)
-    return found and found.scaled(GB)
-
-
 LIMITS: dict[str, Limit] = {
     limit.name: limit
     for limit in (
@@ -88,7 +82,7 @@ LIMITS: dict[str, Limit] = {
             ),
             sentence="has a bus bandwidth of {}",
             heading="bus bandwidth",
-            estimate=_busbw,
+            estimate=attrgetter("busbw"),
             is_least=True,
         ),
         Limit(
@@ -98,7 +92,7 @@ LIMITS: dict[str, Limit] = {
             show=units.format_time,
             sentence="takes {}",
             heading="time",
-            estimate=row_times,
+            estimate=attrgetter("time"),
         ),
     )
 }

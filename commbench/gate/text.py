@@ -289,7 +289,7 @@ def _note_without_interval(rows: int, runs: Sequence[LoadedRun]) -> str:
     """That rows were decided without an interval, and which of the runs have none."""
     causes: dict[str, list[str]] = {}
     for run in runs:
-        if any(row.time_ci_low_us is None for row in run.rows if row.time_us is not None):
+        if any(row.time and not row.time.has_interval for row in run.rows):
             tool = _importing_tool(run)
             cause = "no samples" if run.header is None else "fewer than 6 iterations"
             cause = f"{tool} printed means, no samples" if tool else cause

@@ -41,7 +41,7 @@ def make_run(file: ImportedFile) -> schema.Run:
     )
     status = schema.INCOMPLETE if file.faults else schema.COMPLETE
     end = schema.RunEnd(status, "; ".join(file.faults))
-    return schema.Run(file.path, header, measurements, end)
+    return schema.Run(file.path, header, measurements, end, launches=header.plan.launches)
 
 
 def _plan(file: ImportedFile) -> Plan:

@@ -21,7 +21,7 @@ from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.spec.dimensions import DIMENSIONS, GROUP_FIELDS
 from commbench.spec.groups import ALONE
-from commbench.units import LARGEST_SIZE, MICRO, format_count, parse_size
+from commbench.units import LARGEST_SIZE, format_count, parse_size
 
 _FIXED = ("operation", "root", "placement", "size_bytes", "group", "group_ranks")
 """Dimensions that make no variant. A root is any rank; the same bytes travel in place and out of
@@ -116,8 +116,8 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
             unused["of one rank"] += 1
         else:
             selected, channels = _selection(run.header, row)
-            known = uncertainty(row.time_us, row.time_ci_low_us, row.time_ci_high_us)
-            time_s = row.time_us * MICRO
+            known = uncertainty(*row.time)
+            time_s = row.time_s
             point = Point(*shape, row.size_bytes, time_s, channels=channels, uncertainty=known)
             found.append(Observation(row.operation, point, (*_words(row), selected)))
     for why, number in unused.items():
@@ -137,7 +137,7 @@ def uncertainty(time: float, low: float | None, high: float | None) -> float:
 
 
 def _why_unused(row: Any) -> str:
-    if row.status != OK or not row.time_us:
+    if row.status != OK or not row.time_s:
         return "without a valid time"
     if row.step:
         return "steps of a workload, which are no single calls"

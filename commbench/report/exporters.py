@@ -8,15 +8,16 @@ from importlib.util import find_spec
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from commbench import units
+from commbench.analysis.columns import written_values
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.load import LoadedRun, make_case
+from commbench.analysis.load import LoadedRun
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.markdown import escape, table
 from commbench.report.nccl_tests_table import nccl_tests_text
 from commbench.report.openmetrics import openmetrics
-from commbench.units import GB, MICRO
+from commbench.units import format_bytes
 from commbench.validation import choose
+from commbench.views.cells import bandwidth_text, time_interval_text, time_text
 
 SCHEMA = 1
 """Version of the JSON; raised when a field changes its meaning or goes."""
@@ -34,7 +35,8 @@ class Exporter(NamedTuple):
 
 def csv_parts(source: LoadedRun) -> Iterator[str]:
     """The rows as in results.csv."""
-    lines = chain([source.columns], source.rows)
+    rows = (written_values(row, source.columns) for row in source.rows)
+    lines = chain([source.columns], rows)
     while some := [*islice(lines, 1000)]:
         yield make_csv(some)
 
@@ -51,7 +53,8 @@ def json_parts(source: LoadedRun) -> Iterator[str]:
     document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):
-        text = json.dumps(row._asdict(), indent=1, allow_nan=False).replace("\n", "\n  ")
+        written = dict(zip(source.columns, written_values(row, source.columns), strict=True))
+        text = json.dumps(written, indent=1, allow_nan=False).replace("\n", "\n  ")
         yield f"{',' if number else ''}\n  {text}"
     yield "\n ]\n}\n" if source.rows else "]\n}\n"
 
@@ -65,22 +68,15 @@ def markdown_text(source: LoadedRun) -> str:
 
 
 def _markdown_row(row: Any) -> tuple[str, ...]:
-    case = make_case(row)
-    us = (row.time_us, row.time_ci_low_us, row.time_ci_high_us)
-    seconds, low, high = (None if value is None else value * MICRO for value in us)
-    time, interval = ("", "") if seconds is None else units.format_known_time(seconds, low, high)
-    bandwidths = []
-    for value in (row.algbw_GBps, row.busbw_GBps):
-        exact = None if value is None else value * GB
-        ends = (exact * seconds / t if exact and seconds and t else None for t in (high, low))
-        bandwidths.append(units.format_known_GBps(exact, *ends))
+    case = row.case
+    found = row.time
     return (
         case.title,
-        units.format_bytes(case.size_bytes) if case.dtype else "",
-        time,
-        interval,
-        "" if seconds is None or row.iterations is None else str(row.iterations),
-        *bandwidths,
+        format_bytes(case.size_bytes) if case.dtype else "",
+        time_text(found) if found else "",
+        time_interval_text(found) if found else "",
+        "" if found is None or row.iterations is None else str(row.iterations),
+        *("" if b is None else bandwidth_text(b) for b in (row.algbw, row.busbw)),
         row.status,
     )
 

@@ -15,7 +15,6 @@ from commbench.analysis.environment_diff import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.output.table import clean
 from commbench.results.schema import OK
-from commbench.units import GB, MICRO
 
 
 class MetricFamily(NamedTuple):
@@ -23,25 +22,24 @@ class MetricFamily(NamedTuple):
 
     name: str
     unit: str
-    column: str
-    factor: float
+    field: str
     help: str
 
 
 FAMILIES = (
-    MetricFamily("time_seconds", "seconds", "time_us", MICRO, "Time of a call: {statistic}"),
-    MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_us", MICRO,
+    MetricFamily("time_seconds", "seconds", "time_s", "Time of a call: {statistic}"),
+    MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_s",
            "Lower end of the 95 % interval of the median time"),
-    MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_us", MICRO,
+    MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_s",
            "Upper end of the 95 % interval of the median time"),
-    MetricFamily("time_p95_seconds", "seconds", "time_p95_us", MICRO, "95th percentile of the time"),  # noqa: E501
-    MetricFamily("time_p99_seconds", "seconds", "time_p99_us", MICRO, "99th percentile of the time"),  # noqa: E501
-    MetricFamily("algbw_bytes_per_second", "bytes_per_second", "algbw_GBps", GB,
+    MetricFamily("time_p95_seconds", "seconds", "time_p95_s", "95th percentile of the time"),
+    MetricFamily("time_p99_seconds", "seconds", "time_p99_s", "99th percentile of the time"),
+    MetricFamily("algbw_bytes_per_second", "bytes_per_second", "algbw_bytes_per_s",
            "Algorithm bandwidth: size over time"),
-    MetricFamily("busbw_bytes_per_second", "bytes_per_second", "busbw_GBps", GB,
+    MetricFamily("busbw_bytes_per_second", "bytes_per_second", "busbw_bytes_per_s",
            "Bus bandwidth: algorithm bandwidth times the operation's factor"),
-    MetricFamily("iterations", "", "iterations", 1.0, "Timed iterations"),
-    MetricFamily("wrong_elements", "elements", "wrong", 1.0, "Wrong elements over all ranks"),
+    MetricFamily("iterations", "", "iterations", "Timed iterations"),
+    MetricFamily("wrong_elements", "elements", "wrong", "Wrong elements over all ranks"),
 )  # fmt: skip
 """Values that were not measured have no sample; a family without a sample is left out."""
 
@@ -79,9 +77,9 @@ def _head(family: MetricFamily, statistic: str) -> Iterator[str]:
 
 def _samples(family: MetricFamily, rows: Sequence[Any], labels: list[str]) -> Iterator[str]:
     for row, label in zip(rows, labels, strict=True):
-        value = getattr(row, family.column)
+        value = getattr(row, family.field)
         if value is not None:
-            yield f"commbench_{family.name}{label} {value * family.factor:.10g}"
+            yield f"commbench_{family.name}{label} {value:.10g}"
 
 
 def _labels(row: Any) -> str:

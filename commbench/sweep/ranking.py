@@ -205,7 +205,7 @@ _POOLED = ("operation", "size_bytes", "launches", "backend", *TIMES, *UNDISTURBE
 
 
 def _pooled_values(row: ResultRow) -> Any:
-    return row_type(_POOLED)(**row_values(row, _POOLED))
+    return row_type(_POOLED)(*row_values(row, _POOLED))
 
 
 def judged_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:

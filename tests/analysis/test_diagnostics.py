@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy
 import pytest
-from synthetic_rows import batches, ranks, row
+from synthetic_rows import batches, ranks, row, written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostic_figures import RISEN, ranks_per_core
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, diagnose_row, find_causes
 from commbench.analysis.nccl_log import SELECTIONS, selection_key
@@ -224,8 +223,8 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
 
 def test_a_row_says_the_names_of_its_warnings_in_order() -> None:
     found = clean(*steady(queued_s=0.1, stolen_s=0.1, entry_skew_s=0.5 * MS))
-    assert row_values(found)["warnings"] == "stolen queued skew"
-    assert row_values(clean())["warnings"] == ""
+    assert written_row(found)["warnings"] == "stolen queued skew"
+    assert written_row(clean())["warnings"] == ""
 
 
 def test_the_message_tells_the_largest_figure_and_what_to_do() -> None:
@@ -288,7 +287,7 @@ def test_advice_about_a_measurement_in_a_job_is_written_as_its_keywords() -> Non
 def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None:
     crowd = clean(*steady(queued_s=0.09, entry_skew_s=0.5 * MS), ranks=ranks(*[(0, 1)] * 4))
     assert [diagnostic.name for diagnostic in find_causes(crowd)] == ["too_few_cores"]
-    assert row_values(crowd)["warnings"] == "too_few_cores queued skew"
+    assert written_row(crowd)["warnings"] == "too_few_cores queued skew"
     known = {diagnostic.name for diagnostic in DIAGNOSTICS}
     assert all(known.issuperset(diagnostic.explained_by) for diagnostic in DIAGNOSTICS)
 

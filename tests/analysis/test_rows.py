@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import synthetic_rows
-from synthetic_rows import batches
+from synthetic_rows import batches, written_row
 
-from commbench.analysis.columns import COLUMNS, row_values
+from commbench.analysis.columns import COLUMNS
 from commbench.analysis.rows import ResultRow, make_row, make_rows
 from commbench.results.schema import Batch, Measurement, RankInfo, ReportedTiming, Run, RunHeader
 from commbench.spec.memory_operations import REGISTRATION, SYMM_MEM
@@ -55,7 +55,7 @@ def test_bandwidths_of_a_mebibyte_in_a_millisecond(
     operation: str, with_2: float, with_4: float, with_8: float
 ) -> None:
     for ranks, busbw in ((2, with_2), (4, with_4), (8, with_8)):
-        columns = row_values(row(operation, ranks, 1 << 20, (1e-3,)))
+        columns = written_row(row(operation, ranks, 1 << 20, (1e-3,)))
         assert (columns["size_bytes"], columns["algbw_GBps"]) == (1 << 20, 1.048576)
         assert columns["busbw_GBps"] == busbw
 
@@ -66,7 +66,7 @@ def test_bandwidths_of_a_mebibyte_in_a_millisecond(
 def test_a_factor_is_that_of_the_group_and_not_of_the_world(operation: str, busbw: float) -> None:
     found = row(operation, 8, 1 << 20, (1e-3,))
     in_group = found.measurement._replace(case=found.measurement.case._replace(ranks=4))
-    columns = row_values(make_row(found.header, in_group))
+    columns = written_row(make_row(found.header, in_group))
     assert (columns["algbw_GBps"], columns["busbw_GBps"]) == (1.048576, busbw)
 
 
@@ -92,32 +92,32 @@ def test_the_table_of_bandwidths_above_leaves_out_no_operation() -> None:
 def test_bandwidth_follows_from_the_rounded_size(
     operation: str, ranks: int, dtype: str, size_bytes: int, count: int, algbw: float, busbw: float
 ) -> None:
-    columns = row_values(row(operation, ranks, 1_000_000, (1e-3,), dtype))
+    columns = written_row(row(operation, ranks, 1_000_000, (1e-3,), dtype))
     assert (
         columns["size_bytes"], columns["count"], columns["algbw_GBps"], columns["busbw_GBps"]
     ) == (size_bytes, count, algbw, busbw)  # fmt: skip
 
 
 def test_a_barrier_has_a_time_and_no_bandwidth() -> None:
-    columns = row_values(row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)))
+    columns = written_row(row("barrier", 8, 1024, (40e-6, 50e-6, 60e-6)))
     assert columns["time_us"] == 50
     assert [columns[name] for name in COLUMNS if "GBps" in name] == [None] * 7
 
 
 def test_one_rank_alone_has_algorithm_bandwidth_and_a_bus_bandwidth_of_zero() -> None:
-    columns = row_values(row("all_reduce", 1, 1_000_000, (1e-3,)))
+    columns = written_row(row("all_reduce", 1, 1_000_000, (1e-3,)))
     assert (columns["algbw_GBps"], columns["busbw_GBps"]) == (1.0, 0.0)
     assert columns["slowest_rank"] is None
 
 
 def test_bandwidth_comes_from_the_median_time_and_is_not_averaged() -> None:
     # The mean of the three bandwidths would be 0.61 GB/s.
-    columns = row_values(row("all_reduce", 2, 1_000_000, (1e-3, 2e-3, 3e-3)))
+    columns = written_row(row("all_reduce", 2, 1_000_000, (1e-3, 2e-3, 3e-3)))
     assert (columns["time_us"], columns["algbw_GBps"], columns["busbw_GBps"]) == (2000, 0.5, 0.5)
 
 
 def test_the_slow_end_of_the_time_is_the_low_end_of_the_bandwidth() -> None:
-    found = row_values(row("broadcast", 2, 1_000_000, (1e-3, 2e-3, 4e-3, 5e-3, 8e-3, 10e-3)))
+    found = written_row(row("broadcast", 2, 1_000_000, (1e-3, 2e-3, 4e-3, 5e-3, 8e-3, 10e-3)))
     assert (found["time_ci_low_us"], found["time_ci_high_us"]) == (1000, 10_000)
     assert (found["busbw_ci_low_GBps"], found["busbw_ci_high_GBps"]) == (0.1, 1.0)
 
@@ -144,15 +144,15 @@ def test_each_launch_has_its_median_and_all_of_them_one() -> None:
     first, second = batches((1e-6, 2e-6), (3e-6, 4e-6, 5e-6)), batches((8e-6, 9e-6), launch=1)
     found = synthetic_rows.row(*first, *second)
     assert found.launch_medians == (3e-6, 8.5e-6)
-    columns = row_values(found)
+    columns = written_row(found)
     names = ("iterations", "batches", "launches", "launch_min_us", "launch_max_us", "time_us")
     assert [columns[name] for name in names] == [7, 3, 2, 3.0, 8.5, 4.0]
 
 
 def test_the_interval_of_a_row_is_wider_where_its_batches_differ() -> None:
     samples = [1e-6 * i for i in range(1, 101)]
-    mixed = row_values(synthetic_rows.row(*batches(*(samples[start::10] for start in range(10)))))
-    apart = row_values(
+    mixed = written_row(synthetic_rows.row(*batches(*(samples[start::10] for start in range(10)))))
+    apart = written_row(
         synthetic_rows.row(*batches(*(samples[10 * v : 10 * v + 10] for v in range(10))))
     )
     ends = ("time_us", "time_ci_low_us", "time_ci_high_us")
@@ -163,7 +163,7 @@ def test_the_interval_of_a_row_is_wider_where_its_batches_differ() -> None:
 def test_what_another_tool_reported_is_taken_as_it_is_and_nothing_else_is_claimed() -> None:
     reported = ReportedTiming(time_s=5e-6, statistic="mean over 20 iterations", iterations=20,
                         minimum_s=4e-6)  # fmt: skip
-    columns = row_values(synthetic_rows.row(reported=reported))
+    columns = written_row(synthetic_rows.row(reported=reported))
     assert (columns["time_us"], columns["time_min_us"], columns["iterations"]) == (5, 4, 20)
     assert columns["algbw_GBps"] == 0.2048
     unknown = ("time_ci_low_us", "time_p95_us", "calls", "stalled_share", "slowest_rank")
@@ -217,7 +217,7 @@ def test_a_row_has_every_column_in_the_documented_order() -> None:
             ),
         ),
     )  # fmt: skip
-    columns = row_values(make_row(header, measurement))
+    columns = written_row(make_row(header, measurement))
     # Of 300 the ranks are 133 and 168: the largest j with P(Binomial(300, 1/2) < j) <= 2.5 %.
     # The fastest tenth is up to 30 us; 1.5 ms over 20 calls make 105: 195 of 300 take longer.
     assert columns == {
@@ -312,7 +312,9 @@ def test_what_was_not_measured_is_nothing_and_never_a_made_up_zero() -> None:
     plan = Plan(operations=("all_reduce",), sizes=(2,), backend="gloo", device="cpu", world_size=2)
     header = RunHeader(plan=plan, label="", started="", launcher="local")
     (case,) = plan.cases()
-    columns = row_values(make_row(header, Measurement(case=case, status="skipped", reason="small")))
+    columns = written_row(
+        make_row(header, Measurement(case=case, status="skipped", reason="small"))
+    )
     unmeasured = [name for name in COLUMNS if "_us" in name or "GBps" in name]
     unmeasured += ["slowest_rank", "wrong", "calls", "stalled_share", "queued_share",
                    "switches_per_iteration"]  # fmt: skip

@@ -199,7 +199,7 @@ def test_without_an_interval_a_row_is_decided_by_its_medians_and_says_so(tmp_pat
 
 def test_rows_that_compute_different_amounts_are_not_compared() -> None:
     def row(part: str, work: str) -> SimpleNamespace:
-        return SimpleNamespace(status="ok", time_us=1.0, part=part, work=work)
+        return SimpleNamespace(status="ok", time_s=1.0, part=part, work=work)
 
     ratio = Estimate(1.2)
     assert why_not_compared(row("both", "9 x m"), row("both", "9 x m"), ratio) == ""

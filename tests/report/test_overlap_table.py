@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from synthetic import header, plan
+from synthetic_rows import written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import make_rows
 from commbench.report.overlap_table import meanings, overlap_tables
@@ -70,7 +70,7 @@ def test_of_a_run_that_was_cut_off_the_parts_are_shown() -> None:
 
 
 def test_what_computes_has_no_bandwidth() -> None:
-    rows = [row_values(row) for row in make_rows(run_of())]
+    rows = [written_row(row) for row in make_rows(run_of())]
     assert [row["busbw_GBps"] is None for row in rows] == [False, True, True]
     assert rows[2]["hidden_share"] == pytest.approx(0.75)
     assert rows[0]["hidden_share"] is None

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_journal import CASES, END, HEADER, MEASUREMENTS, PLAN, record, sealed, write
+from synthetic_rows import written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.rows import make_row, make_rows
 from commbench.errors import RecordsError
 from commbench.results.decode import LONGEST_S, SHORTEST_S
@@ -75,7 +75,7 @@ def test_a_case_without_a_line_of_its_own_was_cut_off(lines: list[str], tmp_path
     )
     assert run.measurements[0].samples_s == (1.5e-4, 0.1 + 0.2, 1.25e-4)
     assert run.measurements[0].wrong is None
-    assert row_values(make_row(run.header, run.measurements[0]))["stop_reason"] == "cut off"
+    assert written_row(make_row(run.header, run.measurements[0]))["stop_reason"] == "cut off"
 
 
 def test_cases_come_in_the_order_of_the_plan_however_they_were_finished(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_whatever_was_measured_is_read_back_to_the_last_bit(
         run = read_run(write(Path(folder), *measured, end=end))
     planned = tuple(sorted(measured, key=lambda measurement: measurement.case.index))
     assert (run.header, run.measurements, run.end) == (HEADER, planned, end)
-    assert len(make_rows(run)) == len([row_values(row) for row in make_rows(run)]) == len(measured)
+    assert len(make_rows(run)) == len([written_row(row) for row in make_rows(run)]) == len(measured)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_journal import END, HEADER, MEASUREMENTS, sealed
+from synthetic_rows import written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.rows import make_rows
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results.journal_reader import read_run
@@ -288,7 +288,7 @@ def test_a_journal_with_any_bytes_exchanged_makes_rows_or_is_refused(
             assert isinstance(refused, RecordsError)
             return
     for row in make_rows(run):
-        row_values(row)
+        written_row(row)
 
 
 @settings(deadline=None, max_examples=200)
@@ -306,7 +306,7 @@ def test_a_journal_with_any_number_exchanged_makes_rows_or_is_refused(data: st.D
         except RecordsError:
             return
     for row in make_rows(run):
-        row_values(row)
+        written_row(row)
 
 
 def test_an_imbalance_of_which_no_blocks_follow_is_refused_with_its_line(

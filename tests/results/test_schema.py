@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from synthetic import noisy, synthetic_run
 from synthetic_journal import flip
+from synthetic_rows import written_row
 
-from commbench.analysis.columns import row_values
 from commbench.analysis.load import load, open_run
 from commbench.analysis.rows import make_row, make_rows
 from commbench.errors import RecordsError
@@ -95,7 +95,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
         "operation", "size_bytes", "time_us", "busbw_GBps", "wrong", "batches", "entry_skew_us",
         "operation_us", "slowest_rank", "status",
     )  # fmt: skip
-    rows = [row_values(make_row(run.header, measurement)) for measurement in run.measurements]
+    rows = [written_row(make_row(run.header, measurement)) for measurement in run.measurements]
     assert [tuple(columns[name] for name in names) for columns in rows] == [
         ("all_reduce", 1024, 4015.927, 0.0002549847, 0, 2, 1161.716, 2714.257, 1, "ok"),
         ("all_reduce", 4096, 8285.979, 0.000494329, 0, 2, 3587.481, 6167.759, 1, "ok"),
@@ -167,7 +167,7 @@ def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
         stolen_s=0.01,
     )
     names = ("operation", "timing", "time_us", "busbw_GBps", "wrong", "batches", "launches")
-    found = [row_values(row) for row in make_rows(run)]
+    found = [written_row(row) for row in make_rows(run)]
     assert [tuple(columns[name] for name in names) for columns in found] == [
         ("all_reduce", "isolated", 7646.606, 0.0001339156, 0, 4, 2),
         ("all_reduce", "pipelined", 7341.038, 0.0001394898, 0, 4, 2),
@@ -199,7 +199,7 @@ def test_the_journal_of_the_third_schema_still_reads_to_its_values() -> None:
         stolen_s=0.0,
     )
     names = ("operation", "timing", "time_us", "busbw_GBps", "wrong", "batches", "launches")
-    found = [row_values(row) for row in make_rows(run)]
+    found = [written_row(row) for row in make_rows(run)]
     assert [tuple(columns[name] for name in names) for columns in found] == [
         ("all_reduce", "isolated", 249.2435, 0.004108432, 0, 4, 2),
         ("all_reduce", "pipelined", 167.3822, 0.006117734, 0, 4, 2),
@@ -226,8 +226,8 @@ def test_the_same_run_reads_to_the_same_values_in_both_schemas(tmp_path: Path) -
     (tmp_path / JOURNAL).write_text("".join(map(as_schema_1, lines)), encoding="utf-8")
     assert '"kind": "visit"' in (tmp_path / JOURNAL).read_text(encoding="utf-8")
     old, new = read_progress(tmp_path), read_progress(FROZEN_2)
-    assert [row_values(row) for row in make_rows(old.run)] == [
-        row_values(row) for row in make_rows(new.run)
+    assert [written_row(row) for row in make_rows(old.run)] == [
+        written_row(row) for row in make_rows(new.run)
     ]
     assert old.run._replace(path="") == new.run._replace(path="")
     assert old.digest == new.digest
