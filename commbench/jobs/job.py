@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
+from typing import Any
 
 from commbench import __version__
 from commbench.errors import UsageError
@@ -103,6 +107,37 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
         require_printable("--env", text)
         found[match[1]] = match[2]
     return tuple(found.items())
+
+
+def render(template: str, **values: Any) -> str:
+    """A file of this folder with its blanks filled in."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"quote": shlex.quote, "yaml": yaml_text, "literally": _literally}
+    return environment.get_template(template).render(values).rstrip("\n") + "\n"
+
+
+def yaml_text(text: str) -> str:
+    """A text in YAML. One that some version of YAML may read as another value, such as `1e3` and
+    `y`, goes in quotes."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
+_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
+
+
+def _literally(text: str) -> str:
+    """The text in a form that Kubernetes does not change: it would replace `$(NAME)` by a
+    variable."""
+    return text.replace("$", "$$")
 
 
 def require_printable(what: str, text: str) -> None:

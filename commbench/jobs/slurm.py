@@ -7,12 +7,11 @@ usage page of NVIDIA's plugin pyxis, https://github.com/NVIDIA/pyxis/wiki/Usage.
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from math import inf
 
 from commbench.errors import UsageError
-from commbench.jobs.job import Job, require_match, require_printable
+from commbench.jobs.job import Job, render, require_match, require_printable
 from commbench.validation import require_within
 
 _NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")
@@ -49,8 +48,8 @@ class SlurmOptions:
         slurm_time(self.time)
 
     def script(self, job: Job) -> str:
-        """The batch script of the job."""
-        return batch_script(job, self)
+        """The batch script of the job; texts from users are quoted for the shell."""
+        return render("slurm.sh.jinja", job=job, options=self, time=slurm_time(self.time))
 
 
 def slurm_time(text: str) -> str:
@@ -64,63 +63,3 @@ def slurm_time(text: str) -> str:
     raise UsageError(
         f"--time {text!r} is not a time", "write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12"
     )
-
-
-def batch_script(job: Job, options: SlurmOptions) -> str:
-    """The script; texts from users are quoted for the shell."""
-    lines = ["#!/bin/bash", *_comments(job), *_directives(job, options), "", *_setup(job, options)]
-    return "\n".join([*lines, *_step(job, options), ""])
-
-
-def _comments(job: Job) -> list[str]:
-    folder = job.output or f"results/JOB-{job.title}"
-    file = f"# Workload: {job.workload}; every node must find this file."
-    return [
-        f"# {job.summary}",
-        *([file] if job.workload else []),
-        "# Submit:   sbatch FILE; options given to sbatch replace those below.",
-        f"# Results:  {folder}, in the folder from which you submit. The first node writes them.",
-        f"# Log:      commbench-{job.title}-JOB.log, with the table. JOB is the job's number.",
-    ]
-
-
-def _directives(job: Job, options: SlurmOptions) -> list[str]:
-    directives = {
-        "job-name": f"commbench-{job.title}",
-        "output": f"commbench-{job.title}-%j.log",
-        "nodes": job.nodes,
-        "ntasks-per-node": job.ranks_per_node,
-        "cpus-per-task": options.cpus_per_task,
-        # Not per task: a rank that sees only one GPU may lose the direct links to the others.
-        "gpus-per-node": job.gpus_per_node or None,
-        "partition": options.partition,
-        "account": options.account,
-        "time": slurm_time(options.time),
-    }
-    lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
-    # If Slurm restarted the job, its folder would be in use.
-    lines += ["--no-requeue", *(["--exclusive"] if options.exclusive else [])]
-    return [f"#SBATCH {line}" for line in lines]
-
-
-def _setup(job: Job, options: SlurmOptions) -> list[str]:
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
-    # Environment modules and conda read variables that may not be set.
-    until = ["set -e", *options.setup, "set -u"] if options.setup else ["set -eu"]
-    return [*until, *exports]
-
-
-def _step(job: Job, options: SlurmOptions) -> list[str]:
-    """The srun line. --mpi=none: ranks that get a PMI's variables would look for an mpirun."""
-    srun = ["srun --mpi=none --kill-on-bad-exit=1"]
-    if options.cpus_per_task is not None:
-        srun[0] += f" --cpus-per-task={options.cpus_per_task}"  # not inherited since Slurm 22.05
-    if options.container is not None:
-        srun += [
-            f"--container-image={shlex.quote(options.container)}",
-            '--container-mounts="$PWD:$PWD" --container-workdir="$PWD"',
-        ]
-    srun.append(shlex.join(["commbench", "run", *job.words]))
-    if job.output is None:
-        srun.append(f'--output "results/$SLURM_JOB_ID-{job.title}"')
-    return " \\\n    ".join(srun).splitlines()

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
-from commbench import __version__
 from commbench.errors import UsageError
 from commbench.jobs.job import parse_variables
-from commbench.jobs.slurm import SlurmOptions, batch_script, slurm_time
+from commbench.jobs.slurm import SlurmOptions, slurm_time
 
 
 def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
@@ -39,45 +38,8 @@ def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
     return ended.stdout.split("\0")[:-1]
 
 
-def test_the_script_as_a_whole() -> None:
-    wishes = SlurmOptions(
-        partition="gpu", account="bench", cpus_per_task=12, setup=("source venv/bin/activate",)
-    )
-    job = a_job(variables=(("NCCL_ALGO", "RING"), ("NOTE", "it's ring")))
-    assert batch_script(job, wishes) == SCRIPT
-
-
-SCRIPT = f"""\
-#!/bin/bash
-# commbench {__version__} measures the run ring on 4 nodes, 8 ranks and 8 GPUs each.
-# Submit:   sbatch FILE; options given to sbatch replace those below.
-# Results:  results/JOB-ring, in the folder from which you submit. The first node writes them.
-# Log:      commbench-ring-JOB.log, with the table. JOB is the job's number.
-#SBATCH --job-name=commbench-ring
-#SBATCH --output=commbench-ring-%j.log
-#SBATCH --nodes=4
-#SBATCH --ntasks-per-node=8
-#SBATCH --cpus-per-task=12
-#SBATCH --gpus-per-node=8
-#SBATCH --partition=gpu
-#SBATCH --account=bench
-#SBATCH --time=00:30:00
-#SBATCH --no-requeue
-#SBATCH --exclusive
-
-set -e
-source venv/bin/activate
-set -u
-export NCCL_ALGO=RING
-export NOTE='it'"'"'s ring'
-srun --mpi=none --kill-on-bad-exit=1 --cpus-per-task=12 \\
-    commbench run --sizes 1K-1G --label ring \\
-    --output "results/$SLURM_JOB_ID-ring"
-"""
-
-
 def test_what_was_not_asked_for_is_left_out() -> None:
-    script = batch_script(a_job(gpus_per_node=0, output="mine"), SlurmOptions(exclusive=False))
+    script = SlurmOptions(exclusive=False).script(a_job(gpus_per_node=0, output="mine"))
     for left_out in ("gpus", "partition", "account", "cpus", "exclusive", "SLURM_JOB_ID"):
         assert left_out not in script.replace("no GPUs", "")
     assert "# Results:  mine, " in script
@@ -85,12 +47,12 @@ def test_what_was_not_asked_for_is_left_out() -> None:
 
 
 def test_a_replay_names_the_file_that_every_node_needs() -> None:
-    script = batch_script(a_job(workload="traces/step.json"), SlurmOptions())
+    script = SlurmOptions().script(a_job(workload="traces/step.json"))
     assert "# Workload: traces/step.json; every node must find this file.\n" in script
 
 
 def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path) -> None:
-    script = batch_script(a_job(), SlurmOptions(cpus_per_task=4))
+    script = SlurmOptions(cpus_per_task=4).script(a_job())
     assert ranks_arguments(script, tmp_path) == [
         "--mpi=none", "--kill-on-bad-exit=1", "--cpus-per-task=4",
         "commbench", "run", "--sizes", "1K-1G", "--label", "ring", "--output", "results/7-ring",
@@ -99,7 +61,7 @@ def test_srun_is_given_the_options_of_run_and_a_folder_of_the_job(tmp_path: Path
 
 
 def test_a_container_sees_the_folder_that_the_job_was_submitted_from(tmp_path: Path) -> None:
-    script = batch_script(a_job(), SlurmOptions(container="nvcr.io#nvidia/pytorch:26.10-py3"))
+    script = SlurmOptions(container="nvcr.io#nvidia/pytorch:26.10-py3").script(a_job())
     words = ranks_arguments(script, tmp_path)
     assert words[2:5] == [
         "--container-image=nvcr.io#nvidia/pytorch:26.10-py3",
@@ -111,7 +73,7 @@ def test_a_container_sees_the_folder_that_the_job_was_submitted_from(tmp_path: P
 @pytest.mark.parametrize("text", HOSTILE)
 def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
     job = a_job(words=("--output", text), output=text, variables=(("NOTE", text),))
-    script = batch_script(job, SlurmOptions(container=text))
+    script = SlurmOptions(container=text).script(job)
     words = ranks_arguments(script, tmp_path, '"$NOTE"')
     assert words[2] == f"--container-image={text}"
     assert words[-3:] == ["--output", text, text]
@@ -121,7 +83,7 @@ def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30))
 def test_any_text_is_quoted_or_refused(text: str) -> None:
     try:
-        script = batch_script(a_job(words=("--output", text)), SlurmOptions())
+        script = SlurmOptions().script(a_job(words=("--output", text)))
     except UsageError as refused:
         assert not text.isprintable()
         assert "control character" in refused.message
