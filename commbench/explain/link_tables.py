@@ -62,7 +62,7 @@ def published_text(figures: Sequence[Published]) -> str:
             figure.machine,
             f"{figure.operation} {figure.how}".strip(),
             figure.size.replace(" ", "").removesuffix("iB"),
-            f"{figure.busbw / GB:.4g}",
+            f"{figure.busbw_bytes_per_s / GB:.4g}",
             f"{_percent(figure)} {figure.link}".strip(),
             str(sources.setdefault(figure.source, len(sources) + 1)),
         )
@@ -86,7 +86,7 @@ def _percent(figure: Published) -> str:
     operation = OPERATIONS[figure.operation]
     if operation.busbw_factor is None:
         return ""
-    algbw = figure.busbw / operation.busbw_factor(figure.ranks)
+    algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
     peak = make_peak(find_link(figure.link))
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return f"{format_share(needed.fraction)}" if needed else ""

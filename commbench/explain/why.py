@@ -2,13 +2,13 @@
 
 The figures come from the other sizes of the same run, or from a machine's fitted models. What more
 ranks would do comes from rows of the run with twice the ranks, else from the formula of the
-backend's algorithm, and the text says which.
+backend's algorithm, and the result says which.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -18,75 +18,115 @@ from commbench.models.machine import Machine, Point
 from commbench.models.observations import PER_HOST, SELECTED
 from commbench.models.predict import Prediction, find_fitted, half_size, predict_one
 from commbench.models.size_curve import SizeCurve, fit_sizes
-from commbench.models.textbook import Algorithm, find_algorithm, growth
-from commbench.output.paragraphs import gbps, seconds
+from commbench.models.textbook import find_algorithm, growth
 from commbench.results.schema import OK
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.groups import ALONE
 from commbench.spec.operations import OPERATIONS
-from commbench.units import (
-    format_about,
-    format_bytes,
-    format_known_time,
-    format_share,
-)
+from commbench.stats.estimate import Estimate
 
-LATENCY, BANDWIDTH = "latency", "bandwidth"
+LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
-ABOUT = 0.05
-"""Ratios of a range that differ by less are printed as one."""
+MEASURED = "measured in this run"
+BY_MODEL = "by the model"
+
+
+class Line(NamedTuple):
+    """The part of a fitted curve that a size belongs to: t = fixed + S / rate."""
+
+    fixed_s: float
+    bytes_per_s: float | None
+    """None where the time does not grow with the size."""
+    low_bytes: int
+    high_bytes: int
+    sizes: int
+    """The number of sizes to which the whole curve was fitted."""
+    error: float
+    """The mean error of the curve, as a part of the time."""
+
+
+class Larger(NamedTuple):
+    """What a larger call takes. The ratios are those of its time to the time of the call."""
+
+    low_ratio: float | None
+    high_ratio: float | None
+    """The same as the low one where a single value is known; None where nothing is."""
+    source: str
+    """How that is known, or why it is not."""
+    time_s: Estimate | None = None
+    """As it is predicted."""
 
 
 class Why(NamedTuple):
-    """What bounds a row, found from the other rows of its run."""
+    """What bounds a call."""
 
-    row: ResultRow
-    curve: SizeCurve | None
-    """None where the run has too few sizes of this call."""
-    longer: ResultRow | None
-    """The row of the same call with twice the size."""
-    wider: ResultRow | None
-    """The row of the same call and size with twice the ranks."""
+    latency_share: float | None = None
+    """The part of the time that a call takes at any size; None where that is not known."""
+    latency_s: float | None = None
+    line: Line | None = None
+    """Fitted to the sizes of this call in its run."""
+    half_bytes: float | None = None
+    """n-half: the size at which latency takes as long as the bytes."""
+    twice_size: Larger | None = None
+    twice_ranks: Larger | None = None
+    model: str = ""
+    """The machine's model that predicts the call."""
+    predicted_s: Estimate | None = None
+    unknown: str = ""
+    """Why nothing is known."""
 
     @property
-    def time_s(self) -> float:
-        """The measured time."""
-        return self.row.time.median if self.row.time else 0.0
-
-    @property
-    def latency_s(self) -> float | None:
-        """What a call takes at any size, in seconds; None where that is not known. Later pieces may
-        have more of it, where the protocol switches; what they lack was not saved."""
-        if not OPERATIONS[self.row.measurement.case.operation].has_data:
-            return self.time_s
-        if self.curve is None:
-            return None
-        fixed, _ = self.curve.at(self.row.measurement.case.size_bytes)
-        return min(self.time_s, max(fixed, self.curve.pieces[0].parameters[0]))
+    def bound(self) -> str:
+        """LATENCY, BANDWIDTH or BOTH; empty where that is not known."""
+        if self.latency_share is None:
+            return ""
+        if self.latency_share >= CLEAR:
+            return LATENCY
+        return BANDWIDTH if self.latency_share <= 1 - CLEAR else BOTH
 
 
-def find_why(row: ResultRow, rows: Sequence[ResultRow]) -> Why:
-    """What bounds a row, by all rows of its run."""
+def find_why(row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None) -> Why | None:
+    """What bounds a row: by the models of a machine, else by all rows of its run. None for what no
+    model describes: overlaps, steps and what the host does."""
     case = row.measurement.case
+    if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
+        return None
+    return _by_machine(row, machine) if machine else _by_run(row, rows)
+
+
+def _by_run(row: ResultRow, rows: Sequence[ResultRow]) -> Why:
+    case, time_s = row.measurement.case, _time(row)
     timed = [each for each in rows if each.time and each.measurement.status == OK]
-    by_size = {
-        each.measurement.case.size_bytes: each for each in timed if _kind(each) == _kind(row)
+    times = {
+        each.measurement.case.size_bytes: _time(each) for each in timed if _kind(each) == _kind(row)
     }
-    points = [Point(case.ranks, case.ranks, size, _time(each)) for size, each in by_size.items()]
-    wider = [
-        each
-        for each in timed
-        if each.measurement.case.ranks == 2 * case.ranks
-        and each.measurement.case.size_bytes == case.size_bytes
-        and _call(each) == _call(row)
-    ]
+    points = [Point(case.ranks, case.ranks, size, seconds) for size, seconds in times.items()]
+    is_wide = bool(times) and max(times) >= 2 * min(times) > 0
+    curve = fit_sizes(case.operation, points) if is_wide else None
+    twice_size = None
+    if not OPERATIONS[case.operation].has_data:
+        latency_s, unknown = time_s, ""
+    elif curve is None:
+        latency_s, unknown = None, "this run has too few sizes of this call to tell them apart"
+    else:
+        # Later pieces may have more of it, where the protocol switches.
+        fixed, _ = curve.at(case.size_bytes)
+        latency_s, unknown = min(time_s, max(fixed, curve.pieces[0].parameters[0])), ""
+        twice_size = _twice_the_size(case.size_bytes, times, time_s, curve)
     return Why(
-        row,
-        fit_sizes(case.operation, points) if max(by_size) >= 2 * min(by_size) > 0 else None,
-        by_size.get(2 * case.size_bytes),
-        wider[0] if wider else None,
+        latency_share=None if latency_s is None or not time_s else latency_s / time_s,
+        latency_s=latency_s,
+        line=_line(curve, case.size_bytes) if curve else None,
+        half_bytes=curve.half_size if curve else None,
+        twice_size=twice_size,
+        twice_ranks=_twice_the_ranks(row, timed, latency_s) if case.ranks > 1 else None,
+        unknown=unknown,
     )
+
+
+def _time(row: ResultRow) -> float:
+    return row.time.median if row.time else 0.0
 
 
 def _kind(row: ResultRow) -> tuple[str, str]:
@@ -102,179 +142,60 @@ def _call(row: ResultRow) -> tuple[object, ...]:
     return tuple(getattr(case, d.field) for d in DIMENSIONS if d.field not in left_out)
 
 
-def _ratio(value: float) -> str:
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
-
-
-def _time(row: ResultRow) -> float:
-    return row.time.median if row.time else 0.0
-
-
-def why_sentences(
-    row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None
-) -> Iterator[str]:
-    """The paragraph `why` of a row: by the models of a machine, else by all rows of its run."""
-    if row.measurement.case.step:
-        return
-    if machine is not None:
-        yield from model_sentences(row, machine)
-    elif _has_why(row):
-        yield from _own_sentences(find_why(row, rows))
-
-
-def _has_why(row: ResultRow) -> bool:
-    """Whether the row is a call among ranks that the models describe."""
-    case = row.measurement.case
-    return bool(row.time and not case.part and not OPERATIONS[case.operation].is_timed_by_host)
-
-
-def _own_sentences(why: Why) -> Iterator[str]:
-    """Bound and shares, the model, n-half, twice the size, twice the ranks."""
-    case, latency = why.row.measurement.case, why.latency_s
-    operation = OPERATIONS[case.operation]
-    if latency is None:
-        yield (
-            "Latency or bandwidth? This run has too few sizes of this call to tell them apart. "
-            "Measure several sizes, or give --model."
-        )
-    elif not operation.has_data:
-        yield "Latency-bound: it moves no data."
-    else:
-        yield (
-            f"{_bound(latency / why.time_s)}: {format_share(latency / why.time_s)} of t is latency "
-            f"({seconds(latency)}, which a call takes at any size), "
-            f"{format_share(1 - latency / why.time_s)} grows with S."
-        )
-        if why.curve:
-            yield _describe_curve(why.curve, case.size_bytes)
-            yield from _half_sentence(why.curve.half_size)
-            yield _twice_the_size(why, why.curve)
-    if case.ranks > 1 and (latency is not None or why.wider):
-        yield _twice_the_ranks(why)
-
-
-def why_in_short(row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None) -> str:
-    """The same in two sentences, or nothing where nothing is known."""
-    if row.measurement.case.step:
-        return ""
-    if machine is not None:
-        return next(model_sentences(row, machine))
-    if not _has_why(row):
-        return ""
-    why = find_why(row, rows)
-    latency, size = why.latency_s, why.row.measurement.case.size_bytes
-    if latency is None or why.curve is None or not why.time_s:
-        return ""
-    half = why.curve.half_size
-    parts = [f"latency is {format_share(latency / why.time_s)} of t"]
-    parts += [f"n-half {format_about(half)}"] if half else []
-    twice = (
-        f" Twice the size takes {_ratio(_size_ratio(why, why.curve))} times as long" if size else ""
-    )
-    ranks = _ratio_of_ranks(why)
-    twice += f", twice the ranks {ranks[0]} ({ranks[1]})" if ranks else ""
-    return f"{_bound(latency / why.time_s)} ({'; '.join(parts)}).{twice}{'.' * bool(twice)}"
-
-
-def _bound(share: float) -> str:
-    if share >= CLEAR:
-        return "Latency-bound"
-    return "Bandwidth-bound" if share <= 1 - CLEAR else "Latency and bandwidth count alike"
-
-
-def _describe_curve(curve: SizeCurve, size: int) -> str:
-    low, high = curve.range_at(size)
-    count, several = len(curve.sizes), len(curve.pieces) > 1
+def _line(curve: SizeCurve, size: int) -> Line:
     fixed, grown = curve.at(size)
-    parts = [seconds(fixed)] if fixed or not grown else []
-    parts += [f"S / {gbps(size / grown)} GB/s"] if grown else []
-    where = f", from {format_bytes(low)} to {format_bytes(high)}" if several else ""
-    return (
-        f"Model: alpha-beta, fitted to the {count} sizes of this call in this run{where}: "
-        f"t = {' + '.join(parts)}. Measured times differ from it by "
-        f"{format_share(curve.error)} on average."
-    )
+    rate = size / grown if grown else None
+    return Line(fixed, rate, *curve.range_at(size), len(curve.sizes), curve.error)
 
 
-def _half_sentence(half: float | None) -> Iterator[str]:
-    if half:
-        yield f"n-half = {format_about(half)}: there latency takes as long as the bytes."
+def _twice_the_size(size: int, times: dict[int, float], time_s: float, curve: SizeCurve) -> Larger:
+    if time_s and (longer := times.get(2 * size)):
+        return Larger(longer / time_s, longer / time_s, MEASURED)
+    ratio = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
+    return Larger(ratio, ratio, BY_MODEL)
 
 
-def _size_ratio(why: Why, curve: SizeCurve) -> float:
-    """Time of twice the size over that of this size: measured, else by the curve."""
-    if why.longer and why.time_s:
-        return _time(why.longer) / why.time_s
-    size = why.row.measurement.case.size_bytes
-    return max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
-
-
-def _twice_the_size(why: Why, curve: SizeCurve) -> str:
-    source = "measured in this run" if why.longer else "by the model"
-    return f"Twice the size takes {_ratio(_size_ratio(why, curve))} times as long ({source})."
-
-
-def _ratio_of_ranks(why: Why) -> tuple[str, str] | None:
-    """How many times as long twice the ranks take, and by what; None where that is not known."""
-    if why.wider and why.time_s:
-        return f"{_ratio(_time(why.wider) / why.time_s)} times", "measured in this run"
-    algorithm, latency = _algorithm(why.row), why.latency_s
-    if algorithm is None or latency is None or not why.time_s:
+def _twice_the_ranks(
+    row: ResultRow, timed: Sequence[ResultRow], latency_s: float | None
+) -> Larger | None:
+    """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
+    latency that is the same for any number of ranks and for latency that is all in the steps."""
+    case, time_s, backend = row.measurement.case, _time(row), row.header.plan.backend
+    for each in timed:
+        other = each.measurement.case
+        is_wider = other.ranks == 2 * case.ranks and other.size_bytes == case.size_bytes
+        if is_wider and _call(each) == _call(row) and time_s:
+            return Larger(_time(each) / time_s, _time(each) / time_s, MEASURED)
+    if latency_s is None:
         return None
-    ranks = why.row.measurement.case.ranks
-    low, high = growth(algorithm.model, latency, max(0.0, why.time_s - latency), ranks, 2 * ranks)
-    text = (
-        f"{_ratio(low)} to {_ratio(high)} times"
-        if high - low > ABOUT * high
-        else f"{_ratio(high)} times"
-    )
-    backend = why.row.header.plan.backend
-    return text, f"by the formula of {backend}'s {algorithm.name}, not measured"
+    algorithm = find_algorithm(backend, case.operation, row.nccl_selection[0])
+    if algorithm is None or not time_s:
+        return Larger(None, None, "not measured; `commbench model fit` takes runs of more ranks")
+    rest = max(0.0, time_s - latency_s)
+    ratios = growth(algorithm.model, latency_s, rest, case.ranks, 2 * case.ranks)
+    formula = f"{algorithm.name}, {algorithm.model.formula}"
+    return Larger(*ratios, f"not measured; by the formula of {backend}'s algorithm: {formula}")
 
 
-def _twice_the_ranks(why: Why) -> str:
-    ranks = 2 * why.row.measurement.case.ranks
-    found, algorithm = _ratio_of_ranks(why), _algorithm(why.row)
-    if found and why.wider:
-        return f"Twice the ranks ({ranks}) take {found[0]} as long ({found[1]})."
-    alone = f"This run has no row with {ranks} ranks, so it does not show what they would do."
-    if found is None or algorithm is None:
-        return f"{alone} Runs of several numbers of ranks do: commbench model fit."
-    return (
-        f"{alone} By the formula of {why.row.header.plan.backend}'s algorithm ({algorithm.name}), "
-        f"{algorithm.model.formula}, a call takes {found[0]} as long. This is a formula, not a "
-        "measurement."
-    )
-
-
-def _algorithm(row: ResultRow) -> Algorithm | None:
-    selected = row.nccl_selection[0]
-    return find_algorithm(row.header.plan.backend, row.measurement.case.operation, selected)
-
-
-def model_sentences(row: ResultRow, machine: Machine) -> Iterator[str]:
+def _by_machine(row: ResultRow, machine: Machine) -> Why:
     """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
     and twice the ranks; or why they say nothing."""
-    case = row.measurement.case
-    per_node = ranks_per_node(row)
+    case, per_node = row.measurement.case, ranks_per_node(row)
     machine = _models_of(row, machine)
     try:
         found = predict_one(machine, case.operation, case.ranks, per_node, case.size_bytes)
     except CommbenchError as error:
-        yield f"{machine.name} does not predict this call: {error.message}."
-        return
-    yield _compare(row, machine, found)
-    if found.size_bytes:
-        share = found.latency_share
-        yield (
-            f"{_bound(share)}: {format_share(share)} of the predicted time is latency, "
-            f"{format_share(1 - share)} grows with S."
-        )
-        fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        yield from _half_sentence(half_size(fitted, case.ranks, per_node))
-        yield _predicted(machine, found, "Twice the size", case.ranks, per_node, 2)
-    more = 2 * case.ranks
-    yield _predicted(machine, found, f"Twice the ranks ({more})", more, per_node, 1)
+        return Why(unknown=f"{machine.name} does not predict this call: {error.message}")
+    larger = _predict(machine, found, case.ranks, per_node, 2) if found.size_bytes else None
+    fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
+    return Why(
+        latency_share=found.latency_share if found.size_bytes else 1.0,
+        half_bytes=half_size(fitted, case.ranks, per_node) if found.size_bytes else None,
+        twice_size=larger,
+        twice_ranks=_predict(machine, found, 2 * case.ranks, per_node, 1),
+        model=f"{found.model} ({found.kind}) of {machine.name}",
+        predicted_s=Estimate(found.time_s, found.low_s, found.high_s),
+    )
 
 
 def _models_of(row: ResultRow, machine: Machine) -> Machine:
@@ -291,22 +212,7 @@ def _models_of(row: ResultRow, machine: Machine) -> Machine:
     return machine._replace(fitted=tuple(fitting)) if fitting else machine
 
 
-def _compare(row: ResultRow, machine: Machine, found: Prediction) -> str:
-    time, ends = format_known_time(found.time_s, found.low_s, found.high_s)
-    text = f"Model: {found.model} ({found.kind}) of {machine.name} predicts {time} ({ends})."
-    measured = _time(row)
-    if not measured:
-        return text
-    inside = found.low_s <= measured <= found.high_s
-    where = "inside the interval" if inside else (
-        "below the interval" if measured < found.low_s else "above the interval"
-    )  # fmt: skip
-    return f"{text} t is {measured / found.time_s:.3g} times that, {where}."
-
-
-def _predicted(
-    machine: Machine, now: Prediction, what: str, ranks: int, per_node: int, factor: int
-) -> str:
+def _predict(machine: Machine, now: Prediction, ranks: int, per_node: int, factor: int) -> Larger:
     """What a larger call takes. More ranks than one host has are on further hosts if groups across
     hosts were measured, else on the same host."""
     error = ""
@@ -316,12 +222,10 @@ def _predicted(
         except CommbenchError as caught:
             error = error or caught.message
             continue
-        time, ends = format_known_time(more.time_s, more.low_s, more.high_s)
-        where = "" if more.kind == now.kind else f", {more.kind},"
-        verb = "take" if ranks != now.world_size else "takes"
+        source = BY_MODEL if more.kind == now.kind else f"{BY_MODEL}, {more.kind}"
         ratio = more.time_s / now.time_s
-        return f"{what}{where} {verb} {_ratio(ratio)} times as long: {time} ({ends}), by the model."
-    return f"{what}: no prediction, since {error}."
+        return Larger(ratio, ratio, source, Estimate(more.time_s, more.low_s, more.high_s))
+    return Larger(None, None, f"no prediction: {error}")
 
 
 def ranks_per_node(row: ResultRow) -> int:

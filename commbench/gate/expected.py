@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from commbench.analysis.expectation_text import (
+from commbench.analysis.load import LoadedRun, make_case
+from commbench.errors import RecordsError, UsageError
+from commbench.expect.document import (
     gbps,
     judgement_text,
     machine_text,
     range_text,
 )
-from commbench.analysis.expectations import (
+from commbench.expect.expectation import (
     BELOW,
     HIGH,
     IMPOSSIBLE,
@@ -25,9 +27,7 @@ from commbench.analysis.expectations import (
     expect,
     judge,
 )
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.run_expectations import fabric_of, is_plain_case
-from commbench.errors import RecordsError, UsageError
+from commbench.expect.rows import fabric_of, is_plain_case
 from commbench.gate.limits import LIMITS
 from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
@@ -98,11 +98,12 @@ def expectation_rules(
             return RowLimit(None, "nothing is known of its hardware" if not hardware else _OTHER)
         found = expect(call, tolerance)
         if not is_least:
-            busbw = found.bound.busbw if found.bound else None
+            busbw = found.bound.busbw_bytes_per_s if found.bound else None
             return RowLimit(busbw, "" if busbw else "no link is known")
         if not is_plain_case(row.case):
             return RowLimit(None, _OTHER)
-        return RowLimit(found.low, "" if found.low else "nothing comparable was published")
+        low = found.low_bytes_per_s
+        return RowLimit(low, "" if low else "nothing comparable was published")
 
     least = LIMITS["min_busbw"]._replace(
         name="expected_busbw",
@@ -207,4 +208,4 @@ def _remarks_of_expectation(rule: Rule, rows: Sequence[Any], hardware: Hardware)
 
 
 def _published_sources(found: Expectation) -> list[str]:
-    return [one.published.source for one in found.figures if one.busbw is not None]
+    return [one.published.source for one in found.known]

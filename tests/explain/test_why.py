@@ -14,8 +14,16 @@ from synthetic import header, plan, steady, synthetic_run
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.explain.run_text import explain_run
-from commbench.explain.why import find_why, ranks_per_node, why_in_short, why_sentences
+from commbench.explain.why import (
+    BANDWIDTH,
+    BOTH,
+    BY_MODEL,
+    MEASURED,
+    Why,
+    find_why,
+    ranks_per_node,
+)
+from commbench.explain.why import LATENCY as LATENCY_BOUND
 from commbench.importers.hints import NO_HINTS
 from commbench.models.cost_models import find_model
 from commbench.models.machine import Point
@@ -49,35 +57,36 @@ def rows_of(found: Run) -> dict[int, ResultRow]:
     return {row.measurement.case.size_bytes: row for row in make_rows(found)}
 
 
-def sentences(found: Run, size: int) -> str:
+def why_of(found: Run, size: int) -> Why:
     rows = rows_of(found)
-    return " ".join(why_sentences(rows[size], list(rows.values()), None))
+    why = find_why(rows[size], list(rows.values()), None)
+    assert why is not None
+    return why
 
 
 def test_the_shares_of_a_planted_run_are_found() -> None:
-    rows = rows_of(run())
-    for size, row in rows.items():
-        why = find_why(row, list(rows.values()))
+    for size in SIZES:
+        why = why_of(run(), size)
         assert why.latency_s == pytest.approx(LATENCY, rel=1e-3)
-        assert why.time_s == pytest.approx(LATENCY + BETA * size)
-    assert why.curve is not None
-    assert len(why.curve.pieces) == 1
-    assert why.curve.half_size == pytest.approx(LATENCY / BETA, rel=1e-3)
+        assert why.latency_share == pytest.approx(LATENCY / (LATENCY + BETA * size), rel=1e-3)
+        assert why.half_bytes == pytest.approx(LATENCY / BETA, rel=1e-3)
+        assert why.line is not None
+        assert (why.line.low_bytes, why.line.high_bytes) == (SIZES[0], SIZES[-1])
+        assert why.line.bytes_per_s == pytest.approx(1 / BETA, rel=1e-3)
 
 
 def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None:
-    small, middle, large = (sentences(run(), size) for size in (1 << 10, 1 << 16, 1 << 24))
-    assert small.startswith("Latency-bound: 98 % of t is latency (50 us, which a call takes at any")
-    assert middle.startswith("Latency and bandwidth count alike: 43 % of t is latency")
-    assert large.startswith("Bandwidth-bound: 0 % of t is latency (50 us,")
-    assert "t = 50 us + S / 1 GB/s" in large
-    assert "n-half = 49 KiB: there latency takes as long as the bytes." in large
-    assert "Twice the size takes 2.0 times as long (measured in this run)." in large
-    assert "Twice the size takes 1.0 times as long (measured in this run)." in small
+    found = [why_of(run(), size) for size in (1 << 10, 1 << 16, 1 << 24)]
+    assert [why.bound for why in found] == [LATENCY_BOUND, BOTH, BANDWIDTH]
+    twice = [why.twice_size for why in found if why.twice_size]
+    assert [larger.source for larger in twice] == [MEASURED] * 3
+    assert [larger.low_ratio for larger in twice] == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
 
 
 def test_without_a_row_of_twice_the_size_the_model_says_how_long_it_takes() -> None:
-    assert "Twice the size takes 2.0 times as long (by the model)." in sentences(run(), SIZES[-1])
+    larger = why_of(run(), SIZES[-1]).twice_size
+    assert larger is not None and larger.source == BY_MODEL
+    assert larger.low_ratio == larger.high_ratio == pytest.approx(2.0, abs=0.01)
 
 
 def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
@@ -86,10 +95,13 @@ def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
             return 10e-6 + 4e-10 * case.size_bytes
         return 100e-6 + 1e-10 * case.size_bytes
 
-    found = run(switches)
-    assert "from 256 KiB to 64 MiB: t = 100 us + S / 10 GB/s" in sentences(found, 1 << 20)
-    assert "from 1 KiB to 128 KiB: t = 10 us + S / 2.5 GB/s" in sentences(found, 1 << 12)
-    assert "49 % of t is latency (100 us" in sentences(found, 1 << 20)
+    large, small = (why_of(run(switches), size) for size in (1 << 20, 1 << 12))
+    assert large.line and small.line
+    assert large.line[2:4] == (256 << 10, 64 << 20)
+    assert large.line[:2] == pytest.approx((100e-6, 10e9), rel=1e-3)
+    assert small.line[2:4] == (1 << 10, 128 << 10)
+    assert small.line[:2] == pytest.approx((10e-6, 2.5e9), rel=1e-3)
+    assert large.latency_s == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None:
@@ -99,26 +111,26 @@ def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None
     found = run(time, world_size=8, mesh="dp=2,tp=4", over=("dp", "tp"), concurrency="alone")
     rows = [row for row in make_rows(found) if row.measurement.case.size_bytes == 1 << 20]
     by_ranks = {row.measurement.case.ranks: row for row in rows}
-    text = " ".join(why_sentences(by_ranks[2], make_rows(found), None))
-    assert "Twice the ranks (4) take 1.7 times as long (measured in this run)." in text
-    assert "formula" not in text
+    why = find_why(by_ranks[2], make_rows(found), None)
+    assert why is not None and why.twice_ranks is not None
+    assert why.twice_ranks.low_ratio == why.twice_ranks.high_ratio == pytest.approx(1.7)
+    assert why.twice_ranks.source == MEASURED
 
 
 def test_one_number_of_ranks_gets_the_formula_of_the_backend_and_says_so() -> None:
-    small, large = (sentences(run(), size) for size in (1 << 10, 1 << 26))
-    formula = (
-        "This run has no row with 4 ranks, so it does not show what they would do. By the formula "
-        "of gloo's algorithm (ring), T = fixed + 2(n-1) alpha + 2(n-1)/n S beta, a call takes "
-    )
-    assert f"{formula}1.0 to 3.0 times as long. This is a formula, not a measurement." in small
-    assert f"{formula}1.5 times as long. This is a formula, not a measurement." in large
+    small, large = (why_of(run(), size).twice_ranks for size in (1 << 10, 1 << 26))
+    assert small and large
+    assert small[:2] == pytest.approx((1.0, 3.0), abs=0.05)
+    assert large[:2] == pytest.approx((1.5, 1.5), abs=0.01)
+    formula = "not measured; by the formula of gloo's algorithm: ring, T = fixed + 2(n-1) alpha"
+    assert small.source.startswith(formula)
 
 
 def test_a_backend_whose_algorithm_is_unknown_gets_no_formula() -> None:
-    text = sentences(run(backend="mpi"), 1 << 20)
-    assert "This run has no row with 4 ranks" in text
-    assert "commbench model fit" in text
-    assert "formula" not in text
+    larger = why_of(run(backend="mpi"), 1 << 20).twice_ranks
+    assert larger is not None
+    assert larger[:2] == (None, None)
+    assert "commbench model fit" in larger.source
 
 
 @pytest.mark.parametrize(
@@ -160,27 +172,28 @@ def test_the_formula_of_more_ranks_is_worked_by_hand() -> None:
 
 
 def test_a_barrier_is_all_latency() -> None:
-    found = run(lambda _: 20e-6, operations=("barrier",))
-    text = sentences(found, 0)
-    assert text.startswith("Latency-bound: it moves no data.")
-    assert "a call takes 1.0 to 2.0 times as long" in text
+    why = why_of(run(lambda _: 20e-6, operations=("barrier",)), 0)
+    assert (why.bound, why.latency_share, why.line, why.twice_size) == (
+        LATENCY_BOUND,
+        1,
+        None,
+        None,
+    )
+    assert why.twice_ranks is not None
+    assert why.twice_ranks[:2] == pytest.approx((1.0, 2.0))
 
 
 def test_too_few_sizes_are_said_to_be_too_few() -> None:
-    text = sentences(run(sizes=(1 << 10, 1 << 20)), 1 << 20)
-    assert text.startswith("Latency or bandwidth? This run has too few sizes of this call")
+    why = why_of(run(sizes=(1 << 10, 1 << 20)), 1 << 20)
+    assert (why.bound, why.latency_share) == ("", None)
+    assert "too few sizes" in why.unknown
     assert fit_sizes("all_reduce", [Point(2, 2, size, 1e-3) for size in (8, 16)]) is None
 
 
-def test_the_overview_of_a_run_has_it_in_short() -> None:
+def test_a_run_whose_results_are_all_wrong_has_no_bound() -> None:
     found = run()
-    rows = list(rows_of(found).values())
-    text = why_in_short(rows[-1], rows, None)
-    assert text == (
-        "Bandwidth-bound (latency is 0 % of t; n-half 49 KiB). Twice the size takes 2.0 times as "
-        "long, twice the ranks 1.5 times (by the formula of gloo's ring, not measured)."
-    )
-    assert text.split()[-1] in explain_run(found)
+    wrong = tuple(each._replace(status="wrong", wrong=3) for each in found.measurements)
+    assert why_of(found._replace(measurements=wrong), 1 << 20).latency_s is None
 
 
 def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
@@ -188,16 +201,14 @@ def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
     found = run(lambda _: 0.9e-3, sizes=(1 << 26,), world_size=64)
     (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=8)))
     assert ranks_per_node(row) == 8
-    text = " ".join(why_sentences(row, [row], machine))
-    assert text.startswith(
-        "Model: double binary tree (across hosts) of planted predicts 740 us (690 … 800 us). "
-        "t is 1.22 times that, above the interval. Bandwidth-bound: 5 % of the predicted time is "
-        "latency"
-    )
-    assert "Twice the size takes 1.9 times as long: 1.42 ms (1.31 … 1.53 ms), by the model." in text
-    assert (
-        "Twice the ranks (128) take 1.0 times as long: 760 us (710 … 820 us), by the model." in text
-    )
+    why = find_why(row, [row], machine)
+    assert why and why.predicted_s and why.twice_size and why.twice_ranks
+    assert why.model == "double binary tree (across hosts) of planted"
+    assert why.predicted_s == pytest.approx((740e-6, 690e-6, 800e-6), rel=0.01)
+    assert (why.bound, why.latency_share) == (BANDWIDTH, pytest.approx(0.05, abs=0.005))
+    assert why.twice_size.low_ratio == pytest.approx(1.9, abs=0.05)
+    assert why.twice_size.time_s == pytest.approx((1.42e-3, 1.31e-3, 1.53e-3), rel=0.01)
+    assert why.twice_ranks.time_s == pytest.approx((760e-6, 710e-6, 820e-6), rel=0.01)
 
 
 def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
@@ -207,31 +218,35 @@ def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
         for n, variant in enumerate(("bfloat16, sum", "float32, sum", "float32, max"), 1)
     ]  # fmt: skip
     (row,) = make_rows(run(sizes=(1 << 20,)))
-    text = " ".join(why_sentences(row, [row], planted.machine(*models)))
-    assert "of planted predicts 2.00 ms" in text
+    why = find_why(row, [row], planted.machine(*models))
+    assert why and why.predicted_s
+    assert why.predicted_s.value == pytest.approx(2e-3)
 
 
 def test_a_machine_without_a_model_of_the_call_says_why() -> None:
-    found = run(sizes=(1 << 26,), operations=("all_gather",))
-    (row,) = make_rows(found)
-    text = " ".join(why_sentences(row, [row], planted.machine()))
-    assert text == "planted does not predict this call: planted has no model of all_gather."
+    (row,) = make_rows(run(sizes=(1 << 26,), operations=("all_gather",)))
+    why = find_why(row, [row], planted.machine())
+    assert why is not None
+    assert why.unknown == "planted does not predict this call: planted has no model of all_gather"
 
 
 def test_more_ranks_than_a_host_are_predicted_on_more_hosts_where_those_were_measured() -> None:
     found = run(sizes=(1 << 26,), world_size=8)
     (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=1)))
-    across = " ".join(why_sentences(row, [row], planted.machine()))
-    within = " ".join(why_sentences(row, [row], planted.machine(planted.inside())))
-    assert "Twice the ranks (16), across hosts, take 2.1 times as long" in across
-    assert "Twice the ranks (16) take 1.1 times as long" in within
+    across = find_why(row, [row], planted.machine())
+    within = find_why(row, [row], planted.machine(planted.inside()))
+    assert across and across.twice_ranks and within and within.twice_ranks
+    assert across.twice_ranks.low_ratio == pytest.approx(2.1, abs=0.05)
+    assert across.twice_ranks.source == "by the model, across hosts"
+    assert within.twice_ranks.low_ratio == pytest.approx(1.1, abs=0.05)
+    assert within.twice_ranks.source == BY_MODEL
 
 
 def test_a_run_of_the_repository_is_explained_quickly_and_without_torch() -> None:
     program = (
         "import sys, time, commbench; start = time.process_time();"
-        "text = commbench.explain('results/reference');"
-        "print(time.process_time() - start, 'torch' in sys.modules, 'n-half' in text)"
+        "found = commbench.explain('results/reference');"
+        "print(time.process_time() - start, 'torch' in sys.modules, bool(found.rows[0].why.line))"
     )
     root = Path(__file__).parents[2]
     ended = subprocess.run(
@@ -247,12 +262,11 @@ def test_noise_does_not_move_the_shares(tmp_path: Path) -> None:
         tmp_path / "mine", "mine", lambda case: steady(line(case)), plan(sizes=SIZES)
     )
     rows = make_rows(open_run(folder, NO_HINTS))
-    why = find_why(rows[-1], rows)
+    why = find_why(rows[-1], rows, None)
+    assert why is not None
     assert why.latency_s == pytest.approx(LATENCY, rel=0.02)
 
 
 def test_sizes_that_hardly_differ_do_not_tell_latency_from_bandwidth() -> None:
-    rows = make_rows(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)))
-    assert find_why(rows[-1], rows).curve is None
-    rows = make_rows(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)))
-    assert find_why(rows[-1], rows).curve is not None
+    assert why_of(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)), 1100 << 10).line is None
+    assert why_of(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)), 2000 << 10).line is not None

@@ -62,7 +62,7 @@ def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
         operation = OPERATIONS[figure.operation]
         assert operation.busbw_factor is not None
         assert find_gpu(figure.gpu) is not None, figure
-        algbw = figure.busbw / operation.busbw_factor(figure.ranks)
+        algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
         peak = make_peak(find_link(figure.link))
         found = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
         assert found is not None
@@ -76,7 +76,7 @@ def test_a_curve_has_ascending_sizes_and_ends_with_its_figure() -> None:
     for figure in curves:
         sizes = [size for size, _ in figure.curve]
         assert sizes == sorted(set(sizes)), figure
-        assert figure.curve[-1] == (parse_size(figure.size), figure.busbw), figure
+        assert figure.curve[-1] == (parse_size(figure.size), figure.busbw_bytes_per_s), figure
 
 
 def test_a_threshold_is_of_a_known_accelerator_and_network() -> None:
@@ -84,7 +84,7 @@ def test_a_threshold_is_of_a_known_accelerator_and_network() -> None:
     for one in load_thresholds():
         assert find_gpu(one.gpu) is not None, one
         assert not one.nic or find_link(one.nic).per == "node", one
-        assert one.high is None or one.high > one.low > 1e10, one
+        assert (one.high_bytes_per_s or 1e13) > one.low_bytes_per_s > 1e10, one
         assert one.source.startswith("https://"), one
 
 
