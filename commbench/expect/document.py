@@ -22,7 +22,7 @@ from commbench.expect.rows import RowJudgement
 from commbench.output.paragraphs import join_words
 from commbench.units import GB, format_bytes
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
-from commbench.views.document import BAD, GOOD, Block, Document, Facts, Section, Table, facts_table
+from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
 
 _TONES = {PLAUSIBLE: GOOD, LOW: BAD, IMPOSSIBLE: BAD}
@@ -124,9 +124,7 @@ def document(answer: Answer) -> Document:
         _figures(found, sources),
         _demands(answer, sources),
     ]
-    if sources:
-        listed = Facts([(str(number), source) for number, source in enumerate(sources, 1)])
-        blocks.append(Section("Sources", [listed]))
+    blocks += [sources_section(sources)] if sources else []
     return Document(
         f"{call.operation}{size}{algorithm} on {machine_text(call)}",
         (),

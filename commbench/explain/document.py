@@ -18,6 +18,7 @@ from commbench.units import format_about, format_bytes, format_count, format_per
 from commbench.views.cells import (
     BANDWIDTH,
     BYTES,
+    NUMBER,
     SHARE,
     TEXT,
     TIME,
@@ -46,6 +47,7 @@ _KINDS = (
     Column("interval", lambda each: each.row.time and each.row.time.estimate, TIME_INTERVAL, 6),
     Column("not timed", lambda each: (not each.row.time and each.row.measurement.outcome) or None,
            TEXT, 5, is_wrapped=True),
+    Column("n", lambda each: each.row.time and each.row.time.iterations, NUMBER, 3),
     Column("algbw\nGB/s", lambda each: each.row.algbw, BANDWIDTH, 4),
     Column("busbw /\nalgbw", lambda each: each.row.busbw and each.operation.busbw_formula, TEXT, 5),
     Column("busbw\nGB/s", lambda each: each.row.busbw, BANDWIDTH),
@@ -77,7 +79,7 @@ def document(found: Explanation) -> Document:
         blocks.append(
             Code("Only the largest size of each kind is explained; of another size:", found.more)
         )
-    title = found.name if len(found.rows) > 1 else _title(first)
+    title = _title(first) if len(detailed) == len(found.rows) == 1 else found.name
     answer = [_summary(found)] if found.is_overview else [_sentence(each) for each in found.rows]
     return Document(title, [_where(first.row.header)] if found.name else (), answer, blocks)
 

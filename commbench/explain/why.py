@@ -108,7 +108,7 @@ def _by_run(row: ResultRow, rows: Sequence[ResultRow]) -> Why:
     if not OPERATIONS[case.operation].has_data:
         latency_s, unknown = time_s, ""
     elif curve is None:
-        latency_s, unknown = None, "this run has too few sizes of this call to tell them apart"
+        latency_s, unknown = None, "too few sizes of this call to tell latency from bandwidth"
     else:
         # Later pieces may have more of it, where the protocol switches.
         fixed, _ = curve.at(case.size_bytes)

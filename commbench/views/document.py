@@ -104,6 +104,11 @@ def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = 
     return Table(title, columns, facts)
 
 
+def sources_section(sources: Sequence[str]) -> Section:
+    """Sources, numbered from 1."""
+    return Section("Sources", [Facts([(str(n), text) for n, text in enumerate(sources, 1)])])
+
+
 def align_decimals(cells: Sequence[str]) -> list[str]:
     """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
     places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
