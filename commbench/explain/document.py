@@ -3,6 +3,9 @@ the kinds of calls of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from commbench.analysis.column_meanings import column_meanings, describe_time
 from commbench.analysis.nccl_log import (
     INIT_MODE,
@@ -11,21 +14,22 @@ from commbench.analysis.nccl_log import (
     describe_start_up,
 )
 from commbench.explain.explanation import Explanation, RowExplanation
-from commbench.explain.facts import row_facts, times_text
-from commbench.output.paragraphs import gbps
+from commbench.explain.facts import BYTES, RATE, RATIO, SECONDS, SHARE, TEXT, Fact
+from commbench.explain.why import BOUND, HALF, LATENCY_SHARE, NOT_KNOWN, TWICE_RANKS, TWICE_SIZE
+from commbench.output.paragraphs import exact, gbps, seconds
 from commbench.results.schema import RunHeader
+from commbench.stats.estimate import Estimate
 from commbench.units import format_about, format_bytes, format_count, format_percent, format_share
+from commbench.views import cells
 from commbench.views.cells import (
     BANDWIDTH,
-    BYTES,
     NUMBER,
-    SHARE,
-    TEXT,
     TIME,
     TIME_INTERVAL,
     Column,
     Unit,
     in_brackets,
+    ratio_interval_text,
     time_interval_text,
     time_text,
 )
@@ -41,21 +45,49 @@ from commbench.views.document import (
 )
 from commbench.views.formats import View
 
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    BYTES: lambda value: f"{exact(value)} bytes",
+    SECONDS: seconds,
+    RATE: lambda value: f"{gbps(value)} GB/s",
+    RATIO: "{:.3g}".format,
+    SHARE: format_percent,
+    TEXT: str,
+}
+"""How a value is written, by its unit. Five digits allow to check products by hand."""
+
+
+def fact_text(fact: Fact) -> str:
+    """The value of a fact, with its interval."""
+    write, value = _WRITERS[fact.unit], fact.value
+    if isinstance(value, Estimate):
+        intervals = {SECONDS: time_interval_text, RATIO: ratio_interval_text}
+        interval = intervals.get(fact.unit, lambda _: "")(value)
+        return f"{write(value.value)}{in_brackets(interval)}"
+    if isinstance(value, tuple):
+        return " to ".join(dict.fromkeys(map(write, value)))
+    return write(value)
+
+
+def _text_of(name: str) -> Callable[[RowExplanation], str]:
+    return lambda each: "".join(fact_text(fact) for fact in each.facts if fact.name == name)
+
+
 _KINDS = (
-    Column("size", lambda each: each.row.measurement.case.size_bytes or None, BYTES),
+    Column("size", lambda each: each.row.measurement.case.size_bytes or None, cells.BYTES),
     Column("time", lambda each: each.row.time and each.row.time.estimate, TIME),
     Column("interval", lambda each: each.row.time and each.row.time.estimate, TIME_INTERVAL, 6),
-    Column("not timed", lambda each: (not each.row.time and each.row.measurement.outcome) or None,
-           TEXT, 5, is_wrapped=True),
+    Column("not timed", lambda each: each.get("not timed") and each.row.measurement.outcome,
+           cells.TEXT, 5, is_wrapped=True),
     Column("n", lambda each: each.row.time and each.row.time.iterations, NUMBER, 3),
     Column("algbw\nGB/s", lambda each: each.row.algbw, BANDWIDTH, 4),
-    Column("busbw /\nalgbw", lambda each: each.row.busbw and each.operation.busbw_formula, TEXT, 5),
+    Column("busbw /\nalgbw", lambda each: each.row.busbw and each.operation.busbw_formula,
+           cells.TEXT, 5),
     Column("busbw\nGB/s", lambda each: each.row.busbw, BANDWIDTH),
-    Column("of\npeak", lambda each: each.share and each.share.fraction, SHARE),
-    Column("latency", lambda each: each.why and each.why.latency_share, Unit(format_share)),
-    Column("n-half", lambda each: each.why and each.why.half_bytes, Unit(format_about), 7),
-    Column("2 x S\ntakes", lambda each: each.why and times_text(each.why.twice_size), TEXT, 7),
-    Column("2 x n\ntakes", lambda each: each.why and times_text(each.why.twice_ranks), TEXT, 7),
+    Column("of\npeak", lambda each: each.get("of the peak"), cells.SHARE),
+    Column("latency", lambda each: each.get(LATENCY_SHARE), Unit(format_share)),
+    Column("n-half", lambda each: each.get(HALF), Unit(format_about), 7),
+    Column("2 x S\ntakes", _text_of(TWICE_SIZE), cells.TEXT, 7),
+    Column("2 x n\ntakes", _text_of(TWICE_RANKS), cells.TEXT, 7),
 )  # fmt: skip
 
 
@@ -66,9 +98,9 @@ def document(found: Explanation) -> Document:
     if found.is_overview:
         blocks.append(Table("", _KINDS, found.rows, lambda each: each.row.measurement.case.title))
         blocks.append(Items(_notes(found)))
-    detailed = [each for each in found.rows if each.step or not found.is_overview]
+    detailed = [each for each in found.rows if each.get("step") or not found.is_overview]
     for each in detailed:
-        facts = facts_table("", row_facts(each))
+        facts = facts_table("", [(fact.name, fact_text(fact), fact.how) for fact in each.facts])
         blocks.append(facts if len(found.rows) == 1 else Section(_title(each), [facts]))
     if found.is_overview:
         meanings = Facts([*column_meanings(found.every).items()])
@@ -102,14 +134,14 @@ def _sentence(found: RowExplanation) -> str:
     text = f"{case.operation}{size} takes {time_text(row.time.estimate)}{interval}"
     if row.busbw is not None:
         text += f", a bus bandwidth of {gbps(row.busbw)} GB/s"
-    if found.share and found.peak:
-        text += f", {format_percent(found.share.fraction)} of {found.peak.name}"
-    return text + (f": {found.why.bound}." if found.why and found.why.bound else ".")
+    if share := found.get("of the peak"):
+        text += f", {format_percent(share)} of the peak"
+    return text + (f": {bound}." if (bound := found.get(BOUND)) else ".")
 
 
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
-    bounds = [each.why.bound for each in found.rows if each.why and each.why.bound]
+    bounds = [bound for each in found.rows if (bound := each.get(BOUND))]
     counts = [f"{bounds.count(bound)} {bound}" for bound in dict.fromkeys(bounds)]
     text = f"{found.name} has {format_count(len(found.rows), 'kind')} of calls"
     text += f", at their largest size {' and '.join(counts)}" if counts else ""
@@ -120,15 +152,14 @@ def _summary(found: Explanation) -> str:
 
 
 def _notes(found: Explanation) -> list[str]:
-    """What the table of all kinds cannot say."""
-    texts = []
-    for each in found.rows:
-        if each.why and each.why.twice_ranks:
-            texts.append(f"2 x n: {each.why.twice_ranks.source}.")
-        if each.why and each.why.unknown:
-            texts.append(f"{each.operation.name}: {each.why.unknown}.")
-        if each.share and each.peak:
-            texts.append(f"`of peak`: the {each.share.bound} over {each.peak.text}.")
+    """What the table of all kinds cannot say: where some of its figures come from."""
+    names = {TWICE_RANKS: "2 x n", NOT_KNOWN: NOT_KNOWN, "predicted": "predicted", "peak": "peak"}
+    every = [fact for each in found.rows for fact in each.facts if fact.name in names]
+    texts = [
+        f"{names[fact.name]}: {fact.how or fact.value}."
+        for fact in every
+        if fact.value != "not given"
+    ]
     return [*dict.fromkeys(texts)]
 
 

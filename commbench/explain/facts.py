@@ -1,37 +1,28 @@
-"""The facts about a row: what each is, its value, and how it is computed.
-
-Values have five digits, so that products can be checked by hand. A fact whose value is None or
-empty is left out: then it is not known, or it has no meaning for this row.
-"""
+"""The facts about a row: what each is, its value in SI units, and how it is computed."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from commbench.analysis.peak import NODE_BOUND, why_no_peak_fraction
+from commbench.analysis.peak import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
+from commbench.analysis.rows import ResultRow, interference
 from commbench.expect.document import row_text
-from commbench.expect.rows import RowJudgement
-from commbench.explain.explanation import RowExplanation
-from commbench.explain.why import Larger
+from commbench.expect.rows import RowJudgement, judge_row
 from commbench.output.paragraphs import exact, gbps, list_some, seconds
 from commbench.output.table import clean
 from commbench.results.schema import CUT_OFF
-from commbench.spec.call_forms import DIRECT
+from commbench.spec.call_forms import DIRECT, choose_forms, size_step
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
+from commbench.spec.dtypes import DTYPES
+from commbench.spec.links import Peak
 from commbench.spec.operations import IN_PLACE, OPERATIONS, Extent, Operation
+from commbench.spec.replay import replayed_step, replayed_workload
 from commbench.spec.timing_modes import describe_timing
-from commbench.spec.workload_variants import BUCKET, VARIANTS
-from commbench.stats.estimate import Estimate
-from commbench.units import format_about, format_bytes, format_percent, format_share
-from commbench.views.cells import (
-    in_brackets,
-    ratio_interval_text,
-    ratio_text,
-    time_interval_text,
-    time_text,
-)
+from commbench.spec.workload_variants import AS_TRACED, BUCKET, VARIANTS
 
-Facts = list[tuple[str, Any, str]]
+BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
 _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
 _EXTENTS = {
@@ -55,28 +46,37 @@ _PARTS = {
 }
 
 
-def row_facts(found: RowExplanation) -> Facts:
-    """All that is known about a row."""
-    case = found.row.measurement.case
-    facts = _size(found) + _step(found) + _time(found) + _overlap(found)
-    if found.row.time and not case.step and (case.has_bandwidth or not case.part):
-        facts += _bandwidth(found) + _why(found) + _peak(found) + _others(found)
-    return [fact for fact in facts if fact[1]]
+class Fact(NamedTuple):
+    """A fact about a row."""
+
+    name: str
+    value: Any
+    """A number in SI units, an Estimate, both ends of a range, or a text. A fact without a value is
+    not known, or has no meaning for the row: it is left out."""
+    unit: str = TEXT
+    """One of BYTES, SECONDS, RATE, RATIO and SHARE; TEXT for what has none."""
+    how: str = ""
+    """How it is computed, with figures of five digits."""
 
 
-def _size(found: RowExplanation) -> Facts:
-    row, case = found.row, found.row.measurement.case
-    operation, asked, size = (
-        OPERATIONS[case.operation],
-        found.requested_bytes,
-        exact(case.size_bytes),
-    )
-    what = "the larger of what a rank sends and what it receives in a call, as in nccl-tests"
-    if not case.dtype:
-        return []
+def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
+    """What a row says by itself, and the step that it is by all rows of its run."""
+    case = row.measurement.case
+    facts = _size(row) if case.dtype else []
+    facts += _step(row, every) if case.step else []
+    facts += _time(row) + _overlap(row)
+    if row.time and not case.step and (case.has_bandwidth or not case.part):
+        facts += _bandwidth(row) + _peak(row, peak) + _others(row)
+    return facts
+
+
+def _size(row: ResultRow) -> list[Fact]:
+    case = row.measurement.case
+    operation, size = OPERATIONS[case.operation], exact(case.size_bytes)
     if operation.registers:
-        return [("size S", f"{size} bytes", "each rank allocates and registers them")]
-    elements = "of the tensor"
+        return [Fact("size S", case.size_bytes, BYTES, "each rank allocates and registers them")]
+    what = "the larger of what a rank sends and what it receives in a call, as in nccl-tests"
+    elements = f"{case.dtype} elements of the tensor"
     if operation.block_counts:
         elements = f"of a block on average; n = {case.ranks} blocks ({case.imbalance})"
     elif operation.blocks:
@@ -85,117 +85,140 @@ def _size(found: RowExplanation) -> Facts:
     memory = "as one here" if case.call_form.is_reference else "each with its own memory"
     same = " in the same memory" if case.placement == IN_PLACE else ""
     extents = f"a rank sends {_EXTENTS[operation.send]}, receives {_EXTENTS[operation.receive]}"
+    asked = min((each for each in row.header.plan.sizes if is_of_size(row, each)), default=None)
+    rounded = asked if asked != case.size_bytes else None
     return [
-        ("size S", f"{size} bytes", what),
-        ("asked for", asked and f"{exact(asked)} bytes", "rounded down to whole blocks, elements"),
-        ("count", f"{exact(case.count)} {case.dtype}", elements),
-        ("tensors", case.num_tensors > 1 and str(case.num_tensors), f"{memory}{cut}"),
-        ("form of the call", case.form != DIRECT and case.form, case.call_form.summary),
-        ("over a direct call", row.form_ratio and f"{row.form_ratio:.3g}", "of the same bytes"),
-        ("buffers", case.placement, f"{extents}{same}"),
+        Fact("size S", case.size_bytes, BYTES, what),
+        Fact("asked for", rounded, BYTES, "rounded down to whole blocks and elements"),
+        Fact("count", f"{exact(case.count)} {case.dtype}", TEXT, elements),
+        Fact("tensors", case.num_tensors if case.num_tensors > 1 else None, TEXT, f"{memory}{cut}"),
+        Fact("form of the call", case.form != DIRECT and case.form, TEXT, case.call_form.summary),
+        Fact("over a direct call", row.form_ratio, RATIO, "t / its time, of the same bytes"),
+        Fact("buffers", case.placement, TEXT, f"{extents}{same}"),
     ]
 
 
-def _step(found: RowExplanation) -> Facts:
-    case, time, step = found.row.measurement.case, found.row.time, found.step
-    if step is None:
-        return []
+def is_of_size(row: ResultRow, requested: int) -> bool:
+    """Whether the row's size is `requested` bytes rounded down to whole blocks of each tensor.
+
+    Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
+    """
+    case = row.measurement.case
+    if not case.dtype:
+        return False
+    element, operation = DTYPES[case.dtype].size_bytes, OPERATIONS[case.operation]
+    step = case.ranks * max(element, 16) if operation.blocks else element
+    forms = choose_forms(row.header.plan.forms, operation, case.tensors)
+    step *= size_step(operation, forms, case.tensors, case.ranks)
+    return 0 <= requested - case.size_bytes < step
+
+
+def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
+    """What a rank does in the replayed step of a workload."""
+    case, plan, time = row.measurement.case, row.header.plan, row.time
+    workload = replayed_workload(plan)
+    step = next(step for step in workload.steps if step.name == case.step)
+    rank = step.programs[0].ranks[0]
+    replayed = replayed_step(plan, case, rank)
+    counts = Counter(f"{one.call.operation} over {one.call.group}" for one in replayed.calls)
+    calls = list_some([f"{number} {call}" for call, number in counts.most_common()], 6)
+    moved = sum(one.call.size_bytes or 0 for one in replayed.calls)
+    times = {each.measurement.case.key(): each.time.median for each in every if each.time}
+    found = [times.get(one.case.key()) for one in replayed.calls]
+    alone = None if None in found else sum(one for one in found if one is not None)
+    computing = sum(one.compute_s for one in replayed.calls) + replayed.compute_s
+    variants = {
+        each.measurement.case.variant: each.time.estimate
+        for each in every
+        if each.time and each.measurement.case.step == case.step
+    }
+    own = next((variants[variant] for variant in AS_TRACED if variant in variants), None)
+    over_own = None
+    if own and time and case.variant not in AS_TRACED:
+        over_own = interference(time.estimate, own)
     name, _, size = case.variant.partition(":")
-    what = VARIANTS[name]
-    if name == BUCKET:
-        what = what.partition(": ")[2].replace("SIZE bytes", size)
-    calls = list_some([f"{number} {call}" for call, number in step.calls.items()], 6)
-    total = f"{sum(step.calls.values())} of {format_about(step.size_bytes)}"
-    alone, own = step.alone_s, step.over_own
-    over = f"{time.median / (alone + step.computing_s):.2f}" if time and alone else ""
-    own_text = own and f"{ratio_text(own)}{in_brackets(ratio_interval_text(own))}"
+    what = VARIANTS[name].partition(": ")[2] if name == BUCKET else VARIANTS[name]
     return [
-        ("step", clean(case.step), f"of the workload {clean(step.workload)}"),
-        ("variant", case.variant, what),
-        ("calls", total, f"of rank {step.rank}: {clean(calls)}"),
-        ("calls one by one", alone and time_text(alone), "these calls, each measured alone"),
-        ("computing", step.computing_s and time_text(step.computing_s), "between its calls"),
-        ("t over the sum", over, "t / (calls one by one + computing)"),
-        ("t over its own", own_text, "t / time of the step with its own calls"),
-        ("in the trace", step.traced_s and time_text(step.traced_s), "time of the step"),
-    ]
+        Fact("step", clean(case.step), TEXT, f"of the workload {clean(workload.name)}"),
+        Fact("variant", case.variant, TEXT, what.replace("SIZE bytes", size)),
+        Fact(f"calls of rank {rank}", len(replayed.calls), TEXT, clean(calls)),
+        Fact("their bytes", moved, BYTES, "of all calls together"),
+        Fact("one by one", alone or None, SECONDS, "these calls, each measured alone"),
+        Fact("computing", computing or None, SECONDS, "of the rank between its calls"),
+        Fact("t over the sum", time.median / (alone + computing) if time and alone else None, RATIO,
+             "t / (one by one + computing)"),
+        Fact("t over its own", over_own, RATIO,
+             "t / time of the step with its own calls"),
+        Fact("in the trace", step.time_s or None, SECONDS, "time of the step"),
+    ]  # fmt: skip
 
 
-def _time(found: RowExplanation) -> Facts:
-    row, time, measurement = found.row, found.row.time, found.row.measurement
+def _time(row: ResultRow) -> list[Fact]:
+    time, measurement = row.time, row.measurement
     if time is None:
-        return [("not timed", measurement.status, measurement.outcome)]
+        return [Fact("not timed", measurement.status, TEXT, measurement.outcome)]
     case, mode, stop = measurement.case, describe_timing(measurement.case.timing), row.stop_reason
-    part, wrong, count = OPERATIONS[case.operation].part, measurement.wrong, exact(time.iterations)
+    part = OPERATIONS[case.operation].part
     how = measurement.reported.statistic if measurement.reported else mode.summary
-    ends = time_interval_text(time.estimate) or "needs more iterations"
+    ends = "" if time.estimate.has_interval else "; an interval needs more"
     return [
-        ("time t", seconds(time.median), f"{mode.name}: {how}"),
-        ("t is of", part != "call" and part, f"the time of a call / {case.parts}"),
-        ("95 % interval", stop and ends, f"of the median; iterations: {count}"),
-        ("sampling stopped", stop, _STOPS.get(stop, stop)),
-        ("wrong elements", wrong and exact(wrong), "do not use this time"),
+        Fact("time t", time.estimate, SECONDS, f"{mode.name}: {how}"),
+        Fact("t is of", part != "call" and part, TEXT, f"the time of a call / {case.parts}"),
+        Fact("iterations", stop and time.iterations, TEXT, f"{_STOPS.get(stop, stop)}{ends}"),
+        Fact("wrong elements", measurement.wrong or None, TEXT, "do not use this time"),
     ]
 
 
-def _overlap(found: RowExplanation) -> Facts:
-    row, part, batches = found.row, found.row.measurement.case.part, found.row.measurement.batches
-    facts: Facts = [
-        ("part", part, _PARTS.get(part, "")),
-        ("computation", part and batches and batches[-1].work, "what each rank computes"),
+def _overlap(row: ResultRow) -> list[Fact]:
+    part, batches, both = row.measurement.case.part, row.measurement.batches, row.overlap
+    facts = [
+        Fact("part", part, TEXT, _PARTS.get(part, "")),
+        Fact("computation", part and batches and batches[-1].work, TEXT, "of each rank"),
     ]
-    both = row.overlap
     if not (both and row.parts):
         return facts
-    a, b = (each.time and seconds(each.time.median) for each in row.parts)
-    slower = both.communication_slowdown
+    a, b = (each.time and each.time.median for each in row.parts)
     return [
         *facts,
-        ("communication a", a, "alone"),
-        ("computation b", b, "alone"),
-        ("hidden share", f"{100 * both.hidden.value:.1f} %", "(a + b - t) / min(a, b), 0 to 1"),
-        ("gain", f"{both.gain.value:.3g}", "(a + b) / t; t: until both had ended"),
-        ("a takes longer by", slower and f"{100 * slower.value:.1f} %", "beside the computation"),
-        ("b takes longer by", f"{100 * both.computation_slowdown.value:.1f} %", "beside the call"),
+        Fact("communication a", a, SECONDS, "alone"),
+        Fact("computation b", b, SECONDS, "alone"),
+        Fact("hidden share", both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
+        Fact("gain", both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
+        Fact("a takes longer by", both.communication_slowdown, SHARE, "beside the computation"),
+        Fact("b takes longer by", both.computation_slowdown, SHARE, "beside the communication"),
     ]
 
 
-def _bandwidth(found: RowExplanation) -> Facts:
-    row, case, load = found.row, found.row.measurement.case, found.row.load
+def _bandwidth(row: ResultRow) -> list[Fact]:
+    case, load, n = row.measurement.case, row.load, str(row.measurement.case.ranks)
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
-    formula, n = operation.busbw_formula, str(case.ranks)
-    least = operation.fewest_messages(case.ranks)
-    messages = operation.messages.replace("n", n) if "n" in operation.messages else ""
-    facts: Facts = [
-        ("messages in a row", not operation.registers and f"at least {least}",
-         f"{operation.messages} = {messages}, even for the smallest S" if messages else ""),
-    ]  # fmt: skip
+    formula, least = operation.busbw_formula, operation.fewest_messages(case.ranks)
+    filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
+    few = filled if "n" in operation.messages else "even for the smallest S"
+    messages = Fact("messages in a row", not operation.registers and f"at least {least}", TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         none = "it has a time, but no bandwidth"
-        return [
-            ("bandwidth", "none", none if operation.has_data else f"it moves no data: {none}"),
-            *facts,
-        ]
+        why = none if operation.has_data else f"it moves no data: {none}"
+        return [Fact("bandwidth", "none", TEXT, why), messages]
     time, size, algbw = seconds(row.time.median), exact(case.size_bytes), gbps(row.algbw)
     filled = formula.replace("n", n) if not load else f"{factor:.5g}"
     must = f"{formula} x S, one way, with any algorithm{_unless_reduced(operation, factor)}"
+    facts = [
+        Fact("algbw", row.algbw, RATE, f"S / t = {size} B / {time}; not the speed of a link"),
+        Fact("busbw", row.busbw, RATE,
+             f"algbw x {formula} = {algbw} x {filled} = {algbw} x {factor:.5g}"),
+    ]  # fmt: skip
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
-    facts = [
-        ("algbw", f"{algbw} GB/s", f"S / t = {size} B / {time}; not the speed of a link"),
-        ("busbw", f"{gbps(row.busbw)} GB/s",
-         f"algbw x {formula} = {algbw} x {filled} = {algbw} x {factor:.5g}; compare it with links"),
-        ("on some link", case.ranks > 1 and f"{exact(factor * case.size_bytes)} bytes", must),
-        *facts,
-    ]  # fmt: skip
-    if load:
         most = f"{load.largest:.5g} x S / t, with the block that a rank keeps"
         facts += [
-            ("logical_GBps", gbps(row.logical_bandwidth or 0.0), most),
-            ("most sent", f"{load.sent:.5g} x the mean", f"received: {load.received:.5g} x"),
+            Fact("logical_GBps", row.logical_bandwidth, RATE, most),
+            Fact("most sent", load.sent, RATIO, "over the mean of the ranks"),
+            Fact("most received", load.received, RATIO, "over the mean of the ranks"),
         ]
-    return facts
+    crossing = factor * case.size_bytes if case.ranks > 1 else None
+    return [*facts, Fact("over some link", crossing, BYTES, must), messages]
 
 
 def _unless_reduced(operation: Operation, factor: float) -> str:
@@ -203,101 +226,47 @@ def _unless_reduced(operation: Operation, factor: float) -> str:
     return ", except where the network itself reduces (NVLS, SHARP)" if reduces else ""
 
 
-def estimate_text(time: Estimate) -> str:
-    """A time with its interval: `740 us (690 … 800 us)`."""
-    return f"{time_text(time)}{in_brackets(time_interval_text(time))}"
-
-
-def times_text(larger: Larger | None) -> str:
-    """How many times as long a larger call takes: `1.7`, or `1.3 to 2.1`; empty if unknown."""
-    ratios = [] if larger is None else [larger.low_ratio, larger.high_ratio]
-    texts = [f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}" for ratio in ratios if ratio]
-    return " to ".join(dict.fromkeys(texts))
-
-
-def _why(found: RowExplanation) -> Facts:
-    why, time = found.why, found.row.time
-    if why is None or time is None:
-        return []
-    facts: Facts = [("bound", not why.bound and "not known", why.unknown)]
-    if predicted := why.predicted_s:
-        low, high = predicted.ends
-        where = "above" if time.median > high else "below" if time.median < low else "inside"
-        ratio = time.median / predicted.value
-        how = f"{why.model}; t is {ratio:.3g} times that, {where} the interval"
-        facts.append(("predicted", estimate_text(predicted), how))
-    if (share := why.latency_share) is not None:
-        parts = f"{format_share(share)} of t is latency, {format_share(1 - share)} grows with S"
-        facts.append(("bound", why.bound, parts))
-    if line := why.line:
-        rate = f" + S / {gbps(line.bytes_per_s)} GB/s" if line.bytes_per_s else ""
-        here = f"{format_bytes(line.low_bytes)} to {format_bytes(line.high_bytes)}"
-        error = f"off by {format_share(line.error)} on average"
-        how = f"alpha-beta, fitted to {line.sizes} sizes of this call, here {here}; {error}"
-        facts.append(("model of t", f"{seconds(line.fixed_s)}{rate}", how))
-    latency, half = why.latency_s, why.half_bytes
-    facts += [
-        ("latency", latency and seconds(latency), "what a call takes at any size"),
-        ("n-half", half and format_about(half), "there latency takes as long as the bytes"),
-    ]
-    ranks = f"twice the ranks ({2 * found.row.measurement.case.ranks})"
-    for name, larger in (("twice the size", why.twice_size), (ranks, why.twice_ranks)):
-        if larger:
-            ratio_now = times_text(larger)
-            value = f"{ratio_now} times as long" if ratio_now else "not known"
-            then = f"{estimate_text(larger.time_s)}, " if larger.time_s else ""
-            facts.append((name, value, f"{then}{larger.source}"))
-    return facts
-
-
-def _peak(found: RowExplanation) -> Facts:
-    row, peak, share = found.row, found.peak, found.share
+def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
+    """The part of a peak that a row needed, its bound, and what more than 100 % means."""
     if peak is None:
-        return [("peak", "not given", "--peak 450GB/s compares busbw with a speed, or with a link")]
-    speed, more = gbps(peak.bytes_per_second), ""
+        how = "--peak 450GB/s compares busbw with a speed, or with a link"
+        return [Fact("peak", "not given", TEXT, how)]
+    case, share, speed = row.measurement.case, find_peak_fraction(row, peak), peak.bytes_per_second
     more = f"; see `commbench links {peak.name}`" if peak.source else ""
-    facts: Facts = [("peak", f"{speed} GB/s", f"{peak.text}{more}")]
+    facts = [Fact("peak", speed, RATE, f"{peak.text}{more}")]
     if share is None:
-        return [*facts, ("of the peak", "not known", why_no_peak_fraction(row, peak))]
-    case, rate = row.measurement.case, gbps(share.rate_bytes_per_s)
+        return [*facts, Fact("no share of it", why_no_peak_fraction(row, peak))]
     what, must = "busbw", ""
     if share.bound == NODE_BOUND:
         unless = _unless_reduced(OPERATIONS[case.operation], share.ceiling)
         what = f"{share.factor:.5g} x algbw"
         must = f": {share.factor:.5g} x S must enter or leave some node{unless}"
     least = share.factor * case.size_bytes
-    time = seconds(least / peak.bytes_per_second)
     is_above = share.fraction > 1 + _ROUNDING
     is_reduced = share.ceiling > 1 and share.fraction <= share.ceiling + _ROUNDING
-    of_limit = is_above and is_reduced and format_percent(share.fraction / share.ceiling)
     node = ""
     if row.header.num_nodes > 1 and not peak.is_per_node:
         node = "; or most bytes stay within a node: give its speed, such as --peak 400GB/s/node"
     return [
         *facts,
-        ("of the peak", format_percent(share.fraction),
-         f"{what} / peak = {rate} / {speed} ({share.bound} bound){must}"),
-        ("t at the peak", time, f"{exact(least)} B / {speed} GB/s"),
-        ("of the limit", of_limit,
-         f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
-         f"limit is {share.ceiling:.5g} x the peak"),
-        ("above 100 %", is_above and not is_reduced and "impossible",
-         "the peak is of one link of several, or of another link; or t is not of the whole call"
-         f"{node}"),
+        Fact("of the peak", share.fraction, SHARE,
+             f"{what} / peak = {gbps(share.rate_bytes_per_s)} / {gbps(speed)} ({share.bound} bound)"
+             f"{must}"),
+        Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {gbps(speed)} GB/s"),
+        Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
+             f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
+             f"limit is {share.ceiling:.5g} x the peak"),
+        Fact("above 100 %", is_above and not is_reduced and "impossible", TEXT,
+             "the peak is of one link of several, or of another link; or t is not of the whole call"
+             f"{node}"),
     ]  # fmt: skip
 
 
-def _others(found: RowExplanation) -> Facts:
-    algorithm, protocol, channels = found.row.nccl_selection
+def _others(row: ResultRow) -> list[Fact]:
+    algorithm, protocol, channels = row.nccl_selection
     more = f"; channels: {channels}" if channels else ""
-    facts: Facts = [
-        (
-            "NCCL",
-            f"{algorithm} {protocol}".strip(),
-            f"selected in a call of its own, not timed{more}",
-        )
-    ]
-    if found.others:
-        said = row_text(RowJudgement(found.row, found.others))
-        facts.insert(0, ("others", found.others.verdict, said))
+    how = f"selected in a call of its own, which was not timed{more}"
+    facts = [Fact("NCCL", f"{algorithm} {protocol}".strip(), TEXT, how)]
+    if judged := judge_row(row):
+        facts.append(Fact("others", judged.verdict, TEXT, row_text(RowJudgement(row, judged))))
     return facts

@@ -63,7 +63,7 @@ def answer(
         if isinstance(found, Operation):
             row = _quoted_row(found, quoted_call, op)
             explained = explain_row(row, (), parsed_peak, machine)
-            return Explanation("", (explained,), (row,), is_overview=False)
+            return Explanation("", (explained,))
         what = open_run(found or find_run(what, notify), ImportHints(operation=op))
         tell_incomplete(what, notify)
     for option, value in quoted_call._asdict().items():

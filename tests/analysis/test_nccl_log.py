@@ -23,7 +23,6 @@ from commbench.analysis.nccl_log import (
 from commbench.analysis.rows import make_rows
 from commbench.explain.document import VIEW
 from commbench.explain.explanation import explain_row, explain_run
-from commbench.explain.facts import row_facts
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 
@@ -137,7 +136,7 @@ def test_the_row_and_the_environment_of_a_run_say_what_nccl_selected() -> None:
     run = run._replace(header=run.header._replace(environment=facts))
     first, second = make_rows(run)
     assert (first.nccl_selection, second.nccl_selection) == (("RING", "LL", "2"), ("", "", ""))
-    (how,) = (how for name, value, how in row_facts(explain_row(first)) if value == "RING LL")
+    (how,) = (fact.how for fact in explain_row(first).facts if fact.value == "RING LL")
     assert how.endswith("channels: 2")
     assert SELECTIONS not in environment_facts(run.header)
 

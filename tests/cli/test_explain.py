@@ -52,16 +52,17 @@ def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
     [
         ("all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4", {
             "size S": "1,073,741,824 bytes", "count": "268,435,456 float32", "time t": "4.2 ms",
-            "algbw": "255.65 GB/s", "busbw": "447.39 GB/s", "on some link": "1,879,048,192 bytes",
+            "algbw": "255.65 GB/s", "busbw": "447.39 GB/s", "over some link": "1,879,048,192 bytes",
             "messages in a row": "at least 3", "peak": "450 GB/s", "of the peak": "99.4 %",
             "t at the peak": "4.1757 ms"}),
         ("all-gather --ranks 3 --size 1M --time 200us --timing pipelined", {
             "size S": "1,048,572 bytes", "asked for": "1,048,576 bytes",
-            "algbw": "5.2429 GB/s", "busbw": "3.4952 GB/s", "on some link": "699,048 bytes",
+            "algbw": "5.2429 GB/s", "busbw": "3.4952 GB/s", "over some link": "699,048 bytes",
             "messages in a row": "at least 2", "peak": "not given"}),
         ("all_gather --ranks 2 --size 1M --time 1ms", {"messages in a row": "at least 1"}),
         ("barrier --ranks 1 --time 3us --peak 400Gbps", {
-            "time t": "3 us", "bandwidth": "none", "peak": "50 GB/s", "of the peak": "not known"}),
+            "time t": "3 us", "bandwidth": "none", "peak": "50 GB/s",
+            "no share of it": "it has no bandwidth"}),
         # 1 GiB in 3.9 ms: 275.32 x 1.75 = 481.81; 275.32 / 450 = 61.2 %.
         ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 450GB/s", {
             "of the peak": "107 %", "t at the peak": "4.1757 ms", "of the limit": "61.2 %"}),
@@ -105,12 +106,12 @@ def test_a_row_of_a_run_is_explained_with_its_samples_and_place(
         status="wrong",
     )  # fmt: skip
     facts = facts_of(commbench, "run --op all_reduce --size 1K")
-    assert facts["time t"][0] == "50.3 us"
-    assert facts["95 % interval"] == ["48.3 … 55.3 us", "of the median; iterations: 10"]
-    assert facts["sampling stopped"][0] == "budget"
+    assert facts["time t"][0] == "50.3 us (48.3 … 55.3 us)"
+    assert facts["iterations"][0] == "10"
+    assert facts["iterations"][1].startswith("the time for one case was used up")
     assert facts["wrong elements"] == ["3", "do not use this time"]
     assert facts["busbw"][0] == "0.020358 GB/s"
-    assert facts["bound"][0] == "not known"
+    assert facts["latency or bandwidth"][0].startswith("not known")
     assert facts_of(commbench, "run/run.jsonl --size 1024") == facts
 
 
@@ -122,13 +123,14 @@ def test_a_run_is_explained_by_the_largest_size_of_each_kind(
     assert text.endswith("\n  commbench explain run --op OP --size SIZE\n")
     rows = json.loads(explained(commbench, "run --peak 1GB/s --format json"))["rows"]
     assert [row["call"].split()[0] for row in rows] == ["all_reduce", "barrier"]
-    assert [row["time_s"]["value"] for row in rows] == pytest.approx(
-        [8.286e-3, 5.5963e-3], rel=1e-4
-    )
+    first, second = ({fact["name"]: fact for fact in row["facts"]} for row in rows)
+    assert first["time t"]["value"]["value"] == pytest.approx(8.286e-3, rel=1e-4)
+    assert second["time t"]["value"]["value"] == pytest.approx(5.5963e-3, rel=1e-4)
     # 4096 B / 8.285979 ms = 0.00049433 GB/s, of 1 GB/s 0.049 %.
-    assert rows[0]["busbw_bytes_per_s"] == pytest.approx(4.9433e5, rel=1e-4)
-    assert rows[0]["share"]["fraction"] == pytest.approx(4.9433e-4, rel=1e-4)
-    assert (rows[1]["busbw_bytes_per_s"], rows[1]["share"]) == (None, None)
+    assert first["busbw"]["value"] == pytest.approx(4.9433e5, rel=1e-4)
+    assert (first["busbw"]["unit"], first["time t"]["unit"]) == ("bytes/s", "s")
+    assert first["of the peak"]["value"] == pytest.approx(4.9433e-4, rel=1e-4)
+    assert not {"busbw", "of the peak"} & second.keys()
 
 
 def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_a_quoted_time_is_compared_with_a_machine(commbench: Commbench, tmp_path
     write_machine(planted.machine(), tmp_path / "machine.json")
     quoted = "all_reduce --ranks 64 --nodes 8 --size 64M --time 900us --model"
     value, how = facts_of(commbench, f"{quoted} machine.json")["predicted"]
-    assert value == "740 us (690 … 800 us)"
+    assert value == "740.42 us (690 … 800 us)"
     assert how.endswith("of planted; t is 1.22 times that, above the interval")
     (tmp_path / "damaged.json").write_text("{}")
     for name in ("absent", "damaged.json"):
@@ -242,6 +244,6 @@ def test_a_run_is_compared_with_a_machine(commbench: Commbench, tmp_path: Path) 
     write_run(tmp_path)
     write_machine(planted.machine(), tmp_path / "machine.json")
     found = json.loads(explained(commbench, "run --model machine.json --format json"))
-    first, second = (row["why"] for row in found["rows"])
-    assert first["model"] == "ring (within a host) of planted"
-    assert second["unknown"].endswith("planted has no model of barrier")
+    said = [f["how"] for row in found["rows"] for f in row["facts"] if f["name"] == "predicted"]
+    assert said[0].startswith("ring (within a host) of planted; t is ")
+    assert said[1].endswith("planted has no model of barrier")

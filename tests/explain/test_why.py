@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import planted
 import pytest
@@ -14,14 +15,20 @@ from synthetic import header, plan, steady, synthetic_run
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.explain.facts import Fact
 from commbench.explain.why import (
     BANDWIDTH,
     BOTH,
+    BOUND,
     BY_MODEL,
+    HALF,
+    LATENCY_SHARE,
     MEASURED,
-    Why,
-    find_why,
+    NOT_KNOWN,
+    TWICE_RANKS,
+    TWICE_SIZE,
     ranks_per_node,
+    why_facts,
 )
 from commbench.explain.why import LATENCY as LATENCY_BOUND
 from commbench.importers.hints import NO_HINTS
@@ -57,36 +64,37 @@ def rows_of(found: Run) -> dict[int, ResultRow]:
     return {row.measurement.case.size_bytes: row for row in make_rows(found)}
 
 
-def why_of(found: Run, size: int) -> Why:
+def facts_of(row: ResultRow, rows: Sequence[ResultRow], machine: Any = None) -> dict[str, Fact]:
+    return {fact.name: fact for fact in why_facts(row, rows, machine)}
+
+
+def why_of(found: Run, size: int) -> dict[str, Fact]:
     rows = rows_of(found)
-    why = find_why(rows[size], list(rows.values()), None)
-    assert why is not None
-    return why
+    return facts_of(rows[size], list(rows.values()))
 
 
 def test_the_shares_of_a_planted_run_are_found() -> None:
     for size in SIZES:
         why = why_of(run(), size)
-        assert why.latency_s == pytest.approx(LATENCY, rel=1e-3)
-        assert why.latency_share == pytest.approx(LATENCY / (LATENCY + BETA * size), rel=1e-3)
-        assert why.half_bytes == pytest.approx(LATENCY / BETA, rel=1e-3)
-        assert why.line is not None
-        assert (why.line.low_bytes, why.line.high_bytes) == (SIZES[0], SIZES[-1])
-        assert why.line.bytes_per_s == pytest.approx(1 / BETA, rel=1e-3)
+        assert why["latency"].value == pytest.approx(LATENCY, rel=1e-3)
+        share = LATENCY / (LATENCY + BETA * size)
+        assert why[LATENCY_SHARE].value == pytest.approx(share, rel=1e-3)
+        assert why[HALF].value == pytest.approx(LATENCY / BETA, rel=1e-3)
+        assert why["model of t"].value == "50 us + S / 1 GB/s"
+        assert "17 sizes of this call, here 1 KiB to 64 MiB" in why["model of t"].how
 
 
 def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None:
     found = [why_of(run(), size) for size in (1 << 10, 1 << 16, 1 << 24)]
-    assert [why.bound for why in found] == [LATENCY_BOUND, BOTH, BANDWIDTH]
-    twice = [why.twice_size for why in found if why.twice_size]
-    assert [larger.source for larger in twice] == [MEASURED] * 3
-    assert [larger.low_ratio for larger in twice] == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
+    assert [why[BOUND].value for why in found] == [LATENCY_BOUND, BOTH, BANDWIDTH]
+    assert [why[TWICE_SIZE].how for why in found] == [MEASURED] * 3
+    ratios = [why[TWICE_SIZE].value for why in found]
+    assert ratios == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
 
 
 def test_without_a_row_of_twice_the_size_the_model_says_how_long_it_takes() -> None:
-    larger = why_of(run(), SIZES[-1]).twice_size
-    assert larger is not None and larger.source == BY_MODEL
-    assert larger.low_ratio == larger.high_ratio == pytest.approx(2.0, abs=0.01)
+    twice = why_of(run(), SIZES[-1])[TWICE_SIZE]
+    assert (twice.how, twice.value) == (BY_MODEL, pytest.approx(2.0, abs=0.01))
 
 
 def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
@@ -96,12 +104,11 @@ def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
         return 100e-6 + 1e-10 * case.size_bytes
 
     large, small = (why_of(run(switches), size) for size in (1 << 20, 1 << 12))
-    assert large.line and small.line
-    assert large.line[2:4] == (256 << 10, 64 << 20)
-    assert large.line[:2] == pytest.approx((100e-6, 10e9), rel=1e-3)
-    assert small.line[2:4] == (1 << 10, 128 << 10)
-    assert small.line[:2] == pytest.approx((10e-6, 2.5e9), rel=1e-3)
-    assert large.latency_s == pytest.approx(100e-6, rel=1e-3)
+    assert large["model of t"].value == "100 us + S / 10 GB/s"
+    assert "here 256 KiB to 64 MiB" in large["model of t"].how
+    assert small["model of t"].value == "10 us + S / 2.5 GB/s"
+    assert "here 1 KiB to 128 KiB" in small["model of t"].how
+    assert large["latency"].value == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None:
@@ -111,26 +118,22 @@ def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None
     found = run(time, world_size=8, mesh="dp=2,tp=4", over=("dp", "tp"), concurrency="alone")
     rows = [row for row in make_rows(found) if row.measurement.case.size_bytes == 1 << 20]
     by_ranks = {row.measurement.case.ranks: row for row in rows}
-    why = find_why(by_ranks[2], make_rows(found), None)
-    assert why is not None and why.twice_ranks is not None
-    assert why.twice_ranks.low_ratio == why.twice_ranks.high_ratio == pytest.approx(1.7)
-    assert why.twice_ranks.source == MEASURED
+    twice = facts_of(by_ranks[2], make_rows(found))[TWICE_RANKS]
+    assert (twice.value, twice.how) == (pytest.approx(1.7), MEASURED)
 
 
 def test_one_number_of_ranks_gets_the_formula_of_the_backend_and_says_so() -> None:
-    small, large = (why_of(run(), size).twice_ranks for size in (1 << 10, 1 << 26))
-    assert small and large
-    assert small[:2] == pytest.approx((1.0, 3.0), abs=0.05)
-    assert large[:2] == pytest.approx((1.5, 1.5), abs=0.01)
+    small, large = (why_of(run(), size)[TWICE_RANKS] for size in (1 << 10, 1 << 26))
+    assert small.value == pytest.approx((1.0, 3.0), abs=0.05)
+    assert large.value == pytest.approx((1.5, 1.5), abs=0.01)
     formula = "not measured; by the formula of gloo's algorithm: ring, T = fixed + 2(n-1) alpha"
-    assert small.source.startswith(formula)
+    assert small.how.startswith(formula)
 
 
 def test_a_backend_whose_algorithm_is_unknown_gets_no_formula() -> None:
-    larger = why_of(run(backend="mpi"), 1 << 20).twice_ranks
-    assert larger is not None
-    assert larger[:2] == (None, None)
-    assert "commbench model fit" in larger.source
+    twice = why_of(run(backend="mpi"), 1 << 20)[TWICE_RANKS]
+    assert twice.value == "not known"
+    assert "commbench model fit" in twice.how
 
 
 @pytest.mark.parametrize(
@@ -173,27 +176,22 @@ def test_the_formula_of_more_ranks_is_worked_by_hand() -> None:
 
 def test_a_barrier_is_all_latency() -> None:
     why = why_of(run(lambda _: 20e-6, operations=("barrier",)), 0)
-    assert (why.bound, why.latency_share, why.line, why.twice_size) == (
-        LATENCY_BOUND,
-        1,
-        None,
-        None,
-    )
-    assert why.twice_ranks is not None
-    assert why.twice_ranks[:2] == pytest.approx((1.0, 2.0))
+    assert (why[BOUND].value, why[LATENCY_SHARE].value) == (LATENCY_BOUND, 1)
+    assert not {"model of t", TWICE_SIZE} & why.keys()
+    assert why[TWICE_RANKS].value == pytest.approx((1.0, 2.0))
 
 
 def test_too_few_sizes_are_said_to_be_too_few() -> None:
     why = why_of(run(sizes=(1 << 10, 1 << 20)), 1 << 20)
-    assert (why.bound, why.latency_share) == ("", None)
-    assert "too few sizes" in why.unknown
+    assert BOUND not in why
+    assert "too few sizes" in why[NOT_KNOWN].value
     assert fit_sizes("all_reduce", [Point(2, 2, size, 1e-3) for size in (8, 16)]) is None
 
 
 def test_a_run_whose_results_are_all_wrong_has_no_bound() -> None:
     found = run()
     wrong = tuple(each._replace(status="wrong", wrong=3) for each in found.measurements)
-    assert why_of(found._replace(measurements=wrong), 1 << 20).latency_s is None
+    assert BOUND not in why_of(found._replace(measurements=wrong), 1 << 20)
 
 
 def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
@@ -201,14 +199,16 @@ def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
     found = run(lambda _: 0.9e-3, sizes=(1 << 26,), world_size=64)
     (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=8)))
     assert ranks_per_node(row) == 8
-    why = find_why(row, [row], machine)
-    assert why and why.predicted_s and why.twice_size and why.twice_ranks
-    assert why.model == "double binary tree (across hosts) of planted"
-    assert why.predicted_s == pytest.approx((740e-6, 690e-6, 800e-6), rel=0.01)
-    assert (why.bound, why.latency_share) == (BANDWIDTH, pytest.approx(0.05, abs=0.005))
-    assert why.twice_size.low_ratio == pytest.approx(1.9, abs=0.05)
-    assert why.twice_size.time_s == pytest.approx((1.42e-3, 1.31e-3, 1.53e-3), rel=0.01)
-    assert why.twice_ranks.time_s == pytest.approx((760e-6, 710e-6, 820e-6), rel=0.01)
+    why = facts_of(row, [row], machine)
+    assert why["predicted"].value == pytest.approx((740e-6, 690e-6, 800e-6), rel=0.01)
+    assert why["predicted"].how == (
+        "double binary tree (across hosts) of planted; t is 1.22 times that, above the interval"
+    )
+    assert why[BOUND].value == BANDWIDTH
+    assert why[LATENCY_SHARE].value == pytest.approx(0.05, abs=0.005)
+    assert why[TWICE_SIZE].value.value == pytest.approx(1.9, abs=0.05)
+    assert why[TWICE_SIZE].how == "by the model: 1.42 ms"
+    assert why[TWICE_RANKS].value.value == pytest.approx(1.03, abs=0.02)
 
 
 def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
@@ -218,35 +218,33 @@ def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
         for n, variant in enumerate(("bfloat16, sum", "float32, sum", "float32, max"), 1)
     ]  # fmt: skip
     (row,) = make_rows(run(sizes=(1 << 20,)))
-    why = find_why(row, [row], planted.machine(*models))
-    assert why and why.predicted_s
-    assert why.predicted_s.value == pytest.approx(2e-3)
+    predicted = facts_of(row, [row], planted.machine(*models))["predicted"]
+    assert predicted.value.value == pytest.approx(2e-3)
 
 
 def test_a_machine_without_a_model_of_the_call_says_why() -> None:
     (row,) = make_rows(run(sizes=(1 << 26,), operations=("all_gather",)))
-    why = find_why(row, [row], planted.machine())
-    assert why is not None
-    assert why.unknown == "planted does not predict this call: planted has no model of all_gather"
+    (fact,) = why_facts(row, [row], planted.machine())
+    assert (fact.name, fact.value) == ("predicted", "not known")
+    assert fact.how == "planted does not predict this call: planted has no model of all_gather"
 
 
 def test_more_ranks_than_a_host_are_predicted_on_more_hosts_where_those_were_measured() -> None:
     found = run(sizes=(1 << 26,), world_size=8)
     (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=1)))
-    across = find_why(row, [row], planted.machine())
-    within = find_why(row, [row], planted.machine(planted.inside()))
-    assert across and across.twice_ranks and within and within.twice_ranks
-    assert across.twice_ranks.low_ratio == pytest.approx(2.1, abs=0.05)
-    assert across.twice_ranks.source == "by the model, across hosts"
-    assert within.twice_ranks.low_ratio == pytest.approx(1.1, abs=0.05)
-    assert within.twice_ranks.source == BY_MODEL
+    across = facts_of(row, [row], planted.machine())[TWICE_RANKS]
+    within = facts_of(row, [row], planted.machine(planted.inside()))[TWICE_RANKS]
+    assert across.value.value == pytest.approx(2.1, abs=0.05)
+    assert across.how.startswith("by the model, across hosts: ")
+    assert within.value.value == pytest.approx(1.1, abs=0.05)
+    assert within.how.startswith("by the model: ")
 
 
 def test_a_run_of_the_repository_is_explained_quickly_and_without_torch() -> None:
     program = (
         "import sys, time, commbench; start = time.process_time();"
         "found = commbench.explain('results/reference');"
-        "print(time.process_time() - start, 'torch' in sys.modules, bool(found.rows[0].why.line))"
+        "print(time.process_time() - start, 'torch' in sys.modules, found.rows[0].get('n-half') > 0)"
     )
     root = Path(__file__).parents[2]
     ended = subprocess.run(
@@ -262,11 +260,10 @@ def test_noise_does_not_move_the_shares(tmp_path: Path) -> None:
         tmp_path / "mine", "mine", lambda case: steady(line(case)), plan(sizes=SIZES)
     )
     rows = make_rows(open_run(folder, NO_HINTS))
-    why = find_why(rows[-1], rows, None)
-    assert why is not None
-    assert why.latency_s == pytest.approx(LATENCY, rel=0.02)
+    latency = facts_of(rows[-1], rows)["latency"]
+    assert latency.value == pytest.approx(LATENCY, rel=0.02)
 
 
 def test_sizes_that_hardly_differ_do_not_tell_latency_from_bandwidth() -> None:
-    assert why_of(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)), 1100 << 10).line is None
-    assert why_of(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)), 2000 << 10).line is not None
+    assert NOT_KNOWN in why_of(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)), 1100 << 10)
+    assert BOUND in why_of(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)), 2000 << 10)
