@@ -143,19 +143,15 @@ def algorithm_of(row: ResultRow) -> str | None:
     return _ALGORITHMS.get((row.nccl_selection[0] or asked).strip().upper())
 
 
-def call_of(row: ResultRow, fabric: Fabric) -> Call | None:
-    """The call of a row; None where the ranks or nodes that took part are not known."""
-    header, case = row.header, row.measurement.case
+def make_call(
+    case: Case, fabric: Fabric, nodes: int, algorithm: str | None = None, nccl: str | None = None
+) -> Call | None:
+    """The call of a case; None where the ranks or nodes that took part are not known."""
     operation = OPERATIONS[case.operation]
-    nodes = header.num_nodes
-    if case.group or operation.block_counts or not operation.busbw_factor:
+    is_known = case.ranks >= 2 and 1 <= nodes <= case.ranks
+    if case.group or operation.block_counts or not operation.busbw_factor or not is_known:
         return None
-    if case.ranks < 2 or not 1 <= nodes <= case.ranks:
-        return None
-    return Call(
-        fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm_of(row),
-        str(header.environment.get("nccl") or "") or None,
-    )  # fmt: skip
+    return Call(fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm, nccl)
 
 
 def is_plain_case(case: Case) -> bool:
@@ -168,14 +164,16 @@ def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
 
     `fabric` is by default that of the run. A row that is not plain is only called impossible.
     """
-    fabric = fabric or fabric_of(row.header)
-    call = call_of(row, fabric) if fabric else None
+    case, header = row.measurement.case, row.header
+    fabric = fabric or fabric_of(header)
+    nccl = str(header.environment.get("nccl") or "") or None
+    call = fabric and make_call(case, fabric, header.num_nodes, algorithm_of(row), nccl)
     if call is None or row.busbw is None:
         return None
     found = expect(call)
     if found.bound is None and found.low_bytes_per_s is None:
         return None
-    if not is_plain_case(row.measurement.case):
+    if not is_plain_case(case):
         found = Expectation(call, found.bound, (), None, None)
     return judge(found, row.busbw)
 

@@ -1,6 +1,6 @@
 """The rules of `commbench check --expect`, and limits that the hardware makes impossible.
 
-Each row has limits of its own (analysis.expectations): its bus bandwidth is at least the least that
+Each row has limits of its own (expect.expectation): its bus bandwidth is at least the least that
 is plausible, and at most what the links allow.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from commbench.analysis.load import LoadedRun, make_case
+from commbench.analysis.load import LoadedRun
 from commbench.errors import RecordsError, UsageError
 from commbench.expect.document import (
     gbps,
@@ -27,13 +27,12 @@ from commbench.expect.expectation import (
     expect,
     judge,
 )
-from commbench.expect.rows import fabric_of, is_plain_case
+from commbench.expect.rows import fabric_of, is_plain_case, make_call
 from commbench.gate.limits import LIMITS
 from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
 from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
-from commbench.spec.operations import OPERATIONS
 from commbench.units import format_bytes, format_share
 
 FROM_RUN = "run"
@@ -137,13 +136,8 @@ def _what(hardware: Hardware) -> str:
 
 def call_of(row: Any, hardware: Hardware) -> Call | None:
     """The call of a row of results; None where the ranks that took part are not known."""
-    operation = OPERATIONS[row.operation]
-    nodes = hardware.nodes or row.num_nodes or 1
-    if row.group or operation.block_counts or not operation.busbw_factor:
-        return None
-    if not row.world_size or row.world_size < 2 or not 1 <= nodes <= row.world_size:
-        return None
-    return Call(hardware.fabric, row.operation, row.world_size, nodes, row.size_bytes)
+    case = row.case._replace(ranks=row.world_size or 0)
+    return make_call(case, hardware.fabric, hardware.nodes or row.num_nodes or 1)
 
 
 def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[str]:

@@ -244,14 +244,15 @@ def test_a_run_of_the_repository_is_explained_quickly_and_without_torch() -> Non
     program = (
         "import sys, time, commbench; start = time.process_time();"
         "found = commbench.explain('results/reference');"
-        "print(time.process_time() - start, 'torch' in sys.modules, found.rows[0].get('n-half') > 0)"
+        "print(time.process_time() - start, 'torch' in sys.modules, found.rows[0].get('n-half'))"
     )
     root = Path(__file__).parents[2]
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
     )
     took, has_torch, has_why = ended.stdout.split()
-    assert (has_torch, has_why) == ("False", "True")
+    assert has_torch == "False"
+    assert float(has_why) > 0
     assert float(took) < 1.0
 
 
