@@ -131,12 +131,14 @@ def _sentence(found: RowExplanation) -> str:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {format_bytes(case.size_bytes)}" if case.dtype else ""
     interval = in_brackets(time_interval_text(row.time.estimate))
-    text = f"{case.operation}{size} takes {time_text(row.time.estimate)}{interval}"
+    took = f"{time_text(row.time.estimate)}{interval}"
+    text = f"{case.operation}{size} on {format_count(case.ranks, 'rank')} takes {took}"
     if row.busbw is not None:
         text += f", a bus bandwidth of {gbps(row.busbw)} GB/s"
     if share := found.get("of the peak"):
         text += f", {format_percent(share)} of the peak"
-    return text + (f": {bound}." if (bound := found.get(BOUND)) else ".")
+    text += f": {bound}" if (bound := found.get(BOUND)) else ""
+    return f"{text}; its results are wrong." if row.measurement.wrong else f"{text}."
 
 
 def _summary(found: Explanation) -> str:

@@ -118,25 +118,22 @@ def _quoted_row(operation: Operation, quoted_call: QuotedCall, op: str | None) -
 
 def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
     """Raise UsageError where an option is missing, or has no meaning for the operation."""
-    ranks, size, time = quoted_call.ranks, quoted_call.size, quoted_call.time
-    if operation.has_data:
-        needed, unused = {"--ranks": ranks, "--size": size, "--time": time}, {}
-        example = "--ranks 8 --size 1G --time 4.2ms"
-    else:
-        needed = {"--ranks": ranks, "--time": time}
-        unused = {"--size": size, "--dtype": quoted_call.dtype}
-        example = "--ranks 8 --time 120us"
-    missing = [option for option, value in needed.items() if value is None]
-    if missing:
+    given = quoted_call._asdict()
+    needed: tuple[str, ...] = ("ranks", "size", "time")
+    unused: tuple[str, ...] = ()
+    example = "--ranks 8 --size 1G --time 4.2ms"
+    if not operation.has_data:
+        needed, unused, example = ("ranks", "time"), ("size", "dtype"), "--ranks 8 --time 120us"
+    if missing := [f"--{name}" for name in needed if given[name] is None]:
         raise UsageError(
             f"{operation.name} cannot be explained without {', '.join(missing)}",
             f"write for example: commbench explain {operation.name} {example}",
         )
-    for option, value in unused.items():
-        if value is not None:
+    for name in unused:
+        if given[name] is not None:
             raise UsageError(
-                f"{option} {value} has no meaning for {operation.name}, which moves no data",
-                f"leave out {option}",
+                f"--{name} {given[name]} has no meaning for {operation.name}, which moves no data",
+                f"leave out --{name}",
             )
 
 

@@ -25,7 +25,7 @@ from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.groups import ALONE
 from commbench.spec.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
-from commbench.units import format_bytes, format_share
+from commbench.units import format_about, format_bytes, format_share
 from commbench.views.cells import time_text
 
 BOUND, LATENCY_SHARE, HALF = "bound", "latency over t", "n-half"
@@ -55,7 +55,8 @@ def _bound(share: float) -> list[Fact]:
 
 
 def _half(size: float | None) -> Fact:
-    return Fact(HALF, size, BYTES, "there latency takes as long as the bytes")
+    about = f"about {format_about(size)}; " if size else ""
+    return Fact(HALF, size, BYTES, f"{about}there latency takes as long as the bytes")
 
 
 def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
