@@ -50,7 +50,7 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     SECONDS: seconds,
     RATE: lambda value: f"{gbps(value)} GB/s",
     RATIO: "{:.3g}".format,
-    SHARE: format_percent,
+    SHARE: lambda value: f"{'-' * (value < 0)}{format_percent(abs(value))}",
     TEXT: str,
 }
 """How a value is written, by its unit. Five digits allow to check products by hand."""
@@ -112,7 +112,11 @@ def document(found: Explanation) -> Document:
             Code("Only the largest size of each kind is explained; of another size:", found.more)
         )
     title = _title(first) if len(detailed) == len(found.rows) == 1 else found.name
-    answer = [_summary(found)] if found.is_overview else [_sentence(each) for each in found.rows]
+    answer = (
+        [_summary(found)]
+        if found.is_overview
+        else [_sentence(each, len(found.rows) == 1) for each in found.rows]
+    )
     return Document(title, [_where(first.row.header)] if found.name else (), answer, blocks)
 
 
@@ -124,15 +128,16 @@ def _title(found: RowExplanation) -> str:
     return f"{case.title_without('timing')}{size}, on {ranks}{nodes}: {found.operation.summary}"
 
 
-def _sentence(found: RowExplanation) -> str:
-    """A row in one sentence."""
+def _sentence(found: RowExplanation, is_only: bool) -> str:
+    """A row in one sentence; among others it has its whole name."""
     row, case = found.row, found.row.measurement.case
     if row.time is None:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {format_bytes(case.size_bytes)}" if case.dtype else ""
     interval = in_brackets(time_interval_text(row.time.estimate))
     took = f"{time_text(row.time.estimate)}{interval}"
-    text = f"{case.operation}{size} on {format_count(case.ranks, 'rank')} takes {took}"
+    name = case.operation if is_only else case.title
+    text = f"{name}{size} on {format_count(case.ranks, 'rank')} takes {took}"
     if row.busbw is not None:
         text += f", a bus bandwidth of {gbps(row.busbw)} GB/s"
     if share := found.get("of the peak"):

@@ -173,7 +173,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
     part, batches, both = row.measurement.case.part, row.measurement.batches, row.overlap
     facts = [
         Fact("part", part, TEXT, _PARTS.get(part, "")),
-        Fact("computation", part and batches and batches[-1].work, TEXT, "of each rank"),
+        Fact("computation", batches[-1].work if part and batches else None, TEXT, "of each rank"),
     ]
     if not (both and row.parts):
         return facts
@@ -235,7 +235,7 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
     more = f"; see `commbench links {peak.name}`" if peak.source else ""
     facts = [Fact("peak", speed, RATE, f"{peak.text}{more}")]
     if share is None:
-        return [*facts, Fact("no share of it", why_no_peak_fraction(row, peak))]
+        return [*facts, Fact("no share of it", "not known", TEXT, why_no_peak_fraction(row, peak))]
     what, must = "busbw", ""
     if share.bound == NODE_BOUND:
         unless = _unless_reduced(OPERATIONS[case.operation], share.ceiling)

@@ -74,8 +74,8 @@ def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
         fixed, _ = curve.at(case.size_bytes)
         latency_s = min(time_s, max(fixed, curve.pieces[0].parameters[0]))
     if latency_s is None:
-        few = "not known: this call has too few sizes in this run"
-        return [Fact(NOT_KNOWN, few), *_twice_the_ranks(row, timed, None)]
+        few = "this call has too few sizes in this run"
+        return [Fact(NOT_KNOWN, "not known", TEXT, few), *_twice_the_ranks(row, timed, None)]
     facts = [*_bound(latency_s / time_s if time_s else 1.0)]
     facts.append(Fact("latency", latency_s, SECONDS, "what a call takes at any size"))
     if curve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,14 @@ from synthetic_replay import synthetic_replay
 from synthetic_rows import batches, plan
 
 from commbench.analysis.load import open_run
-from commbench.analysis.rows import link_references, make_row
-from commbench.explain.document import VIEW
-from commbench.explain.explanation import explain_row, explain_run
+from commbench.analysis.rows import link_references, make_row, make_rows
+from commbench.explain.document import VIEW, fact_text
+from commbench.explain.explanation import Explanation, explain_row, explain_run
 from commbench.results.schema import Measurement, RunHeader
+from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATIONS, REPLAY
+
+RUNS = Path(__file__).parents[1] / "golden" / "data" / "runs"
 
 
 def test_a_step_has_its_calls_and_what_they_take_alone_but_no_bandwidth(tmp_path: Path) -> None:
@@ -60,3 +64,17 @@ def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
     hows = [fact.how for row in (flat, separate) for fact in explain_row(row).facts
             if fact.name == "tensors"]  # fmt: skip
     assert hows == ["as one here", "each with its own memory"]
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.parent.name for path in RUNS.glob("*/run.jsonl")} - {"damaged"})
+)
+def test_every_row_of_recorded_runs_has_facts_that_can_be_written(name: str) -> None:
+    run = open_run(RUNS / name)
+    every = make_rows(run)
+    for row in every:
+        found = explain_row(row, every, parse_peak("1GB/s"))
+        assert all(map(fact_text, found.facts))
+        assert found.get("time t") == row.time.estimate if row.time else found.get("not timed")
+        assert found.get("busbw") == row.busbw or row.measurement.case.step
+        json.loads(VIEW.write(Explanation(run.name, (found,)), "json"))

@@ -184,7 +184,7 @@ def test_a_barrier_is_all_latency() -> None:
 def test_too_few_sizes_are_said_to_be_too_few() -> None:
     why = why_of(run(sizes=(1 << 10, 1 << 20)), 1 << 20)
     assert BOUND not in why
-    assert "too few sizes" in why[NOT_KNOWN].value
+    assert "too few sizes" in why[NOT_KNOWN].how
     assert fit_sizes("all_reduce", [Point(2, 2, size, 1e-3) for size in (8, 16)]) is None
 
 

@@ -82,6 +82,7 @@ CASES = (
     # Its explanations, pictures and pages
     *(f"explain results/{run}" for run in RUNS if run != "wrong"),
     *(f"explain {journal}" for journal in OLD_JOURNALS),
+    "explain results/overlap --op all_reduce", "explain results/uneven --op all_to_all_v",
     "explain results/two_ranks --op all_reduce --size 1K",
     "explain results/two_ranks --op all_reduce --size 1M --peak 10GB/s",
     "explain results/cut_off", "explain results/damaged",
