@@ -63,7 +63,7 @@ def test_a_matrix_of_a_file_is_measured_and_its_load_is_in_every_row(
     line = "Max/mean sent 1.00, received 2.00; worst rank 1: 1.50 x S on the wire."
     assert line in ended.out
     shown = commbench("explain", str(ended.folder))
-    assert "7,200 bytes = 1.5 x S" in " ".join(shown.out.split())
+    assert "7,200 bytes 1.5 x S, of rank 1" in " ".join(shown.out.split())
 
 
 def test_a_dry_run_says_how_unequal_the_blocks_are(commbench: Commbench) -> None:

@@ -28,10 +28,10 @@ class PeakFraction(NamedTuple):
     """What is compared with the peak: BUS_BOUND or NODE_BOUND."""
     factor: float
     """The bytes that must pass the link, over S."""
-    rate: float
-    """Those bytes over the time, in bytes/s: the least that the link carried."""
+    rate_bytes_per_s: float
+    """Those bytes over the time: the least that the link carried."""
     fraction: float
-    """`rate` over the peak; 1 is all of it."""
+    """The rate over the peak; 1 is all of it."""
     ceiling: float
     """The largest possible fraction: above 1 where a network that reduces could move less."""
 

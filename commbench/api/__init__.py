@@ -256,9 +256,9 @@ def check(
     are those of `load`. Raises UsageError where there is no rule, or run and baseline cannot be
     compared.
     """
-    from commbench.analysis.expectations import BELOW
     from commbench.analysis.load import as_loaded_run
     from commbench.compare.comparison import require_comparable, require_two_runs
+    from commbench.expect.expectation import BELOW
     from commbench.gate.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.gate.gate import CHECKED, check
     from commbench.gate.rules import select_rules

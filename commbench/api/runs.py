@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
     from commbench.analysis.pair_values import PairMatrix
     from commbench.analysis.replay import StepReplay
-    from commbench.explain.expectation import Answer
+    from commbench.expect.question import Answer
+    from commbench.explain.explanation import Explanation
     from commbench.importers.hints import ImportHints
     from commbench.results.run_folder import StoredRun
 
@@ -243,7 +244,7 @@ def explain(
     nodes: int | None = None,
     model: str | Path | None = None,
     notify: Callable[[str], None] = ignore,
-) -> str:
+) -> Explanation:
     """Explain a run, or one call of an operation, with the formulas of its figures.
 
     `what` is a run, or the name of an operation. `op` and `size` choose rows of a run. A call of an
@@ -281,7 +282,7 @@ def expect(
     second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
     empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
     """
-    from commbench.explain.expectation import answer
+    from commbench.expect.question import answer
 
     return answer(
         gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link, op=op, size=size,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typer import Option
 
+from commbench.cli.options import AnyFormat, OutputFile
+
 HARDWARE, GIVEN = "Hardware", "Is this plausible?"
 
 
@@ -61,7 +63,8 @@ def expect(
         metavar="PERCENT",
         help="How far below the lowest figure of others a bandwidth is plausible.  [default: 20%]",
     ),
-    format_: str = Option("text", "--format", metavar="FORMAT", help="text or json."),
+    format_: AnyFormat = None,
+    output: OutputFile = None,
 ) -> None:
     """Say what bandwidth to expect of hardware: what others measured, and what is possible.
 
@@ -71,14 +74,13 @@ def expect(
     commbench expect --gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G
     """
     from commbench import api
-    from commbench.explain.expectation import FORMATS
-    from commbench.output.console import print_result
-    from commbench.validation import choose
+    from commbench.expect.document import VIEW
+    from commbench.views.formats import choose_format, show
 
-    write = choose("format", format_, FORMATS)
+    VIEW.require(choose_format(format_, output))
     found = api.expect(
         " and ".join(gpu) or None, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link,
         op=op, size=size, algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw,
         algbw=algbw, time=time,
     )  # fmt: skip
-    print_result(write(found), end="")
+    show(VIEW, found, format_, output)

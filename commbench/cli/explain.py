@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typer import Argument, Option
 
+from commbench.cli.options import AnyFormat, OutputFile
 from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
 
 
@@ -43,6 +44,8 @@ def explain(
         metavar="MACHINE",
         help="Compare with what the machine file of `commbench model fit` predicts.",
     ),
+    format_: AnyFormat = None,
+    output: OutputFile = None,
 ) -> None:
     """Explain a number: the data moved, the formulas of the bandwidths, what a link allows, and
     whether latency or bandwidth bounds it.
@@ -57,10 +60,13 @@ def explain(
         --model machine.json
     """
     from commbench import api
-    from commbench.output.console import print_result, print_status
+    from commbench.explain.document import VIEW
+    from commbench.output.console import print_status
+    from commbench.views.formats import choose_format, show
 
-    text = api.explain(
+    VIEW.require(choose_format(format_, output))
+    found = api.explain(
         what, op=op, size=size, peak=peak, ranks=ranks, time=time, dtype=dtype, timing=timing,
         nodes=nodes, model=model, notify=print_status,
     )  # fmt: skip
-    print_result(text)
+    show(VIEW, found, format_, output)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typer import Argument, Option
 
+from commbench.cli.options import AnyFormat, OutputFile
+
 
 def links(
     name: str | None = Argument(
@@ -12,6 +14,8 @@ def links(
     published: bool = Option(
         False, "--published", help="Print bus bandwidths that others published."
     ),
+    format_: AnyFormat = None,
+    output: OutputFile = None,
 ) -> None:
     """Print the speed of links in one direction, with sources. --peak takes their names.
 
@@ -20,16 +24,9 @@ def links(
     commbench links h100
     commbench links --published
     """
-    from commbench.explain import link_tables
-    from commbench.output.console import print_result
-    from commbench.spec import links as table
+    from commbench.links.document import VIEW
+    from commbench.links.speeds import find_links
+    from commbench.views.formats import choose_format, show
 
-    if name is None and not published:
-        print_result(link_tables.links_text())
-        return
-    link = None if name is None else table.find_link(name)
-    if link and not published:
-        print_result(link_tables.link_text(link))
-        return
-    figures = [one for one in table.load_published() if link is None or one.link == link.name]
-    print_result(link_tables.published_text(figures))
+    VIEW.require(choose_format(format_, output))
+    show(VIEW, find_links(name, published), format_, output)

@@ -130,6 +130,23 @@ Output = Annotated[
     Option("--output", "-o", metavar="FILE", help="New file to write.  [default: print the text]"),
 ]
 
+AnyFormat = Annotated[
+    str | None,
+    Option(
+        "--format", metavar="FORMAT",
+        help="text, markdown, html or json.  [default: by the ending of FILE, else text]",
+        rich_help_panel=OUTPUT,
+    ),
+]  # fmt: skip
+OutputFile = Annotated[
+    Path | None,
+    Option(
+        "--output", "-o", metavar="FILE",
+        help="New file to write: .txt, .md, .html or .json.  [default: print the text]",
+        rich_help_panel=OUTPUT,
+    ),
+]  # fmt: skip
+
 
 def print_or_write(content: str | bytes, output: Path | None) -> None:
     """Print a text, or write it or bytes to a file that does not exist yet and print its path."""

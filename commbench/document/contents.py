@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
+from commbench.analysis.column_meanings import column_meanings
 from commbench.analysis.curve import summarise_curve
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.rows import ResultRow, make_rows
@@ -20,7 +21,6 @@ from commbench.document import about_runs
 from commbench.document.about_runs import has_wrong, is_complete
 from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
-from commbench.explain.run_text import column_meanings
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.notes import gate_notes, warning_notes

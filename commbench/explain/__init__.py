@@ -1,1 +1,1 @@
-"""`commbench explain` and `links`: figures of a row in sentences."""
+"""`commbench explain`: the figures of a row, and how each is computed."""

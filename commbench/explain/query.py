@@ -9,11 +9,9 @@ from typing import NamedTuple
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
-from commbench.explain.row_text import explain_row
-from commbench.explain.run_text import explain_run
-from commbench.explain.why import model_sentences
+from commbench.explain.explanation import Explanation, explain_row, explain_run
 from commbench.importers.hints import ImportHints
-from commbench.models.machine import Machine, read_machine
+from commbench.models.machine import read_machine
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import (
@@ -26,7 +24,7 @@ from commbench.results.schema import (
 )
 from commbench.spec.case import READY
 from commbench.spec.dtypes import find_dtype
-from commbench.spec.links import Peak, parse_peak
+from commbench.spec.links import parse_peak
 from commbench.spec.operations import Operation, find_operation
 from commbench.spec.plan import Plan
 from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_MODES
@@ -52,7 +50,7 @@ def answer(
     peak: str | None,
     model: str | Path | None,
     notify: Callable[[str], None],
-) -> str:
+) -> Explanation:
     """The explanation of a run, or of an operation's call; `model` is a machine file.
 
     A text `what` is a path, else an operation, else a run's label. `notify` gets a message where
@@ -60,14 +58,23 @@ def answer(
     """
     parsed_peak = parse_peak(peak) if peak is not None else None
     machine = read_machine(model) if model is not None else None
-    if not isinstance(what, str):
-        return _explain_run(what, quoted_call, op, parsed_peak, machine)
-    found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
-    if isinstance(found, Operation):
-        return _explain_call(found, quoted_call, op, parsed_peak, machine)
-    run = open_run(found or find_run(what, notify), ImportHints(operation=op))
-    tell_incomplete(run, notify)
-    return _explain_run(run, quoted_call, op, parsed_peak, machine)
+    if isinstance(what, str):
+        found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
+        if isinstance(found, Operation):
+            row = _quoted_row(found, quoted_call, op)
+            explained = explain_row(row, (), parsed_peak, machine)
+            return Explanation("", (explained,))
+        what = open_run(found or find_run(what, notify), ImportHints(operation=op))
+        tell_incomplete(what, notify)
+    for option, value in quoted_call._asdict().items():
+        if value is not None and option != "size":
+            raise UsageError(
+                f"--{option} {value} describes a call of an operation, but {what.name} is a run",
+                f"leave out --{option}",
+            )
+    operation = None if op is None else find_operation(op)
+    size = None if quoted_call.size is None else parse_size(quoted_call.size)
+    return explain_run(what, operation, size, parsed_peak, machine)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
@@ -85,13 +92,8 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
         ) from None
 
 
-def _explain_call(
-    operation: Operation,
-    quoted_call: QuotedCall,
-    op: str | None,
-    peak: Peak | None,
-    machine: Machine | None,
-) -> str:
+def _quoted_row(operation: Operation, quoted_call: QuotedCall, op: str | None) -> ResultRow:
+    """The row of the call that the options describe."""
     if op is not None:
         raise UsageError(
             f"--op {op} chooses rows of a run, but {operation.name} is an operation",
@@ -101,7 +103,7 @@ def _explain_call(
     timing = DEFAULT_TIMING if quoted_call.timing is None else quoted_call.timing
     choose("timing", timing, TIMING_MODES)
     try:
-        row = make_quoted_row(
+        return make_quoted_row(
             operation,
             ranks=quoted_call.ranks or 0,
             seconds=parse_time(quoted_call.time or ""),
@@ -112,50 +114,27 @@ def _explain_call(
         )
     except UsageError as error:
         raise error.with_option_names({"world_size": "--ranks"}) from None
-    why = [*model_sentences(row, machine)] if machine else []
-    return explain_row(row, peak, why=why)
 
 
 def _require_options(operation: Operation, quoted_call: QuotedCall) -> None:
     """Raise UsageError where an option is missing, or has no meaning for the operation."""
-    ranks, size, time = quoted_call.ranks, quoted_call.size, quoted_call.time
-    if operation.has_data:
-        needed, unused = {"--ranks": ranks, "--size": size, "--time": time}, {}
-        example = "--ranks 8 --size 1G --time 4.2ms"
-    else:
-        needed = {"--ranks": ranks, "--time": time}
-        unused = {"--size": size, "--dtype": quoted_call.dtype}
-        example = "--ranks 8 --time 120us"
-    missing = [option for option, value in needed.items() if value is None]
-    if missing:
+    given = quoted_call._asdict()
+    needed: tuple[str, ...] = ("ranks", "size", "time")
+    unused: tuple[str, ...] = ()
+    example = "--ranks 8 --size 1G --time 4.2ms"
+    if not operation.has_data:
+        needed, unused, example = ("ranks", "time"), ("size", "dtype"), "--ranks 8 --time 120us"
+    if missing := [f"--{name}" for name in needed if given[name] is None]:
         raise UsageError(
             f"{operation.name} cannot be explained without {', '.join(missing)}",
             f"write for example: commbench explain {operation.name} {example}",
         )
-    for option, value in unused.items():
-        if value is not None:
+    for name in unused:
+        if given[name] is not None:
             raise UsageError(
-                f"{option} {value} has no meaning for {operation.name}, which moves no data",
-                f"leave out {option}",
+                f"--{name} {given[name]} has no meaning for {operation.name}, which moves no data",
+                f"leave out --{name}",
             )
-
-
-def _explain_run(
-    run: Run,
-    quoted_call: QuotedCall,
-    op: str | None,
-    peak: Peak | None,
-    machine: Machine | None,
-) -> str:
-    for option, value in quoted_call._asdict().items():
-        if value is not None and option != "size":
-            raise UsageError(
-                f"--{option} {value} describes a call of an operation, but {run.name} is a run",
-                f"leave out --{option}",
-            )
-    operation = None if op is None else find_operation(op)
-    size = None if quoted_call.size is None else parse_size(quoted_call.size)
-    return explain_run(run, operation, size, peak, machine)
 
 
 def make_quoted_row(

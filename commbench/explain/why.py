@@ -2,279 +2,170 @@
 
 The figures come from the other sizes of the same run, or from a machine's fitted models. What more
 ranks would do comes from rows of the run with twice the ranks, else from the formula of the
-backend's algorithm, and the text says which.
+backend's algorithm, and the fact says which.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
 from commbench.errors import CommbenchError
+from commbench.explain.facts import BYTES, RATIO, SECONDS, SHARE, TEXT, Fact
 from commbench.models.machine import Machine, Point
 from commbench.models.observations import PER_HOST, SELECTED
-from commbench.models.predict import Prediction, find_fitted, half_size, predict_one
+from commbench.models.predict import find_fitted, half_size, predict_one
 from commbench.models.size_curve import SizeCurve, fit_sizes
-from commbench.models.textbook import Algorithm, find_algorithm, growth
+from commbench.models.textbook import find_algorithm, growth
 from commbench.output.paragraphs import gbps, seconds
 from commbench.results.schema import OK
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.groups import ALONE
 from commbench.spec.operations import OPERATIONS
-from commbench.units import (
-    format_about,
-    format_bytes,
-    format_known_time,
-    format_share,
-)
+from commbench.stats.estimate import Estimate
+from commbench.units import format_about, format_bytes, format_share
+from commbench.views.cells import time_text
 
-LATENCY, BANDWIDTH = "latency", "bandwidth"
+BOUND, LATENCY_SHARE, HALF = "bound", "latency over t", "n-half"
+TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
+NOT_KNOWN = "latency or bandwidth"
+"""Names of facts."""
+LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
-ABOUT = 0.05
-"""Ratios of a range that differ by less are printed as one."""
+MEASURED, BY_MODEL = "measured in this run", "by the model"
 
 
-class Why(NamedTuple):
-    """What bounds a row, found from the other rows of its run."""
-
-    row: ResultRow
-    curve: SizeCurve | None
-    """None where the run has too few sizes of this call."""
-    longer: ResultRow | None
-    """The row of the same call with twice the size."""
-    wider: ResultRow | None
-    """The row of the same call and size with twice the ranks."""
-
-    @property
-    def time_s(self) -> float:
-        """The measured time."""
-        return self.row.time.median if self.row.time else 0.0
-
-    @property
-    def latency_s(self) -> float | None:
-        """What a call takes at any size, in seconds; None where that is not known. Later pieces may
-        have more of it, where the protocol switches; what they lack was not saved."""
-        if not OPERATIONS[self.row.measurement.case.operation].has_data:
-            return self.time_s
-        if self.curve is None:
-            return None
-        fixed, _ = self.curve.at(self.row.measurement.case.size_bytes)
-        return min(self.time_s, max(fixed, self.curve.pieces[0].parameters[0]))
-
-
-def find_why(row: ResultRow, rows: Sequence[ResultRow]) -> Why:
-    """What bounds a row, by all rows of its run."""
+def why_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
+    """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
+    no model describes: overlaps, steps and what the host does."""
     case = row.measurement.case
-    timed = [each for each in rows if each.time and each.measurement.status == OK]
-    by_size = {
-        each.measurement.case.size_bytes: each for each in timed if _kind(each) == _kind(row)
+    if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
+        return []
+    return _by_machine(row, machine) if machine else _by_run(row, every) if every else []
+
+
+def _bound(share: float) -> list[Fact]:
+    """What bounds a call of whose time this share is latency."""
+    bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
+    how = f"{format_share(share)} of t is latency, {format_share(1 - share)} grows with S"
+    return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
+
+
+def _half(size: float | None) -> Fact:
+    about = f"about {format_about(size)}; " if size else ""
+    return Fact(HALF, size, BYTES, f"{about}there latency takes as long as the bytes")
+
+
+def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
+    case, time_s = row.measurement.case, _time(row)
+    timed = [each for each in every if each.time and each.measurement.status == OK]
+    times = {
+        each.measurement.case.size_bytes: _time(each) for each in timed if _kind(each) == _kind(row)
     }
-    points = [Point(case.ranks, case.ranks, size, _time(each)) for size, each in by_size.items()]
-    wider = [
-        each
-        for each in timed
-        if each.measurement.case.ranks == 2 * case.ranks
-        and each.measurement.case.size_bytes == case.size_bytes
-        and _call(each) == _call(row)
-    ]
-    return Why(
-        row,
-        fit_sizes(case.operation, points) if max(by_size) >= 2 * min(by_size) > 0 else None,
-        by_size.get(2 * case.size_bytes),
-        wider[0] if wider else None,
-    )
-
-
-def _kind(row: ResultRow) -> tuple[str, str]:
-    """What rows have in common that differ in size only."""
-    case = row.measurement.case
-    return case.title, case.timing
-
-
-def _call(row: ResultRow) -> tuple[object, ...]:
-    """What rows have in common that differ in size and in their group of ranks."""
-    case = row.measurement.case
-    left_out = ("size_bytes", "root", "group", "group_ranks")
-    return tuple(getattr(case, d.field) for d in DIMENSIONS if d.field not in left_out)
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+    points = [Point(case.ranks, case.ranks, size, seconds) for size, seconds in times.items()]
+    is_wide = bool(times) and max(times) >= 2 * min(times) > 0
+    curve = fit_sizes(case.operation, points) if is_wide else None
+    latency_s = None if OPERATIONS[case.operation].has_data else time_s
+    if curve:
+        # Later pieces may have more of it, where the protocol switches.
+        fixed, _ = curve.at(case.size_bytes)
+        latency_s = min(time_s, max(fixed, curve.pieces[0].parameters[0]))
+    if latency_s is None:
+        few = "this call has too few sizes in this run"
+        return [Fact(NOT_KNOWN, "not known", TEXT, few), *_twice_the_ranks(row, timed, None)]
+    facts = [*_bound(latency_s / time_s if time_s else 1.0)]
+    facts.append(Fact("latency", latency_s, SECONDS, "what a call takes at any size"))
+    if curve:
+        facts += [_line(curve, case.size_bytes), _half(curve.half_size)]
+        longer = times.get(2 * case.size_bytes)
+        ratio = sum(curve.at(2 * case.size_bytes)) / sum(curve.at(case.size_bytes))
+        now = longer / time_s if longer else max(1.0, ratio)
+        facts.append(Fact(TWICE_SIZE, now, RATIO, MEASURED if longer else BY_MODEL))
+    return facts + _twice_the_ranks(row, timed, latency_s)
 
 
 def _time(row: ResultRow) -> float:
     return row.time.median if row.time else 0.0
 
 
-def why_sentences(
-    row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None
-) -> Iterator[str]:
-    """The paragraph `why` of a row: by the models of a machine, else by all rows of its run."""
-    if row.measurement.case.step:
-        return
-    if machine is not None:
-        yield from model_sentences(row, machine)
-    elif _has_why(row):
-        yield from _own_sentences(find_why(row, rows))
+def _kind(row: ResultRow) -> tuple[str, str]:
+    """What rows have in common that differ in size only."""
+    return row.measurement.case.title, row.measurement.case.timing
 
 
-def _has_why(row: ResultRow) -> bool:
-    """Whether the row is a call among ranks that the models describe."""
-    case = row.measurement.case
-    return bool(row.time and not case.part and not OPERATIONS[case.operation].is_timed_by_host)
-
-
-def _own_sentences(why: Why) -> Iterator[str]:
-    """Bound and shares, the model, n-half, twice the size, twice the ranks."""
-    case, latency = why.row.measurement.case, why.latency_s
-    operation = OPERATIONS[case.operation]
-    if latency is None:
-        yield (
-            "Latency or bandwidth? This run has too few sizes of this call to tell them apart. "
-            "Measure several sizes, or give --model."
-        )
-    elif not operation.has_data:
-        yield "Latency-bound: it moves no data."
-    else:
-        yield (
-            f"{_bound(latency / why.time_s)}: {format_share(latency / why.time_s)} of t is latency "
-            f"({seconds(latency)}, which a call takes at any size), "
-            f"{format_share(1 - latency / why.time_s)} grows with S."
-        )
-        if why.curve:
-            yield _describe_curve(why.curve, case.size_bytes)
-            yield from _half_sentence(why.curve.half_size)
-            yield _twice_the_size(why, why.curve)
-    if case.ranks > 1 and (latency is not None or why.wider):
-        yield _twice_the_ranks(why)
-
-
-def why_in_short(row: ResultRow, rows: Sequence[ResultRow], machine: Machine | None) -> str:
-    """The same in two sentences, or nothing where nothing is known."""
-    if row.measurement.case.step:
-        return ""
-    if machine is not None:
-        return next(model_sentences(row, machine))
-    if not _has_why(row):
-        return ""
-    why = find_why(row, rows)
-    latency, size = why.latency_s, why.row.measurement.case.size_bytes
-    if latency is None or why.curve is None or not why.time_s:
-        return ""
-    half = why.curve.half_size
-    parts = [f"latency is {format_share(latency / why.time_s)} of t"]
-    parts += [f"n-half {format_about(half)}"] if half else []
-    twice = (
-        f" Twice the size takes {_ratio(_size_ratio(why, why.curve))} times as long" if size else ""
+def _call(row: ResultRow) -> tuple[object, ...]:
+    """What rows have in common that differ in their group of ranks."""
+    left_out = ("root", "group", "group_ranks")
+    return tuple(
+        getattr(row.measurement.case, d.field) for d in DIMENSIONS if d.field not in left_out
     )
-    ranks = _ratio_of_ranks(why)
-    twice += f", twice the ranks {ranks[0]} ({ranks[1]})" if ranks else ""
-    return f"{_bound(latency / why.time_s)} ({'; '.join(parts)}).{twice}{'.' * bool(twice)}"
 
 
-def _bound(share: float) -> str:
-    if share >= CLEAR:
-        return "Latency-bound"
-    return "Bandwidth-bound" if share <= 1 - CLEAR else "Latency and bandwidth count alike"
-
-
-def _describe_curve(curve: SizeCurve, size: int) -> str:
-    low, high = curve.range_at(size)
-    count, several = len(curve.sizes), len(curve.pieces) > 1
+def _line(curve: SizeCurve, size: int) -> Fact:
+    """The part of the curve that a size belongs to."""
     fixed, grown = curve.at(size)
-    parts = [seconds(fixed)] if fixed or not grown else []
-    parts += [f"S / {gbps(size / grown)} GB/s"] if grown else []
-    where = f", from {format_bytes(low)} to {format_bytes(high)}" if several else ""
-    return (
-        f"Model: alpha-beta, fitted to the {count} sizes of this call in this run{where}: "
-        f"t = {' + '.join(parts)}. Measured times differ from it by "
-        f"{format_share(curve.error)} on average."
-    )
+    terms = [seconds(fixed)] if fixed or not grown else []
+    terms += [f"S / {gbps(size / grown)} GB/s"] if grown else []
+    low, high = map(format_bytes, curve.range_at(size))
+    fitted = f"alpha-beta, fitted to {len(curve.sizes)} sizes of this call, here {low} to {high}"
+    how = f"{fitted}; off by {format_share(curve.error)} on average"
+    return Fact("model of t", " + ".join(terms), TEXT, how)
 
 
-def _half_sentence(half: float | None) -> Iterator[str]:
-    if half:
-        yield f"n-half = {format_about(half)}: there latency takes as long as the bytes."
+def _twice_the_ranks(
+    row: ResultRow, timed: Sequence[ResultRow], latency_s: float | None
+) -> list[Fact]:
+    """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
+    latency that is the same for any number of ranks and for latency that is all in the steps."""
+    case, time_s, backend = row.measurement.case, _time(row), row.header.plan.backend
+    wider = [
+        each
+        for each in timed
+        if each.measurement.case.ranks == 2 * case.ranks and _call(each) == _call(row)
+    ]
+    if wider and time_s:
+        return [Fact(TWICE_RANKS, _time(wider[0]) / time_s, RATIO, MEASURED)]
+    if latency_s is None or case.ranks == 1:
+        return []
+    algorithm = find_algorithm(backend, case.operation, row.nccl_selection[0])
+    if algorithm is None or not time_s:
+        how = "runs of more ranks show it: `commbench model fit`"
+        return [Fact(TWICE_RANKS, "not known", TEXT, how)]
+    rest = max(0.0, time_s - latency_s)
+    ratios = growth(algorithm.model, latency_s, rest, case.ranks, 2 * case.ranks)
+    formula = f"{algorithm.name}, {algorithm.model.formula}"
+    how = f"not measured; by the formula of {backend}'s algorithm: {formula}"
+    return [Fact(TWICE_RANKS, ratios, RATIO, how)]
 
 
-def _size_ratio(why: Why, curve: SizeCurve) -> float:
-    """Time of twice the size over that of this size: measured, else by the curve."""
-    if why.longer and why.time_s:
-        return _time(why.longer) / why.time_s
-    size = why.row.measurement.case.size_bytes
-    return max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
-
-
-def _twice_the_size(why: Why, curve: SizeCurve) -> str:
-    source = "measured in this run" if why.longer else "by the model"
-    return f"Twice the size takes {_ratio(_size_ratio(why, curve))} times as long ({source})."
-
-
-def _ratio_of_ranks(why: Why) -> tuple[str, str] | None:
-    """How many times as long twice the ranks take, and by what; None where that is not known."""
-    if why.wider and why.time_s:
-        return f"{_ratio(_time(why.wider) / why.time_s)} times", "measured in this run"
-    algorithm, latency = _algorithm(why.row), why.latency_s
-    if algorithm is None or latency is None or not why.time_s:
-        return None
-    ranks = why.row.measurement.case.ranks
-    low, high = growth(algorithm.model, latency, max(0.0, why.time_s - latency), ranks, 2 * ranks)
-    text = (
-        f"{_ratio(low)} to {_ratio(high)} times"
-        if high - low > ABOUT * high
-        else f"{_ratio(high)} times"
-    )
-    backend = why.row.header.plan.backend
-    return text, f"by the formula of {backend}'s {algorithm.name}, not measured"
-
-
-def _twice_the_ranks(why: Why) -> str:
-    ranks = 2 * why.row.measurement.case.ranks
-    found, algorithm = _ratio_of_ranks(why), _algorithm(why.row)
-    if found and why.wider:
-        return f"Twice the ranks ({ranks}) take {found[0]} as long ({found[1]})."
-    alone = f"This run has no row with {ranks} ranks, so it does not show what they would do."
-    if found is None or algorithm is None:
-        return f"{alone} Runs of several numbers of ranks do: commbench model fit."
-    return (
-        f"{alone} By the formula of {why.row.header.plan.backend}'s algorithm ({algorithm.name}), "
-        f"{algorithm.model.formula}, a call takes {found[0]} as long. This is a formula, not a "
-        "measurement."
-    )
-
-
-def _algorithm(row: ResultRow) -> Algorithm | None:
-    selected = row.nccl_selection[0]
-    return find_algorithm(row.header.plan.backend, row.measurement.case.operation, selected)
-
-
-def model_sentences(row: ResultRow, machine: Machine) -> Iterator[str]:
+def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
     """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
     and twice the ranks; or why they say nothing."""
-    case = row.measurement.case
-    per_node = ranks_per_node(row)
+    case, per_node, measured = row.measurement.case, ranks_per_node(row), _time(row)
     machine = _models_of(row, machine)
     try:
         found = predict_one(machine, case.operation, case.ranks, per_node, case.size_bytes)
     except CommbenchError as error:
-        yield f"{machine.name} does not predict this call: {error.message}."
-        return
-    yield _compare(row, machine, found)
+        how = f"{machine.name} does not predict this call: {error.message}"
+        return [Fact("predicted", "not known", TEXT, how)]
+    is_inside = found.low_s <= measured <= found.high_s
+    where = "inside" if is_inside else "below" if measured < found.low_s else "above"
+    how = (
+        f"{found.model} ({found.kind}) of {machine.name}; t is {measured / found.time_s:.3g} times "
+        f"that, {where} the interval"
+    )
+    predicted = Estimate(found.time_s, found.low_s, found.high_s)
+    facts = [Fact("predicted", predicted, SECONDS, how)]
     if found.size_bytes:
-        share = found.latency_share
-        yield (
-            f"{_bound(share)}: {format_share(share)} of the predicted time is latency, "
-            f"{format_share(1 - share)} grows with S."
-        )
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        yield from _half_sentence(half_size(fitted, case.ranks, per_node))
-        yield _predicted(machine, found, "Twice the size", case.ranks, per_node, 2)
-    more = 2 * case.ranks
-    yield _predicted(machine, found, f"Twice the ranks ({more})", more, per_node, 1)
+        facts += [*_bound(found.latency_share), _half(half_size(fitted, case.ranks, per_node))]
+    for name, ranks, factor in ((TWICE_SIZE, case.ranks, 2), (TWICE_RANKS, 2 * case.ranks, 1)):
+        if factor == 1 or found.size_bytes:
+            facts.append(_predict(machine, name, row, ranks, factor, found.time_s, found.kind))
+    return facts
 
 
 def _models_of(row: ResultRow, machine: Machine) -> Machine:
@@ -291,37 +182,23 @@ def _models_of(row: ResultRow, machine: Machine) -> Machine:
     return machine._replace(fitted=tuple(fitting)) if fitting else machine
 
 
-def _compare(row: ResultRow, machine: Machine, found: Prediction) -> str:
-    time, ends = format_known_time(found.time_s, found.low_s, found.high_s)
-    text = f"Model: {found.model} ({found.kind}) of {machine.name} predicts {time} ({ends})."
-    measured = _time(row)
-    if not measured:
-        return text
-    inside = found.low_s <= measured <= found.high_s
-    where = "inside the interval" if inside else (
-        "below the interval" if measured < found.low_s else "above the interval"
-    )  # fmt: skip
-    return f"{text} t is {measured / found.time_s:.3g} times that, {where}."
-
-
-def _predicted(
-    machine: Machine, now: Prediction, what: str, ranks: int, per_node: int, factor: int
-) -> str:
+def _predict(
+    machine: Machine, name: str, row: ResultRow, ranks: int, factor: int, now_s: float, kind: str
+) -> Fact:
     """What a larger call takes. More ranks than one host has are on further hosts if groups across
     hosts were measured, else on the same host."""
-    error = ""
-    for hosts_ranks in dict.fromkeys((per_node, max(per_node, ranks))):
+    case, per_node, error = row.measurement.case, ranks_per_node(row), ""
+    for on_host in dict.fromkeys((per_node, max(per_node, ranks))):
         try:
-            more = predict_one(machine, now.operation, ranks, hosts_ranks, factor * now.size_bytes)
+            more = predict_one(machine, case.operation, ranks, on_host, factor * case.size_bytes)
         except CommbenchError as caught:
             error = error or caught.message
             continue
-        time, ends = format_known_time(more.time_s, more.low_s, more.high_s)
-        where = "" if more.kind == now.kind else f", {more.kind},"
-        verb = "take" if ranks != now.world_size else "takes"
-        ratio = more.time_s / now.time_s
-        return f"{what}{where} {verb} {_ratio(ratio)} times as long: {time} ({ends}), by the model."
-    return f"{what}: no prediction, since {error}."
+        source = BY_MODEL if more.kind == kind else f"{BY_MODEL}, {more.kind}"
+        time = time_text(Estimate(more.time_s, more.low_s, more.high_s))
+        ratio = Estimate(*(each / now_s for each in (more.time_s, more.low_s, more.high_s)))
+        return Fact(name, ratio, RATIO, f"{source}: {time}")
+    return Fact(name, "not known", TEXT, f"no prediction: {error}")
 
 
 def ranks_per_node(row: ResultRow) -> int:

@@ -1,6 +1,6 @@
 """The rules of `commbench check --expect`, and limits that the hardware makes impossible.
 
-Each row has limits of its own (analysis.expectations): its bus bandwidth is at least the least that
+Each row has limits of its own (expect.expectation): its bus bandwidth is at least the least that
 is plausible, and at most what the links allow.
 """
 
@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from commbench.analysis.expectation_text import (
+from commbench.analysis.load import LoadedRun
+from commbench.errors import RecordsError, UsageError
+from commbench.expect.document import (
     gbps,
     judgement_text,
     machine_text,
     range_text,
 )
-from commbench.analysis.expectations import (
+from commbench.expect.expectation import (
     BELOW,
     HIGH,
     IMPOSSIBLE,
@@ -25,15 +27,12 @@ from commbench.analysis.expectations import (
     expect,
     judge,
 )
-from commbench.analysis.load import LoadedRun
-from commbench.analysis.run_expectations import fabric_of, is_plain_case
-from commbench.errors import RecordsError, UsageError
+from commbench.expect.rows import fabric_of, is_plain_case, make_call
 from commbench.gate.limits import LIMITS
 from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
 from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
-from commbench.spec.operations import OPERATIONS
 from commbench.units import format_bytes, format_share
 
 FROM_RUN = "run"
@@ -98,11 +97,12 @@ def expectation_rules(
             return RowLimit(None, "nothing is known of its hardware" if not hardware else _OTHER)
         found = expect(call, tolerance)
         if not is_least:
-            busbw = found.bound.busbw if found.bound else None
+            busbw = found.bound.busbw_bytes_per_s if found.bound else None
             return RowLimit(busbw, "" if busbw else "no link is known")
         if not is_plain_case(row.case):
             return RowLimit(None, _OTHER)
-        return RowLimit(found.low, "" if found.low else "nothing comparable was published")
+        low = found.low_bytes_per_s
+        return RowLimit(low, "" if low else "nothing comparable was published")
 
     least = LIMITS["min_busbw"]._replace(
         name="expected_busbw",
@@ -136,13 +136,8 @@ def _what(hardware: Hardware) -> str:
 
 def call_of(row: Any, hardware: Hardware) -> Call | None:
     """The call of a row of results; None where the ranks that took part are not known."""
-    operation = OPERATIONS[row.operation]
-    nodes = hardware.nodes or row.num_nodes or 1
-    if row.group or operation.block_counts or not operation.busbw_factor:
-        return None
-    if not row.world_size or row.world_size < 2 or not 1 <= nodes <= row.world_size:
-        return None
-    return Call(hardware.fabric, row.operation, row.world_size, nodes, row.size_bytes)
+    case = row.case._replace(ranks=row.world_size or 0)
+    return make_call(case, hardware.fabric, hardware.nodes or row.num_nodes or 1)
 
 
 def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[str]:
@@ -207,4 +202,4 @@ def _remarks_of_expectation(rule: Rule, rows: Sequence[Any], hardware: Hardware)
 
 
 def _published_sources(found: Expectation) -> list[str]:
-    return [one.published.source for one in found.figures if one.busbw is not None]
+    return [one.published.source for one in found.known]

@@ -225,8 +225,8 @@ def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
     nothing is known of that."""
     if not rows or not _has_known_links(rows[0].header):
         return []
-    from commbench.analysis.expectation_text import row_text
-    from commbench.analysis.run_expectations import choose_row
+    from commbench.expect.document import row_text
+    from commbench.expect.rows import choose_row
 
     found = choose_row(rows)
     return [row_text(found)] if found else []
@@ -351,7 +351,7 @@ def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
         return fill(f"There is no column `of peak`{why}.", rest="  ")
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if _has_known_links(rows[0].header):
-        from commbench.analysis.run_expectations import peak_remark
+        from commbench.expect.rows import peak_remark
 
         texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):

@@ -43,6 +43,10 @@ class Gpu(NamedTuple):
     """The name of the network of AWS's machines that have it."""
     source: str
 
+    def as_json(self) -> str:
+        """Its name."""
+        return self.name
+
 
 class Nics(NamedTuple):
     """The network adapters of a node."""

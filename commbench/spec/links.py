@@ -54,8 +54,8 @@ class Published(NamedTuple):
     """How it was measured."""
     size: str
     """The message size, as published; empty where it was not given."""
-    busbw: float
-    """In bytes/s; the largest size of a curve."""
+    busbw_bytes_per_s: float
+    """At the largest size of a curve."""
     gpu: str
     """The name of the accelerator in `data/gpus.csv`."""
     link: str
@@ -79,9 +79,8 @@ class Threshold(NamedTuple):
     """The fewest ranks and nodes for which it is demanded."""
     nic: str
     """The network of a node, a name of `data/links.csv`; empty where it is not known."""
-    low: float
-    """In bytes/s."""
-    high: float | None
+    low_bytes_per_s: float
+    high_bytes_per_s: float | None
     source: str
 
 
@@ -122,10 +121,13 @@ def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
     figures = []
     for row in read_table("published.csv"):
-        ranks, nodes, busbw = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("GBps"))
+        ranks, nodes = int(row.pop("ranks")), int(row.pop("nodes"))
+        rate = float(row.pop("GBps")) * GB
         points = (point.split(":") for point in row.pop("curve").split())
         curve = tuple((parse_size(size), float(value) * GB) for size, value in points)
-        figures.append(Published(**row, ranks=ranks, nodes=nodes, busbw=busbw * GB, curve=curve))
+        figures.append(
+            Published(**row, ranks=ranks, nodes=nodes, busbw_bytes_per_s=rate, curve=curve)
+        )
     return tuple(figures)
 
 
@@ -137,7 +139,10 @@ def load_thresholds() -> tuple[Threshold, ...]:
         ranks, nodes, low = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("low"))
         text = row.pop("high")
         high = float(text) * GB if text else None
-        found.append(Threshold(**row, ranks=ranks, nodes=nodes, low=low * GB, high=high))
+        threshold = Threshold(
+            **row, ranks=ranks, nodes=nodes, low_bytes_per_s=low * GB, high_bytes_per_s=high
+        )
+        found.append(threshold)
     return tuple(found)
 
 

@@ -94,6 +94,21 @@ def text_table(
     return Table(title, columns, rows, tone=is_bad and (lambda row: BAD if is_bad(row) else ""))
 
 
+def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:
+    """A table of facts: what each is, its value, and how it is computed."""
+    columns = (
+        Column("", itemgetter(0), TEXT),
+        Column(value, itemgetter(1), TEXT),
+        Column("how it is computed", itemgetter(2), TEXT, 1, is_wrapped=True),
+    )
+    return Table(title, columns, facts)
+
+
+def sources_section(sources: Sequence[str]) -> Section:
+    """Sources, numbered from 1."""
+    return Section("Sources", [Facts([(str(n), text) for n, text in enumerate(sources, 1)])])
+
+
 def align_decimals(cells: Sequence[str]) -> list[str]:
     """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
     places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]

@@ -21,8 +21,8 @@ from commbench.analysis.nccl_log import (
     selection_key,
 )
 from commbench.analysis.rows import make_rows
-from commbench.explain.row_text import explain_row
-from commbench.explain.run_text import explain_run
+from commbench.explain.document import VIEW
+from commbench.explain.explanation import explain_row, explain_run
 from commbench.spec.case import Case
 from commbench.spec.plan import Plan
 
@@ -136,7 +136,8 @@ def test_the_row_and_the_environment_of_a_run_say_what_nccl_selected() -> None:
     run = run._replace(header=run.header._replace(environment=facts))
     first, second = make_rows(run)
     assert (first.nccl_selection, second.nccl_selection) == (("RING", "LL", "2"), ("", "", ""))
-    assert "it selected RING LL, channels: 2." in explain_row(first)
+    (how,) = (fact.how for fact in explain_row(first).facts if fact.value == "RING LL")
+    assert how.endswith("channels: 2")
     assert SELECTIONS not in environment_facts(run.header)
 
 
@@ -249,7 +250,7 @@ def test_explain_and_the_environment_of_a_run_say_what_nccl_logged() -> None:
     run = in_memory("a", [steady(1e-4), steady(2e-4)])
     facts = {"nccl_log": parse_communicator(ONE_HOST.splitlines()), INIT_MODE: "lazy"}
     run = run._replace(header=run.header._replace(environment=facts))
-    text = " ".join(explain_run(run).split())
+    text = " ".join(VIEW.write(explain_run(run)).split())
     assert "NCCL 2.26.5+cuda12.9; network Socket" in text
     assert "2 connections via P2P/CUMEM; communicators: 1 of 2 ranks; lazy init of" in text
     assert "init of communicators; communicator made in 0.61 s (kernels 0.19," in text

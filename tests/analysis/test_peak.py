@@ -50,7 +50,9 @@ def test_the_share_is_what_some_link_or_some_node_had_to_move(
     assert of_rank is not None and of_node is not None
     assert (of_rank.bound, of_node.bound) == (BUS_BOUND, NODE_BOUND)
     assert (of_rank.factor, of_node.factor) == pytest.approx((by_rank, by_node))
-    assert (of_rank.rate, of_node.rate) == pytest.approx((by_rank * 1e9, by_node * 1e9))
+    assert (of_rank.rate_bytes_per_s, of_node.rate_bytes_per_s) == pytest.approx(
+        (by_rank * 1e9, by_node * 1e9)
+    )
     assert (of_rank.fraction, of_node.fraction) == pytest.approx((by_rank / 2, by_node / 2))
 
 
@@ -73,7 +75,7 @@ def test_eight_h100_with_nvls_exceed_their_links() -> None:
     )
     share = find_peak_fraction(claimed, parse_peak("h100"))
     assert share is not None
-    assert share.rate == pytest.approx(480e9, rel=1e-4)
+    assert share.rate_bytes_per_s == pytest.approx(480e9, rel=1e-4)
     assert share.fraction == pytest.approx(1.0667, abs=1e-4)
     assert share.fraction < share.ceiling
 

@@ -1,5 +1,5 @@
-"""`commbench expect` and `commbench.expect`: whole outputs, JSON, what is refused, and the line
-under the table of a run."""
+"""`commbench expect` and `commbench.expect`: formats, what is refused, and the line under the
+table of a run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from commands import Commbench
 
 import commbench as cb
 from commbench.errors import UsageError
+from commbench.expect.document import VIEW
 
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 
@@ -30,16 +31,18 @@ def test_the_lines_of_the_page_are_answered(commbench: Commbench) -> None:
 def test_json_holds_what_the_text_says(commbench: Commbench) -> None:
     ended = commbench("expect", "--gpu", "h100", "--busbw", "800GB/s", "--format", "json")
     document = json.loads(ended.out)
-    assert document["schema"] == 1
-    assert document["call"]["link"] == "nvlink4"
-    assert document["plausible_busbw_GBps"] == [pytest.approx(293.76), pytest.approx(528.0)]
-    assert document["largest_busbw_GBps"] == 787.5
-    assert document["judgement"]["verdict"] == "impossible"
-    assert {"what": "both directions were added", "busbw_GBps": 400.0} in document["judgement"][
-        "mix_ups"
-    ]
-    assert {each["verdict"] for each in document["thresholds"]} == {"plausible"}
-    assert all(each["source"].startswith("https://") for each in document["figures"])
+    assert document["schema"] == 2
+    found, judgement = document["expectation"], document["judgement"]
+    fabric = found["call"]["fabric"]
+    assert (fabric["gpu"], fabric["link"]["name"], fabric["nics"]) == ("h100", "nvlink4", None)
+    assert found["low_bytes_per_s"] == pytest.approx(293.76e9)
+    assert found["high_bytes_per_s"] == pytest.approx(528e9)
+    assert found["bound"]["busbw_bytes_per_s"] == 787.5e9
+    assert judgement["verdict"] == "impossible"
+    named = {one["what"]: one["busbw_bytes_per_s"] for one in judgement["mix_ups"]}
+    assert named["both directions were added"] == 400e9
+    assert {each["judgement"]["verdict"] for each in document["demands"]} == {"plausible"}
+    assert all(each["published"]["source"].startswith("https://") for each in found["figures"])
 
 
 @pytest.mark.parametrize(
@@ -56,19 +59,18 @@ def test_a_bandwidth_is_given_in_one_of_three_ways(
 ) -> None:
     found = cb.expect("h100", **options)  # type: ignore[arg-type]
     assert found.verdict == verdict
-    assert str(found)
+    for format_ in VIEW.formats:
+        assert VIEW.write(found, format_)
 
 
 def test_hardware_that_no_table_has_is_limited_by_its_links() -> None:
     found = cb.expect(nodes=2, nic="8x400G", busbw="760GB/s")
     assert found.verdict == "impossible"
-    assert "No accelerator is given, so no figures of others count." in str(found)
+    assert found.expectation.figures == ()
     assert cb.expect(nic="8x400G", busbw="760GB/s").verdict == "unknown"
-    said = " ".join(str(cb.expect(nic="8x400G")).split())
-    assert "possible Not known. Give --link, the speed of an accelerator's links." in said
-    assert "network Nothing crosses the network." in said
-    said = " ".join(str(cb.expect("mi300x", nodes=2)).split())
-    assert "possible Not known. Give --nic for the bound of a network." in said
+    assert cb.expect(nic="8x400G").expectation.bound is None
+    said = " ".join(VIEW.write(cb.expect("mi300x", nodes=2)).split())
+    assert "possible not known --nic gives the bound of a network" in said
     assert cb.expect(link="100GB/s", busbw="110GB/s").verdict == "impossible"
     assert cb.expect(link="nvlink4", busbw="700GB/s").verdict == "unknown"
 
@@ -122,14 +124,8 @@ def test_an_unknown_accelerator_is_answered_with_the_known_names(commbench: Comm
 
 def test_every_figure_between_nodes_names_its_network_and_its_nodes(commbench: Commbench) -> None:
     said = commbench("expect", "--gpu", "h100", "--nodes", "2", COLUMNS="80").out
-    lines = said.partition("\nSources:")[0].splitlines()
+    lines = said.partition("\nSources")[0].splitlines()
     assert max(map(len, lines)) <= 80
-    text = " ".join(said.split())
-    assert "Others measured 338.8 to 365 GB/s on 2 and 4 nodes." in text
-    networks = "dgx-h100-ib, gcp-a3-mega and efa-p5"
-    assert f"No network is given; the figures of {networks} count." in text
-    assert "plus PCIe 5 x16 to a network that is not given" in text
-    assert "(its switch can reduce: NVLS). Give --nic for the bound of a network." in text
     nodes = {tuple(line.split()[:5]) for line in lines if line.startswith(("  2 x", "  4 x"))}
     assert nodes == {
         ("2", "x", "8", "H100", "2"), ("4", "x", "8", "H100", "4"), ("4", "x", "8", "H200", "4"),
@@ -140,10 +136,20 @@ def test_every_figure_between_nodes_names_its_network_and_its_nodes(commbench: C
         assert line.partition(" 16 on 2  ")[2].startswith(
             ("efa-p5", "dgx-h100-ib", "gcp-a3-mega", "not known")
         )
-    document = json.loads(commbench("expect", "--gpu", "h100", "--nodes", "2", "--nic", "efa",
-                                    "--format", "json").out)  # fmt: skip
-    assert [each["nodes"] for each in document["figures"]] == [4]
-    assert document["thresholds"][0]["nic"] == "efa-p5"
+    found = cb.expect("h100", nodes=2, nic="efa")
+    assert [each.published.nodes for each in found.expectation.figures] == [4]
+    assert found.demands[0].threshold.nic == "efa-p5"
+
+
+def test_an_answer_is_written_into_a_file_by_its_ending(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    line = ("expect", "--gpu", "h100", "--output")
+    for name, begin in (("a.html", "<!doctype html>"), ("a.md", "# all_reduce on 8 x H100\n")):
+        assert commbench(*line, name).code == 0
+        assert (tmp_path / name).read_text().lower().startswith(begin.lower())
+    assert json.loads(commbench(*line[:-1], "--format", "json").out)["schema"] == 2
+    assert commbench(*line, "a.csv").code == 2
 
 
 def test_numbers_of_python_are_checked_too() -> None:
@@ -166,7 +172,7 @@ def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
 def test_a_row_is_explained_with_what_others_measured(commbench: Commbench) -> None:
     line = ("explain", str(LOG), "--op", "all_reduce", "--size", "8G")
     said = " ".join(commbench(*line).out.split())
-    assert "others On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to" in said
+    assert "others plausible On 8 x A100, 235 GB/s at 8 GiB is plausible:" in said
 
 
 def test_an_impossible_figure_of_another_tools_file_is_called_out(

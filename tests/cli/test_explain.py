@@ -1,4 +1,4 @@
-"""`commbench explain` through the real entry point: whole outputs, and figures computed by hand."""
+"""`commbench explain` through the real entry point: figures computed by hand."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from typing import Any
 import planted
 import pytest
 from commands import Commbench
-from synthetic_rows import batches, plan
 
-from commbench.analysis.rows import link_references, make_row
-from commbench.explain.row_text import explain_row
 from commbench.models.machine import write_machine
-from commbench.results.schema import Measurement, RunHeader
 from commbench.spec.operations import OPERATIONS
 
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
@@ -24,7 +20,7 @@ FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 def explained(commbench: Commbench, line: str) -> str:
     ended = commbench("explain", *line.split())
     assert (ended.code, ended.err) == (0, "")
-    assert max(map(len, ended.out.splitlines())) <= 100
+    assert "markdown" in line or "json" in line or max(map(len, ended.out.splitlines())) <= 100
     return ended.out
 
 
@@ -43,90 +39,65 @@ def write_run(folder: Path, samples_s: list[float] | None = None, **of_first_cas
     (folder / "run" / "run.jsonl").write_text(text)
 
 
-# What follows `peak` of 1 GiB in 3.9 ms: 275.32 x 1.75 = 481.81; 275.32 / 450 = 61.2 %.
-REDUCED_BY_THE_SWITCH = """\
-          busbw / peak = 481.81 / 450 = 107 % (the bus bandwidth bound: some link carried busbw).
-          At this speed the bytes take 1,879,048,192 B / 450 GB/s = 4.1757 ms; t is 3.9 ms.
-          More than 100 % is possible here. A network that itself reduces (NVLS, SHARP) moves about
-          S in each direction instead of 1.75 x S, so the limit is 1.75 times the peak. Of this
-          limit the call reached algbw / peak = 61.2 %.
-"""
-# 275.32 x 1.75 / 250: more than even S each way takes.
-TOO_FAST = """\
-          busbw / peak = 481.81 / 250 = 193 % (the bus bandwidth bound: some link carried busbw).
-          At this speed the bytes take 1,879,048,192 B / 250 GB/s = 7.5162 ms; t is 3.9 ms.
-          More than 100 % is impossible. Perhaps the peak is that of one link of several, or of
-          another link. Or t is not the time of the whole call.
-"""
-# The published 376.71 GB/s of 4 x 8 B200: 194.43 x 2 x 3/4 = 291.65.
-BETWEEN_NODES = """\
-          With any algorithm, 1.5 x S must enter or leave some of the 4 nodes, except where the
-          network itself reduces (NVLS, SHARP). 1.5 x algbw / peak = 291.65 / 400 = 72.9 % (the node
-          bandwidth bound).
-          At this speed the bytes take 25,769,803,776 B / 400 GB/s = 64.425 ms; t is 88.36 ms.
-"""
-WRONG_KIND_OF_PEAK = """\
-          busbw / peak = 376.71 / 50 = 753 % (the bus bandwidth bound: some link carried busbw).
-          At this speed the bytes take 33,285,996,544 B / 50 GB/s = 665.72 ms; t is 88.36 ms.
-          More than 100 % is impossible. Perhaps the peak is that of one link of several, or of
-          another link. Or t is not the time of the whole call. Or the peak is that of the network
-          between nodes, while most bytes stay within a node: then give the speed of a whole node,
-          such as --peak 400GB/s/node.
-"""
+def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
+    """By name, the value and the computation of the facts of the first row, in words."""
+    text = explained(commbench, f"{line} --format markdown")
+    cells = [row.split(" | ") for row in text.splitlines() if row.startswith("| ")]
+    return {name.strip("| "): [value.strip(), how.strip("| ")] for name, value, how in cells}
 
 
+# 1.75 x 1073741824 = 1879048192; / 450e9 = 4.1757 ms. 1024^2 / 12 blocks of 4 bytes: 87,381.
 @pytest.mark.parametrize(
-    ("line", "ending"),
+    ("line", "values"),
     [
-        ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 450GB/s", REDUCED_BY_THE_SWITCH),
-        ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 250GB/s", TOO_FAST),
-        ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node",
-         BETWEEN_NODES),
-        ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 50GB/s",
-         WRONG_KIND_OF_PEAK),
+        ("all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4", {
+            "size S": "1,073,741,824 bytes", "count": "268,435,456 float32", "time t": "4.2 ms",
+            "algbw": "255.65 GB/s", "busbw": "447.39 GB/s", "over some link": "1,879,048,192 bytes",
+            "messages in a row": "at least 3", "peak": "450 GB/s", "of the peak": "99.4 %",
+            "t at the peak": "4.1757 ms"}),
+        ("all-gather --ranks 3 --size 1M --time 200us --timing pipelined", {
+            "size S": "1,048,572 bytes", "asked for": "1,048,576 bytes",
+            "algbw": "5.2429 GB/s", "busbw": "3.4952 GB/s", "over some link": "699,048 bytes",
+            "messages in a row": "at least 2", "peak": "not given"}),
+        ("all_gather --ranks 2 --size 1M --time 1ms", {"messages in a row": "at least 1"}),
+        ("barrier --ranks 1 --time 3us --peak 400Gbps", {
+            "time t": "3 us", "bandwidth": "none", "peak": "50 GB/s",
+            "no share of it": "not known"}),
+        # 1 GiB in 3.9 ms: 275.32 x 1.75 = 481.81; 275.32 / 450 = 61.2 %.
+        ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 450GB/s", {
+            "of the peak": "107 %", "t at the peak": "4.1757 ms", "of the limit": "61.2 %"}),
+        # 275.32 x 1.75 / 250: more than even S each way takes.
+        ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 250GB/s", {
+            "of the peak": "193 %", "above 100 %": "impossible"}),
+        # The published 376.71 GB/s of 4 x 8 B200: 194.43 x 2 x 3/4 = 291.65.
+        ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node", {
+            "busbw": "376.71 GB/s", "of the peak": "72.9 %", "t at the peak": "64.425 ms"}),
+        ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 50GB/s", {
+            "of the peak": "753 %", "above 100 %": "impossible"}),
     ],
 )  # fmt: skip
-def test_a_share_of_the_peak_names_its_bound_and_what_above_100_percent_means(
-    commbench: Commbench, line: str, ending: str
+def test_a_quoted_time_is_explained_with_its_figures(
+    commbench: Commbench, line: str, values: dict[str, str]
 ) -> None:
-    assert explained(commbench, line).endswith(f"\n{ending}")
+    facts = facts_of(commbench, line)
+    assert {name: facts[name][0] for name in values} == values
+    above = {"of the limit", "above 100 %"}
+    assert facts.keys() & above == values.keys() & above
+
+
+def test_a_formula_has_its_figures_put_in(commbench: Commbench) -> None:
+    facts = facts_of(commbench, "all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4")
+    assert facts["algbw"][1].startswith("S / t = 1,073,741,824 B / 4.2 ms")
+    assert "255.65 x 2(8-1)/8 = 255.65 x 1.75" in facts["busbw"][1]
+    node = "all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node"
+    assert "1.5 x algbw / peak = 291.65 / 400" in facts_of(commbench, node)["of the peak"][1]
 
 
 # Ten samples in us, as in docs/measuring.md: median 50.3, interval from the 2nd to the 9th.
 SAMPLES = [55.3, 49.5, 47.8, 61.0, 50.2, 48.3, 50.4, 49.9, 52.1, 50.9]
+
+
 # 1024 B / 50.3 us = 0.020358 GB/s; (55.3 - 48.3) / 2 / 50.3 = 6.96 %.
-RECORDED = """\
-all_reduce float32 sum in_place, 1 KiB, on 2 ranks: every rank gets the reduction of all tensors
-
-where     2 gloo ranks on example (Example Processor), cpu mode quiet; torch 2.13.0+cpu;
-          2026-11-21T00:00:00+00:00.
-size      S = 1,024 bytes. This is the larger of what one rank sends and what it receives in a call,
-          as in nccl-tests.
-          It is one tensor of 256 elements of float32 (count).
-          The send buffer of a rank holds S. Its receive buffer holds S. Both are the same memory
-          (in place).
-time      t = 50.3 us (isolated). Each call is timed alone. The ranks are aligned, call once and
-          wait for the result. The slowest rank counts, and t is the median of the calls. This is
-          the time that a program waits for a result. It includes the cost of launching the call.
-          There were 10 iterations. The 95 % interval of the median is 48.3 … 55.3 us.
-          Sampling stopped (budget): the time for one case was used up before the interval was
-          narrow enough.
-          3 elements are wrong in the results: do not use this time.
-algbw     S / t = 1,024 B / 50.3 us = 0.020358 GB/s (1 GB is 10⁹ bytes)
-          This is how fast one call moves its data. It is not the speed of a link.
-busbw     algbw x 2(n-1)/n = 0.020358 x 2(2-1)/2 = 0.020358 x 1 = 0.020358 GB/s
-          With any algorithm, 2(n-1)/n x S = 1,024 bytes must cross the link of some rank in one
-          direction. So that link carried at least busbw. Compare busbw, not algbw, with the speed
-          of a link, and between different numbers of ranks.
-latency   Even for the smallest S at least ceil(log2 n) = ceil(log2 2) = 1 message must be sent. At
-          small sizes this is most of the time, so the bandwidth there says little about a link.
-why       Latency or bandwidth? This run has too few sizes of this call to tell them apart. Measure
-          several sizes, or give --model.
-peak      None was given. --peak compares busbw with a speed such as 450GB/s, or with a link of
-          `commbench links`.
-"""
-
-
 def test_a_row_of_a_run_is_explained_with_its_samples_and_place(
     commbench: Commbench, tmp_path: Path
 ) -> None:
@@ -134,54 +105,38 @@ def test_a_row_of_a_run_is_explained_with_its_samples_and_place(
         tmp_path, samples_s=[s * 1e-6 for s in SAMPLES], stop_reason="budget", wrong=3,
         status="wrong",
     )  # fmt: skip
-    assert explained(commbench, "run --op all_reduce --size 1K") == RECORDED
-    assert explained(commbench, "run/run.jsonl --size 1024") == RECORDED
+    facts = facts_of(commbench, "run --op all_reduce --size 1K")
+    assert facts["time t"][0] == "50.3 us (48.3 … 55.3 us)"
+    assert facts["iterations"][0] == "10"
+    assert facts["iterations"][1].startswith("the time for one case was used up")
+    assert facts["wrong elements"] == ["3", "do not use this time"]
+    assert facts["busbw"][0] == "0.020358 GB/s"
+    assert facts["latency or bandwidth"][0].startswith("not known")
+    assert facts_of(commbench, "run/run.jsonl --size 1024") == facts
 
 
-# Medians 8.286 and 5.5963 ms; 4096 B / 8.285979 ms = 0.00049433 GB/s, of 1 GB/s 0.049 %.
-A_RUN = """\
-all_reduce-barrier
-
-where     2 gloo ranks on example (Example Processor), cpu mode quiet; torch 2.13.0+cpu;
-          2026-11-21T00:00:00+00:00.
-size      S: the larger of what one rank sends and what it receives in a call.
-count     Elements of the tensor, or of one rank's block where S consists of blocks.
-time      t: the slowest rank of each iteration, then the median of the iterations.
-interval  The 95 % confidence interval of this median. A wide interval means noise.
-n         Number of timed iterations.
-algbw     S / t: how fast one call moves its data.
-busbw     algbw x factor: at least one rank's link was this fast. Compare it with a link.
-wrong     Wrong elements of the results. An empty cell: they were not checked.
-timing    isolated: Each call is timed alone. The ranks are aligned, call once and wait for the
-          result. The slowest rank counts, and t is the median of the calls. This is the time that a
-          program waits for a result. It includes the cost of launching the call.
-
-all_reduce float32 sum in_place: every rank gets the reduction of all tensors. S = 4 KiB,
-t = 8.286 ms, isolated, 3 iterations. algbw = S / t = 0.00049433 GB/s. busbw = algbw x
-2(n-1)/n = 0.00049433 x 1 = 0.00049433 GB/s (n = 2). That is 0.049 % of 1 GB/s (bus bandwidth
-bound).
-
-barrier: no rank returns before all have called it. t = 5.5963 ms, isolated, 3 iterations. There is
-no bandwidth.
-
-Only the largest size of each kind is explained here. For another size: commbench explain run --op
-OP --size SIZE
-"""
-
-
-def test_a_run_is_explained_once_and_then_the_largest_size_of_each_kind(
+def test_a_run_is_explained_by_the_largest_size_of_each_kind(
     commbench: Commbench, tmp_path: Path
 ) -> None:
     write_run(tmp_path)
-    assert explained(commbench, "run --peak 1GB/s") == A_RUN
+    text = explained(commbench, "run --peak 1GB/s")
+    assert text.endswith("\n  commbench explain run --op OP --size SIZE\n")
+    rows = json.loads(explained(commbench, "run --peak 1GB/s --format json"))["rows"]
+    assert [row["call"].split()[0] for row in rows] == ["all_reduce", "barrier"]
+    first, second = ({fact["name"]: fact for fact in row["facts"]} for row in rows)
+    assert first["time t"]["value"]["value"] == pytest.approx(8.286e-3, rel=1e-4)
+    assert second["time t"]["value"]["value"] == pytest.approx(5.5963e-3, rel=1e-4)
+    # 4096 B / 8.285979 ms = 0.00049433 GB/s, of 1 GB/s 0.049 %.
+    assert first["busbw"]["value"] == pytest.approx(4.9433e5, rel=1e-4)
+    assert (first["busbw"]["unit"], first["time t"]["unit"]) == ("bytes/s", "s")
+    assert first["of the peak"]["value"] == pytest.approx(4.9433e-4, rel=1e-4)
+    assert not {"busbw", "of the peak"} & second.keys()
 
 
 def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path) -> None:
     write_run(tmp_path, samples_s=[], status="unsupported", reason="gloo refuses it")
     text = explained(commbench, "run --size 1K")
-    assert text.endswith(
-        "\ntime      This case was not timed. It is unsupported: gloo refuses it\n"
-    )
+    assert "in_place was not timed: unsupported: gloo refuses it.\n" in " ".join(text.split(" "))
 
 
 REFUSED = {
@@ -248,54 +203,38 @@ def test_a_run_that_is_not_there_is_an_unreadable_file(commbench: Commbench) -> 
 
 
 def test_another_tools_figures_are_explained_by_what_its_file_says(commbench: Commbench) -> None:
-    text = explained(commbench, f"{LOG} --op all_reduce --size 1M").split("\n\n\n")[0]
-    where, _, rest = text.partition("\nwhere     ")[2].partition("\nsize      ")
-    assert " ".join(where.split()) == (
+    text = " ".join(explained(commbench, f"{LOG} --op all_reduce --size 1M").split())
+    assert (
         "8 nccl ranks on localhost (A100-SXM4-40GB); measured by nccl-tests, imported from "
-        "nccl_allreduce.log."
+        "nccl_allreduce.log." in text
     )
-    time = rest.partition("\ntime      ")[2].partition("\nalgbw     ")[0]
-    assert " ".join(time.split()) == (
-        "t = 74.78 us (pipelined). Mean over 20 calls, mean over ranks, as printed by "
-        "nccl-tests. The samples are unknown."
+    assert (
+        "pipelined: Mean over 20 calls, mean over ranks, as printed by nccl-tests. The samples are "
+        "unknown." in text
     )
+    assert "median" not in text
     assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "here").code == 0
     whole = explained(commbench, "here")
     assert "median" not in whole and "interval" not in whole
 
 
-def test_one_message_and_one_iteration_are_singular(commbench: Commbench, tmp_path: Path) -> None:
-    text = explained(commbench, "all_gather --ranks 2 --size 1M --time 1ms")
-    assert "= 1 message must be sent." in text
-    write_run(tmp_path, samples_s=[1e-3])
-    assert "There were 1 iteration" not in explained(commbench, "run --size 1K")
-
-
-def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
-    asked = plan(sizes=(1001,), tensors=("4",), forms=("separate",))
-    header = RunHeader(plan=asked, label="made-up", started="", launcher="local")
-    flat, separate = link_references(
-        [
-            make_row(header, Measurement(case=case, status="ok", batches=batches((1e-4 * n,) * 6)))
-            for n, case in enumerate(asked.cases(), start=2)
-        ]
-    )
-    text = " ".join(explain_row(separate).split())
-    assert (
-        "It has 248 elements of float32 (count). These are the bytes of 4 tensors. Each has its "
-        "own memory. The form of the call is separate: a call for each tensor, each waited for. It "
-        "takes 1.5 times as long as one direct call of S bytes." in text
-    )
-    assert "1,001 bytes were requested. They were rounded down to whole elements." in text
-    assert "They are one here." in " ".join(explain_row(flat).split())
+def test_an_explanation_has_every_format_and_goes_into_a_file(
+    commbench: Commbench, tmp_path: Path
+) -> None:
+    line = ("explain", "all_reduce", "--ranks", "8", "--size", "1G", "--time", "4ms", "-o")
+    for name, begin in (("a.html", "<!doctype html>"), ("a.md", "# all_reduce"), ("a.json", "{")):
+        assert commbench(*line, name).code == 0
+        assert (tmp_path / name).read_text().startswith(begin)
+    assert json.loads((tmp_path / "a.json").read_text())["schema"] == 1
+    assert commbench(*line, "a.json").code != 0
 
 
 def test_a_quoted_time_is_compared_with_a_machine(commbench: Commbench, tmp_path: Path) -> None:
     write_machine(planted.machine(), tmp_path / "machine.json")
     quoted = "all_reduce --ranks 64 --nodes 8 --size 64M --time 900us --model"
-    text = explained(commbench, f"{quoted} machine.json")
-    assert "why       Model: double binary tree (across hosts) of planted predicts 740 us" in text
-    assert "t is 1.22 times that, above the interval." in " ".join(text.split())
+    value, how = facts_of(commbench, f"{quoted} machine.json")["predicted"]
+    assert value == "740.42 us (690 … 800 us)"
+    assert how.endswith("of planted; t is 1.22 times that, above the interval")
     (tmp_path / "damaged.json").write_text("{}")
     for name in ("absent", "damaged.json"):
         assert commbench("explain", *quoted.split(), name).code == 6
@@ -304,6 +243,7 @@ def test_a_quoted_time_is_compared_with_a_machine(commbench: Commbench, tmp_path
 def test_a_run_is_compared_with_a_machine(commbench: Commbench, tmp_path: Path) -> None:
     write_run(tmp_path)
     write_machine(planted.machine(), tmp_path / "machine.json")
-    text = " ".join(explained(commbench, "run --model machine.json").split())
-    assert "Model: ring (within a host) of planted predicts" in text
-    assert "planted does not predict this call: planted has no model of barrier." in text
+    found = json.loads(explained(commbench, "run --model machine.json --format json"))
+    said = [f["how"] for row in found["rows"] for f in row["facts"] if f["name"] == "predicted"]
+    assert said[0].startswith("ring (within a host) of planted; t is ")
+    assert said[1].endswith("planted has no model of barrier")

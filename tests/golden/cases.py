@@ -82,10 +82,13 @@ CASES = (
     # Its explanations, pictures and pages
     *(f"explain results/{run}" for run in RUNS if run != "wrong"),
     *(f"explain {journal}" for journal in OLD_JOURNALS),
+    "explain results/overlap --op all_reduce", "explain results/uneven --op all_to_all_v",
     "explain results/two_ranks --op all_reduce --size 1K",
     "explain results/two_ranks --op all_reduce --size 1M --peak 10GB/s",
     "explain results/cut_off", "explain results/damaged",
-    "explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4",
+    *(f"explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4{form}"
+      for form in ("", " --format json", " --format markdown", " --format html")),
+    "explain results/replay --format json",
     "explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms --peak 400GB/s/node",
     "explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms --model files/machine.json",
     "explain all_to_all --ranks 16 --size 1M --time 200us",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from commands import Commbench
 
 from commbench.analysis.peak import peak_fraction
 from commbench.errors import UsageError
+from commbench.links.speeds import find_links
 from commbench.spec.fabrics import find_gpu
 from commbench.spec.links import (
     Peak,
@@ -62,7 +65,7 @@ def test_a_published_figure_is_of_a_known_link_and_operation() -> None:
         operation = OPERATIONS[figure.operation]
         assert operation.busbw_factor is not None
         assert find_gpu(figure.gpu) is not None, figure
-        algbw = figure.busbw / operation.busbw_factor(figure.ranks)
+        algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
         peak = make_peak(find_link(figure.link))
         found = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
         assert found is not None
@@ -76,7 +79,7 @@ def test_a_curve_has_ascending_sizes_and_ends_with_its_figure() -> None:
     for figure in curves:
         sizes = [size for size, _ in figure.curve]
         assert sizes == sorted(set(sizes)), figure
-        assert figure.curve[-1] == (parse_size(figure.size), figure.busbw), figure
+        assert figure.curve[-1] == (parse_size(figure.size), figure.busbw_bytes_per_s), figure
 
 
 def test_a_threshold_is_of_a_known_accelerator_and_network() -> None:
@@ -84,7 +87,7 @@ def test_a_threshold_is_of_a_known_accelerator_and_network() -> None:
     for one in load_thresholds():
         assert find_gpu(one.gpu) is not None, one
         assert not one.nic or find_link(one.nic).per == "node", one
-        assert one.high is None or one.high > one.low > 1e10, one
+        assert (one.high_bytes_per_s or 1e13) > one.low_bytes_per_s > 1e10, one
         assert one.source.startswith("https://"), one
 
 
@@ -145,55 +148,27 @@ def test_a_peak_that_could_be_read_in_two_ways_is_refused(
 
 
 def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
-    ended = commbench("links")
+    ended = commbench("links", COLUMNS="80")
     assert (ended.code, ended.err) == (0, "")
     assert max(len(line) for line in ended.out.splitlines() if "http" not in line) <= 80
-    rows = {
-        line.split()[0]: line.split()[1]
-        for line in ended.out.splitlines()[2 : 2 + len(load_links())]
-    }
-    assert rows == {link.name: f"{link.bytes_per_second / 1e9:g}" for link in load_links()}
+    assert all(f"  {link.name} " in ended.out for link in load_links())
     assert all(link.source in ended.out for link in load_links())
-
-
-def test_links_prints_one_link_with_what_was_published(commbench: Commbench) -> None:
-    ended = commbench("links", "mi300x")
-    assert (ended.code, ended.out) == (0, MI300X)
-
-
-MI300X = """\
-xgmi-mi300x
-  what it is   xGMI: MI300X, MI325X, 7 links
-  or           mi300x, mi325x
-  one way      448 GB/s per accelerator
-  source       https://github.com/stas00/ml-engineering/blob/master/network/README.md
-
-                                busbw
-  machine     operation   size   GB/s  part of link
-  ────────────────────────────────────────────────────────
-  8 x MI300X  all_reduce    4G  312.9  70 % xgmi-mi300x  1
-
-Measured by others, calls back to back. If the switch reduces (NVLS, SHARP),
-fewer bytes cross the links than busbw counts, so more than 100 % is possible.
-The last column is the number of the source:
-
-  1  https://github.com/stas00/ml-engineering/blob/master/network/README.md
-"""
+    found = json.loads(commbench("links", "--format", "json").out)["links"]
+    speeds = {link["name"]: link["bytes_per_second"] for link in found}
+    assert speeds == {link.name: link.bytes_per_second for link in load_links()}
 
 
 def test_published_figures_are_held_against_the_bound_of_their_link(commbench: Commbench) -> None:
-    ended = commbench("links", "--published")
+    ended = commbench("links", "--published", COLUMNS="80")
     assert ended.code == 0
-    table, _, _ = ended.out.partition("\n\n")
-    assert max(map(len, table.splitlines())) <= 80
-    shares = {
-        tuple(line.split("  ")[1:2]): line.split(" % ")[0].split()[-1]
-        for line in table.splitlines()
-        if " % " in line
-    }
+    assert max(map(len, ended.out.partition("\nSources")[0].splitlines())) <= 80
+    shares = {one.published[:2]: one.fraction for one in find_links(published=True).published}
     # all_to_all: 224.31 of 300; of 400 per node: 381.8 / (2 x 31/32) x (2 x 3/4) = 295.59.
-    assert shares["8 x A100",] == "75"
-    assert shares["4 x 8 B200",] == "74"
+    assert shares["8 x A100", "all_to_all"] == pytest.approx(224.31 / 300, rel=1e-3)
+    assert shares["4 x 8 B200", "all_reduce"] == pytest.approx(0.739, abs=0.002)
+    one = find_links("mi300x")
+    assert [link.name for link in one.links] == ["xgmi-mi300x"]
+    assert {figure.published.link for figure in one.published} == {"xgmi-mi300x"}
 
 
 def test_an_unknown_link_is_two_lines(commbench: Commbench) -> None:

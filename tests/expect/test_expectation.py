@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from commbench.analysis.expectation_text import judgement_text, measured_text, source_of
-from commbench.analysis.expectations import (
+from commbench.expect.document import bound_text, judgement_text, measured_text
+from commbench.expect.expectation import (
     HIGH,
     IMPOSSIBLE,
     LOW,
@@ -20,7 +20,7 @@ from commbench.analysis.expectations import (
     Expectation,
     expect,
     find_bound,
-    find_thresholds,
+    find_demands,
     judge,
     judge_threshold,
 )
@@ -79,7 +79,7 @@ def test_a_bandwidth_is_judged_by_published_figures_and_links(
     assert {what: named.get(what) for what in plausible_as} == pytest.approx(plausible_as, rel=1e-3)
     assert bool(found.mix_ups) >= bool(plausible_as)
     assert judgement_text(found)
-    assert source_of(found).startswith("https://")
+    assert found.source.startswith("https://")
 
 
 def test_every_published_figure_is_plausible_where_it_was_measured() -> None:
@@ -89,14 +89,17 @@ def test_every_published_figure_is_plausible_where_it_was_measured() -> None:
         asked = call(one.gpu, one.ranks, one.nodes, nic, operation=one.operation, size_bytes=size)
         found = expect(asked)
         assert any(figure.published is one for figure in found.figures), one
-        assert judge(found, one.busbw).verdict == PLAUSIBLE, one
+        assert judge(found, one.busbw_bytes_per_s).verdict == PLAUSIBLE, one
         for size, busbw in one.curve:
             at_size = expect(asked._replace(size_bytes=size))
             assert judge(at_size, busbw).verdict == PLAUSIBLE, (one, size)
 
 
 def test_the_thresholds_of_others_that_no_machine_can_reach_are_found() -> None:
-    verdicts = {(one.who, one.gpu, one.low / GB): judge_threshold(one) for one in load_thresholds()}
+    verdicts = {
+        (one.who, one.gpu, one.low_bytes_per_s / GB): judge_threshold(one)
+        for one in load_thresholds()
+    }
     impossible = [name for name, found in verdicts.items() if found.verdict == IMPOSSIBLE]
     assert impossible == [
         ("AWS p4d", "a100", 300.0), ("AWS p5", "h100", 800.0), ("AWS p5en", "h200", 800.0),
@@ -105,8 +108,8 @@ def test_the_thresholds_of_others_that_no_machine_can_reach_are_found() -> None:
     ]  # fmt: skip
     assert verdicts["Saturn Cloud", "a100", 250.0].verdict == HIGH
     assert verdicts["Alaya NeW", "h100", 460.0].verdict == PLAUSIBLE
-    assert [one.who for one in find_thresholds(call("h100"))] == ["Alaya NeW"]
-    assert find_thresholds(call("h100", operation="all_gather")) == []
+    assert [one.threshold.who for one in find_demands(call("h100"))] == ["Alaya NeW"]
+    assert find_demands(call("h100", operation="all_gather")) == ()
 
 
 @pytest.mark.parametrize(
@@ -134,8 +137,8 @@ def test_the_thresholds_of_others_that_no_machine_can_reach_are_found() -> None:
 def test_the_bound_of_the_links_is_that_computed_by_hand(asked: Call, busbw: float) -> None:
     bound = find_bound(asked)
     assert bound is not None
-    assert bound.busbw / GB == pytest.approx(busbw)
-    assert f"{bound.speed / GB:.4g} GB/s one way per" in bound.text
+    assert bound.busbw_bytes_per_s / GB == pytest.approx(busbw)
+    assert f"{bound.speed_bytes_per_s / GB:.4g} GB/s one way per" in bound_text(bound)
 
 
 def test_what_is_not_known_has_no_bound() -> None:
@@ -159,7 +162,10 @@ def test_a_small_size_is_compared_with_curves_only() -> None:
     curve, peaks = call("a100", size_bytes=1 << 20), call("h100", size_bytes=1 << 20)
     found = expect(curve)
     assert found.measured == (pytest.approx(24.54 * GB), pytest.approx(24.54 * GB))
-    assert (found.low, found.high) == (pytest.approx(0.8 * 24.54e9), pytest.approx(1.1 * 24.54e9))
+    assert (found.low_bytes_per_s, found.high_bytes_per_s) == (
+        pytest.approx(0.8 * 24.54e9),
+        pytest.approx(1.1 * 24.54e9),
+    )
     assert judge(expect(peaks), 100 * GB).verdict == UNKNOWN
     assert judge(expect(peaks), 700 * GB).verdict == HIGH
     assert judge(expect(peaks), 800 * GB).verdict == IMPOSSIBLE
@@ -191,7 +197,7 @@ def test_figures_of_the_nearest_numbers_of_ranks_are_compared() -> None:
 def test_figures_of_other_numbers_of_ranks_are_called_so(asked: Call, text: str) -> None:
     found = expect(asked)
     assert measured_text(found) == text
-    assert text in judgement_text(judge(found, (found.low or GB) * 0.9))
+    assert text in judgement_text(judge(found, (found.low_bytes_per_s or GB) * 0.9))
 
 
 def test_the_fabric_is_compared_and_not_only_the_number_of_ranks() -> None:
@@ -219,8 +225,8 @@ def test_an_algorithm_and_a_version_choose_figures() -> None:
 
 
 def test_the_tolerance_moves_the_lower_end() -> None:
-    assert expect(call("a100"), below=0.0).low == pytest.approx(234.89 * GB)
-    assert expect(call("a100"), below=0.5).low == pytest.approx(234.89 * GB / 2)
+    assert expect(call("a100"), below=0.0).low_bytes_per_s == pytest.approx(234.89 * GB)
+    assert expect(call("a100"), below=0.5).low_bytes_per_s == pytest.approx(234.89 * GB / 2)
 
 
 @settings(max_examples=60, deadline=None)
@@ -228,21 +234,21 @@ def test_the_tolerance_moves_the_lower_end() -> None:
     asked=some.sampled_from(
         [call("h100"), call("a100"), call("b200", 32, 4, "efa"), call("mi300x", 2)]
     ),
-    mix_up=some.sampled_from(MIX_UPS),
+    mix_up=some.sampled_from(sorted(MIX_UPS)),
     part=some.floats(0.001, 0.999),
 )
-def test_a_mistake_in_a_plausible_bandwidth_is_named(asked: Call, mix_up: Any, part: float) -> None:
+def test_a_mistake_in_a_plausible_bandwidth_is_named(asked: Call, mix_up: str, part: float) -> None:
     found = expect(asked)
-    assert found.low is not None and found.high is not None
-    true = found.low + part * (found.high - found.low)
-    factor = mix_up.convert(1.0, asked)
-    if factor is None:
+    assert found.plausible is not None
+    low, high = found.plausible
+    true, factor = low + part * (high - low), MIX_UPS[mix_up](asked)
+    if factor == 1:
         return
     judged = judge(found, true / factor)
     if judged.verdict == PLAUSIBLE:
         assert judged.mix_ups == ()
     else:
-        assert dict(judged.mix_ups)[mix_up.what] == pytest.approx(true)
+        assert dict(judged.mix_ups)[mix_up] == pytest.approx(true)
 
 
 @settings(max_examples=60, deadline=None)
@@ -259,11 +265,12 @@ def test_the_plausible_range_is_in_order_and_possible(
 ) -> None:
     asked = call(gpu, per_node * nodes, nodes, nic, operation=operation, size_bytes=size)
     found: Expectation = expect(asked)
-    if found.low is not None:
-        assert found.high is not None
-        assert 0 < found.low < found.high
-        assert judge(found, found.low).verdict == PLAUSIBLE
+    if found.low_bytes_per_s is not None:
+        assert found.high_bytes_per_s is not None
+        assert 0 < found.low_bytes_per_s < found.high_bytes_per_s
+        assert judge(found, found.low_bytes_per_s).verdict == PLAUSIBLE
     if found.bound:
-        assert found.bound.busbw > 0
-        assert judge(found, found.bound.busbw * 1.01).verdict == IMPOSSIBLE
-        assert found.high is None or found.high <= found.bound.busbw * 1.01
+        most = found.bound.busbw_bytes_per_s
+        assert most > 0
+        assert judge(found, most * 1.01).verdict == IMPOSSIBLE
+        assert found.high_bytes_per_s is None or found.high_bytes_per_s <= most * 1.01

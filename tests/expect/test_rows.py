@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commbench.analysis.expectations import HIGH, IMPOSSIBLE, LOW, PLAUSIBLE, UNKNOWN
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows
-from commbench.analysis.run_expectations import (
+from commbench.expect.expectation import HIGH, IMPOSSIBLE, LOW, PLAUSIBLE, UNKNOWN
+from commbench.expect.rows import (
     algorithm_of,
     choose_row,
     fabric_of,
@@ -144,11 +144,11 @@ def test_calls_that_others_do_not_measure_are_only_called_impossible() -> None:
 
 
 def test_the_algorithm_is_that_of_the_log_or_the_only_one_that_a_variable_allows() -> None:
-    def asked(value: str) -> str:
+    def asked(value: str) -> str | None:
         return algorithm_of(row(header(environment={"variables": {"NCCL_ALGO": value}}), 370))
 
     assert [asked(text) for text in ("Ring", "NVLSTree", "ring,tree", "^ring", "")] == [
-        "ring", "nvlstree", "", "", "",
+        "ring", "nvlstree", None, None, None,
     ]  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_real_output_of_nccl_tests_is_plausible(name: str, operation: str, busbw
     assert chosen is not None
     assert chosen.row.measurement.case.size_bytes == 8 << 30
     assert chosen.judgement.verdict == PLAUSIBLE
-    assert chosen.judgement.busbw / 1e9 == pytest.approx(busbw, rel=0.05)
+    assert chosen.judgement.busbw_bytes_per_s / 1e9 == pytest.approx(busbw, rel=0.05)
     verdicts = {found.verdict for one in rows if (found := judge_row(one))}
     assert verdicts <= {PLAUSIBLE, UNKNOWN}
 

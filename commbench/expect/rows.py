@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from commbench.analysis.expectations import (
+from commbench.analysis.rows import ResultRow
+from commbench.expect.expectation import (
     IMPOSSIBLE,
     NVLS,
     NVLS_TREE,
@@ -23,7 +24,6 @@ from commbench.analysis.expectations import (
     expect,
     judge,
 )
-from commbench.analysis.rows import ResultRow
 from commbench.results.schema import RunHeader
 from commbench.spec.case import Case
 from commbench.spec.fabrics import Fabric, Nics, unique_gpu
@@ -121,44 +121,37 @@ def _as_list(value: Any) -> list[Any]:
 
 def peak_remark(header: RunHeader, peak: Peak) -> str:
     """That a peak is faster than the links of the run, with the likely mistake; empty otherwise."""
-    fabric = fabric_of(header)
-    link = fabric.link if fabric else None
-    if fabric and peak.is_per_node:
-        what, speed = (fabric.nics.name, fabric.nics.bytes_per_second) if fabric.nics else ("", 0.0)
-    else:
-        what, speed = (link.what, link.bytes_per_second) if link else ("", 0.0)
-    times = peak.bytes_per_second / speed if speed else 1.0
-    if times < 1.01:
-        return ""
-    mistakes = {2.0: "both directions together", 8.0: "Gbit/s taken for GB/s"}
-    likely = next((text for ratio, text in mistakes.items() if abs(times / ratio - 1) < 0.02), "")
-    return (
-        f"This peak is impossible: the run used {what}, {speed / GB:g} GB/s one way"
-        f"{f'; the peak is {likely}' if likely else ''}."
-    )
+    fabric = fabric_of(header) or Fabric()
+    link, nics = fabric.link, fabric.nics
+    known = [(link.what, link.bytes_per_second)] if link else []
+    if peak.is_per_node:
+        known = [(nics.name, nics.bytes_per_second)] if nics else []
+    for what, speed in known:
+        times = peak.bytes_per_second / speed
+        if times >= 1.01:
+            mistakes = {2: "both directions together", 8: "Gbit/s taken for GB/s"}
+            near = [text for ratio, text in mistakes.items() if abs(times / ratio - 1) < 0.02]
+            likely = "".join(f"; the peak is {text}" for text in near)
+            used = f"the run used {what}, {speed / GB:g} GB/s one way"
+            return f"This peak is impossible: {used}{likely}."
+    return ""
 
 
-def algorithm_of(row: ResultRow) -> str:
-    """The algorithm of NCCL by its log, or where a variable allows only one; empty if unknown."""
-    if selected := row.nccl_selection[0]:
-        return _ALGORITHMS.get(selected.upper(), "")
+def algorithm_of(row: ResultRow) -> str | None:
+    """The algorithm of NCCL by its log, or where a variable allows only one; None if unknown."""
     asked = str(_variables(row.header).get("NCCL_ALGO", ""))
-    return _ALGORITHMS.get(asked.strip().upper(), "")
+    return _ALGORITHMS.get((row.nccl_selection[0] or asked).strip().upper())
 
 
-def call_of(row: ResultRow, fabric: Fabric) -> Call | None:
-    """The call of a row; None where the ranks or nodes that took part are not known."""
-    header, case = row.header, row.measurement.case
+def make_call(
+    case: Case, fabric: Fabric, nodes: int, algorithm: str | None = None, nccl: str | None = None
+) -> Call | None:
+    """The call of a case; None where the ranks or nodes that took part are not known."""
     operation = OPERATIONS[case.operation]
-    nodes = header.num_nodes
-    if case.group or operation.block_counts or not operation.busbw_factor:
+    is_known = case.ranks >= 2 and 1 <= nodes <= case.ranks
+    if case.group or operation.block_counts or not operation.busbw_factor or not is_known:
         return None
-    if case.ranks < 2 or not 1 <= nodes <= case.ranks:
-        return None
-    return Call(
-        fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm_of(row),
-        str(header.environment.get("nccl") or ""),
-    )  # fmt: skip
+    return Call(fabric, case.operation, case.ranks, nodes, case.size_bytes, algorithm, nccl)
 
 
 def is_plain_case(case: Case) -> bool:
@@ -171,35 +164,30 @@ def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
 
     `fabric` is by default that of the run. A row that is not plain is only called impossible.
     """
-    fabric = fabric or fabric_of(row.header)
-    call = call_of(row, fabric) if fabric else None
+    case, header = row.measurement.case, row.header
+    fabric = fabric or fabric_of(header)
+    nccl = str(header.environment.get("nccl") or "") or None
+    call = fabric and make_call(case, fabric, header.num_nodes, algorithm_of(row), nccl)
     if call is None or row.busbw is None:
         return None
     found = expect(call)
-    if found.bound is None and found.low is None:
+    if found.bound is None and found.low_bytes_per_s is None:
         return None
-    if not is_plain_case(row.measurement.case):
+    if not is_plain_case(case):
         found = Expectation(call, found.bound, (), None, None)
     return judge(found, row.busbw)
-
-
-def judge_rows(rows: Sequence[ResultRow]) -> list[RowJudgement]:
-    """The rows of which something is known, each judged."""
-    if not rows or (fabric := fabric_of(rows[0].header)) is None:
-        return []
-    judged = [(row, judge_row(row, fabric)) for row in rows]
-    return [RowJudgement(row, found) for row, found in judged if found]
 
 
 def choose_row(rows: Sequence[ResultRow]) -> RowJudgement | None:
     """The row of a table that says most: one that is impossible; else the largest size for which
     something was published; else the largest size. On CPUs only one that is impossible."""
-    judged = judge_rows(rows)
+    fabric = fabric_of(rows[0].header) if rows else None
+    if fabric is None:
+        return None
+    judged = [RowJudgement(row, found) for row in rows if (found := judge_row(row, fabric))]
     impossible = [each for each in judged if each.judgement.verdict == IMPOSSIBLE]
     if impossible:
-        return max(impossible, key=lambda each: each.judgement.busbw)
-    if not judged or judged[0].judgement.expectation.call.fabric.gpu is None:
-        return None
-    plain = [each for each in judged if is_plain_case(each.row.measurement.case)]
+        return max(impossible, key=lambda each: each.judgement.busbw_bytes_per_s)
+    plain = [each for each in judged if fabric.gpu and is_plain_case(each.row.measurement.case)]
     known = [each for each in plain if each.judgement.verdict != UNKNOWN]
     return max(known or plain, key=lambda each: each.row.measurement.case.size_bytes, default=None)

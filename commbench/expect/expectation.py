@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import exp, log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.analysis.peak import peak_fraction
 from commbench.spec.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics
@@ -28,6 +28,7 @@ from commbench.spec.links import (
 )
 from commbench.spec.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.units import GB, parse_size
+from commbench.views.as_json import fields_of
 
 BELOW, ABOVE = 0.20, 0.10
 """How far below the lowest and above the highest figure of others a bandwidth is plausible. Alaya
@@ -37,7 +38,6 @@ _UNSIZED = 2 << 30
 #212: 256 MiB are too small to reach it."""
 _ROUNDING = 1e-3
 """By so much more than the bound, a figure of a few digits is not impossible."""
-_TINY = 1e-9
 
 PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN = "plausible", "low", "high", "impossible", "unknown"
 VERDICTS = (PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN)
@@ -57,10 +57,10 @@ class Call(NamedTuple):
     nodes: int = 1
     size_bytes: int | None = None
     """None: so large that more bytes make it no faster."""
-    algorithm: str = ""
-    """One of ALGORITHMS; empty where it is not known."""
-    nccl: str = ""
-    """The version of NCCL; empty where it is not known."""
+    algorithm: str | None = None
+    """One of ALGORITHMS; None where it is not known."""
+    nccl: str | None = None
+    """The version of NCCL; None where it is not known."""
 
     @property
     def parts(self) -> int:
@@ -82,39 +82,38 @@ class Call(NamedTuple):
             return None
         node = Peak("", 1.0, NODE)
         found = peak_fraction(operation, self.ranks, self.parts, 1 / self.factor, node)
-        return found.rate if found else None
+        return found.rate_bytes_per_s if found else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and how much a node sends."""
+        return fields_of(self, "node_factor")
 
 
 class Bound(NamedTuple):
     """The largest bus bandwidth that a link allows."""
 
-    busbw: float
-    """In bytes/s."""
+    busbw_bytes_per_s: float
     link: str
     """The link: `NVLink 4: H100, H200, GH200`."""
-    speed: float
-    """Its speed one way, in bytes/s."""
+    speed_bytes_per_s: float
+    """Its speed one way."""
     per: str
     why_more: str
     """Why the bus bandwidth may exceed the speed; empty where it may not."""
     source: str
 
     @property
-    def text(self) -> str:
-        """In words: `450 GB/s one way per accelerator (NVLink 4) x 1.75 (its switch reduces)`."""
-        times = self.busbw / self.speed
-        more = (
-            f" x {times:.4g} ({self.why_more})" if self.why_more and abs(times - 1) > 1e-9 else ""
-        )
-        return f"{self.speed / GB:.4g} GB/s one way per {self.per} ({self.link}){more}"
+    def times(self) -> float:
+        """The bus bandwidth over the speed."""
+        return self.busbw_bytes_per_s / self.speed_bytes_per_s
 
 
 class Figure(NamedTuple):
     """A published figure, at the size that is asked about."""
 
     published: Published
-    busbw: float | None
-    """In bytes/s; None where it says nothing about so small a size."""
+    busbw_bytes_per_s: float | None
+    """None where it says nothing about so small a size."""
 
 
 class Expectation(NamedTuple):
@@ -124,83 +123,97 @@ class Expectation(NamedTuple):
     bound: Bound | None
     """None where no link is known."""
     figures: tuple[Figure, ...]
-    low: float | None
+    low_bytes_per_s: float | None
     """Plausible from; None where nothing was published for the size."""
-    high: float | None
+    high_bytes_per_s: float | None
     """Plausible up to."""
+
+    @property
+    def known(self) -> tuple[Figure, ...]:
+        """The figures that say something about this size."""
+        return tuple(figure for figure in self.figures if figure.busbw_bytes_per_s is not None)
 
     @property
     def measured(self) -> tuple[float, float] | None:
         """The lowest and the highest figure of others at this size."""
-        found = [figure.busbw for figure in self.figures if figure.busbw is not None]
+        found = [figure.busbw_bytes_per_s or 0.0 for figure in self.known]
         return (min(found), max(found)) if found else None
+
+    @property
+    def plausible(self) -> tuple[float, float] | None:
+        """Both ends of what is plausible; None where one is not known."""
+        low, high = self.low_bytes_per_s, self.high_bytes_per_s
+        return None if low is None or high is None else (low, high)
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where the figures come from, and the bound."""
-        known = [figure.published.source for figure in self.figures]
-        return tuple(dict.fromkeys(filter(None, [*known, self.bound.source if self.bound else ""])))
+        found = [figure.published.source for figure in self.figures]
+        found += [self.bound.source] if self.bound else []
+        return tuple(dict.fromkeys(filter(None, found)))
 
 
 class MixUp(NamedTuple):
-    """A mistake that changes a bandwidth."""
+    """A mistake that explains a bandwidth."""
 
     what: str
-    """A clause after `if`: `Gbit/s were taken for GB/s`."""
-    convert: Callable[[float, Call], float | None]
-    """What the bandwidth would be without the mistake; None where it cannot have happened."""
+    """One of MIX_UPS."""
+    busbw_bytes_per_s: float
+    """What the bandwidth is without it."""
 
 
 class Judgement(NamedTuple):
     """Whether a bus bandwidth is plausible."""
 
     expectation: Expectation
-    busbw: float
+    busbw_bytes_per_s: float
     verdict: str
     """One of VERDICTS."""
-    mix_ups: tuple[tuple[str, float], ...] = ()
+    mix_ups: tuple[MixUp, ...] = ()
     """Mistakes that explain it, each with the plausible bandwidth without it."""
 
+    @property
+    def source(self) -> str:
+        """The source of the figure that decides: of the bound for what is impossible or unknown,
+        else of the nearest figure of others."""
+        found = self.expectation
+        figures = found.known or found.figures
+        if self.verdict in (IMPOSSIBLE, UNKNOWN) or not figures:
+            return found.bound.source if found.bound else ""
+        distances = (
+            abs((each.busbw_bytes_per_s or 0) - self.busbw_bytes_per_s) for each in figures
+        )
+        return min(zip(distances, figures, strict=True))[1].published.source
 
-def _if_several(value: float, number: float) -> float | None:
-    return value / number if number > 1 else None
+    def as_json(self) -> dict[str, Any]:
+        """The fields and the source."""
+        return fields_of(self, "source", without=("expectation",))
 
 
-def _times(value: float, factor: float | None) -> float | None:
-    return value * factor if factor and abs(factor - 1) > _TINY else None
+class Demand(NamedTuple):
+    """A bandwidth that somebody demands, judged on the smallest machine that it is for."""
+
+    threshold: Threshold
+    judgement: Judgement
 
 
-MIX_UPS = (
-    MixUp("Gbit/s were taken for GB/s", lambda value, _: value / 8),
-    MixUp("GB/s were taken for Gbit/s", lambda value, _: value * 8),
-    MixUp("it is the algorithm bandwidth", lambda value, call: _times(value, call.factor)),
-    MixUp(
-        "the factor of the bus bandwidth was applied twice",
-        lambda value, call: _times(value, 1 / call.factor if call.factor else None),
+MIX_UPS: dict[str, Callable[[Call], float]] = {
+    "Gbit/s were taken for GB/s": lambda _: 1 / 8,
+    "GB/s were taken for Gbit/s": lambda _: 8,
+    "it is the algorithm bandwidth": lambda call: call.factor,
+    "the factor of the bus bandwidth was applied twice": lambda call: 1 / call.factor,
+    "both directions were added": lambda _: 1 / 2,
+    "the accelerators of a node were added": lambda call: call.nodes / call.ranks,
+    "the rates of all ranks were added": lambda call: 1 / call.ranks if call.nodes > 1 else 1,
+    "it is the rate of a node's network": lambda call: 1 / (call.node_factor or 1),
+    "it is the network's rate per accelerator": lambda call: (
+        call.ranks / call.parts / call.node_factor if call.node_factor else 1
     ),
-    MixUp("both directions were added", lambda value, _: value / 2),
-    MixUp(
-        "the accelerators of a node were added",
-        lambda value, call: _if_several(value, call.ranks / call.nodes),
-    ),
-    MixUp(
-        "the rates of all ranks were added",
-        lambda value, call: _if_several(value, call.ranks) if call.nodes > 1 else None,
-    ),
-    MixUp(
-        "it is the rate of a node's network",
-        lambda value, call: _times(value, 1 / call.node_factor if call.node_factor else None),
-    ),
-    MixUp(
-        "it is the network's rate per accelerator",
-        lambda value, call: _times(
-            value, call.ranks / call.parts / call.node_factor if call.node_factor else None
-        ),
-    ),
-    MixUp("GiB/s (2^30) were taken for GB/s (10^9)", lambda value, _: value * (1 << 30) / GB),
-    MixUp("GB/s (10^9) were taken for GiB/s (2^30)", lambda value, _: value * GB / (1 << 30)),
-)
-"""A mistake is named only where the bandwidth without it is plausible."""
+    "GiB/s (2^30) were taken for GB/s (10^9)": lambda _: (1 << 30) / GB,
+    "GB/s (10^9) were taken for GiB/s (2^30)": lambda _: GB / (1 << 30),
+}
+"""Mistakes as clauses after `if`, each with what the bandwidth without it is over the given one; 1
+where it cannot have happened. One is named only where that bandwidth is plausible."""
 
 
 @lru_cache(maxsize=1024)
@@ -208,11 +221,11 @@ def expect(call: Call, below: float = BELOW, above: float = ABOVE) -> Expectatio
     """What to expect of a call; `below` and `above` are fractions of the figures of others."""
     bound = find_bound(call)
     figures = tuple(find_figures(call))
-    known = [figure.busbw for figure in figures if figure.busbw is not None]
-    tops = known or [figure.published.busbw for figure in figures]
+    known = [figure.busbw_bytes_per_s for figure in figures if figure.busbw_bytes_per_s is not None]
+    tops = known or [figure.published.busbw_bytes_per_s for figure in figures]
     high = max(tops) * (1 + above) if tops else None
     if high is not None and bound:
-        high = min(high, max(bound.busbw, max(tops)))
+        high = min(high, max(bound.busbw_bytes_per_s, max(tops)))
     low = min(known) * (1 - below) if known else None
     return Expectation(call, bound, figures, low, high)
 
@@ -222,20 +235,20 @@ def judge(found: Expectation, busbw: float) -> Judgement:
     verdict = _verdict(found, busbw)
     if verdict in (PLAUSIBLE, UNKNOWN):
         return Judgement(found, busbw, verdict)
-    converted = ((mix_up.what, mix_up.convert(busbw, found.call)) for mix_up in MIX_UPS)
-    explained = [(what, value) for what, value in converted if value is not None]
-    plausible = [each for each in explained if _verdict(found, each[1]) == PLAUSIBLE]
-    return Judgement(found, busbw, verdict, tuple(plausible))
+    corrected = [MixUp(what, busbw * times(found.call)) for what, times in MIX_UPS.items()]
+    named = [one for one in corrected if _verdict(found, one.busbw_bytes_per_s) == PLAUSIBLE]
+    return Judgement(found, busbw, verdict, tuple(named))
 
 
 def _verdict(found: Expectation, busbw: float) -> str:
-    if found.bound and busbw > found.bound.busbw * (1 + _ROUNDING):
+    if found.bound and busbw > found.bound.busbw_bytes_per_s * (1 + _ROUNDING):
         return IMPOSSIBLE
-    if found.high is not None and busbw > found.high:
+    low, high = found.low_bytes_per_s, found.high_bytes_per_s
+    if high is not None and busbw > high:
         return HIGH
-    if found.low is None:
+    if low is None:
         return UNKNOWN
-    return LOW if busbw < found.low else PLAUSIBLE
+    return LOW if busbw < low else PLAUSIBLE
 
 
 def find_bound(call: Call) -> Bound | None:
@@ -247,7 +260,7 @@ def find_bound(call: Call) -> Bound | None:
     if call.ranks < 2 or not call.factor:
         return None
     bounds = [*_bounds_within(call), *_bounds_between(call)]
-    return min(bounds, key=lambda bound: bound.busbw, default=None)
+    return min(bounds, key=lambda bound: bound.busbw_bytes_per_s, default=None)
 
 
 def _bounds_within(call: Call) -> Iterable[Bound]:
@@ -343,7 +356,7 @@ def _is_alike(figure: Published, call: Call) -> bool:
         return False
     if call.algorithm and figure.how.lower() != call.algorithm:
         return False
-    if not covers_version(figure.nccl, call.nccl) or (figure.nodes > 1) != (call.parts > 1):
+    if not covers_version(figure.nccl, call.nccl or "") or (figure.nodes > 1) != (call.parts > 1):
         return False
     if call.parts == 1:
         return True
@@ -367,10 +380,10 @@ def _nearest(counts: Sequence[int], wanted: int) -> set[int]:
 def _at_size(figure: Published, size: int | None) -> float | None:
     """The bandwidth of a figure at a size; between two sizes of a curve by their logarithms."""
     if size is None:
-        return figure.busbw
+        return figure.busbw_bytes_per_s
     if not figure.curve:
         own = parse_size(figure.size) if figure.size else _UNSIZED
-        return figure.busbw if size * 4 >= own else None
+        return figure.busbw_bytes_per_s if size * 4 >= own else None
     index = bisect_right([one for one, _ in figure.curve], size)
     if index in (0, len(figure.curve)):
         return figure.curve[-1][1] if index else None
@@ -379,16 +392,17 @@ def _at_size(figure: Published, size: int | None) -> float | None:
     return exp(log(low) * (1 - part) + log(high) * part)
 
 
-def judge_threshold(threshold: Threshold) -> Judgement:
-    """Whether what somebody demands is plausible on the smallest machine that it is for."""
-    gpu = find_gpu(threshold.gpu)
-    nics = parse_nics(threshold.nic) if threshold.nic else None
-    call = Call(make_fabric(gpu, nics), threshold.operation, threshold.ranks, threshold.nodes)
-    return judge(expect(call), threshold.low)
-
-
-def find_thresholds(call: Call) -> list[Threshold]:
+def find_demands(call: Call) -> tuple[Demand, ...]:
     """What others demand of machines with this accelerator, within a node or between nodes."""
     gpu = call.fabric.gpu
     asked = (gpu.name if gpu else "", call.operation, call.nodes > 1)
-    return [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]
+    found = [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]
+    return tuple(Demand(one, judge_threshold(one)) for one in found)
+
+
+def judge_threshold(threshold: Threshold) -> Judgement:
+    """Whether what somebody demands is plausible on the smallest machine that it is for."""
+    nics = parse_nics(threshold.nic) if threshold.nic else None
+    fabric = make_fabric(find_gpu(threshold.gpu), nics)
+    call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
+    return judge(expect(call), threshold.low_bytes_per_s)

@@ -1,0 +1,1 @@
+"""`commbench links`: the speeds of links, and the bandwidths that were published for them."""
