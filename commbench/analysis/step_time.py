@@ -59,7 +59,7 @@ class _Rank:
         self._made: list[float] = []
         """When it made each call so far."""
         self._now_s = 0.0
-        last: dict[int, int] = {}
+        last: dict[int | str, int] = {}
         self._before: list[int | None] = []
         """Of each call the one before it in its stream; None for the first, and for messages, which
         may be under way together."""

@@ -36,13 +36,12 @@ from commbench.analysis.trace_workload import trace_workload
 from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.importers.traces.base import (
     RankTrace,
-    TracedCall,
     TracedStep,
     merged,
     union_length,
 )
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Workload
+from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Call, Workload
 from commbench.units import format_count
 
 _Interval = tuple[float, float]
@@ -141,7 +140,7 @@ def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
     matches: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, placed in enumerate(calls):
         call = placed.call
-        if placed.group_set == UNKNOWN_GROUP:
+        if call.group == UNKNOWN_GROUP:
             continue
         own: tuple[object, ...] = (placed.group, "")
         if call.operation in MESSAGES:
@@ -171,7 +170,8 @@ def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
         operation = OPERATIONS.get(calls[indices[0]].call.operation)
         last_rank = None if operation and operation.rooted else last
         for index in indices:
-            calls[index] = calls[index]._replace(transfer_s=shortest, last_rank=last_rank)
+            call = calls[index].call._replace(transfer_s=shortest)
+            calls[index] = calls[index]._replace(call=call, last_rank=last_rank)
     return calls, differing
 
 
@@ -199,7 +199,7 @@ def _pair(placed: PlacedCall) -> tuple[int, int] | None:
     return ranks if placed.call.operation == SEND else ranks[::-1]
 
 
-def _same_call(call: TracedCall) -> tuple[object, ...]:
+def _same_call(call: Call) -> tuple[object, ...]:
     """What must be equal on all ranks of a group."""
     if call.operation in MESSAGES:
         return ("message", call.size_bytes)
@@ -226,7 +226,7 @@ def _waits(calls: Sequence[PlacedCall], steps: Sequence[str]) -> list[RankWaitin
     by_step: dict[int, dict[str, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
     by_last: dict[int, dict[int, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
     for placed in calls:
-        if placed.waiting_s is not None and placed.last_rank is not None:
+        if placed.call.waiting_s is not None and placed.last_rank is not None:
             by_step[placed.rank][placed.step].append(placed)
             by_last[placed.rank][placed.last_rank].append(placed)
     found = []
@@ -244,7 +244,7 @@ def _waiting_time(calls: Iterable[PlacedCall]) -> float:
     their waits are added up."""
     intervals, more = [], 0.0
     for placed in calls:
-        waiting, start = placed.waiting_s or 0.0, placed.call.start_s
+        waiting, start = placed.call.waiting_s or 0.0, placed.call.start_s
         if start is None:
             more += waiting
         else:

@@ -33,7 +33,7 @@ def _cut_note(trace: RankTrace, calls: Sequence[PlacedCall]) -> str:
 
 def _lacks_something(placed: PlacedCall) -> bool:
     call = placed.call
-    return None in (call.size_bytes, call.time_s) or placed.group_set == UNKNOWN_GROUP
+    return None in (call.size_bytes, call.time_s) or placed.call.group == UNKNOWN_GROUP
 
 
 def trace_notes(
@@ -73,7 +73,7 @@ def trace_notes(
     untimed = sum(placed.call.time_s is None for placed in whole)
     if untimed and step_s is not None:
         notes.append(f"{untimed} of {len(whole)} calls have no time: no transfer was recorded")
-    unknown = sum(placed.group_set == UNKNOWN_GROUP for placed in whole)
+    unknown = sum(placed.call.group == UNKNOWN_GROUP for placed in whole)
     if unknown:
         notes.append(
             f"{unknown} of {len(whole)} calls do not say their group: gloo's traces name none, and "

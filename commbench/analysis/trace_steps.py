@@ -7,33 +7,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from commbench.analysis.trace_groups import GroupId, GroupSets, group_id
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep
-from commbench.spec.workload import UNKNOWN_GROUP
+from commbench.importers.traces.base import RankTrace, TracedStep
+from commbench.spec.workload import UNKNOWN_GROUP, Call
 
 WHOLE_TRACE = "trace"
 """The name of the only step of a trace that marks none."""
 
 
 class PlacedCall(NamedTuple):
-    """A call with its rank, its step and its group."""
+    """A call with where it belongs: its `group` is the name of a set of groups here."""
 
     rank: int
     step: str
-    call: TracedCall
-    group_set: str
+    call: Call
     group: GroupId
-    transfer_s: float | None
-    """The shortest duration on the ranks of the group; None where fewer than two are known."""
-    last_rank: int | None
-    """The rank with that duration; None for an operation with a root, whose ranks do not end
-    together."""
-
-    @property
-    def waiting_s(self) -> float | None:
-        """How long it waited for other ranks."""
-        if self.transfer_s is None or self.call.time_s is None:
-            return None
-        return max(0.0, self.call.time_s - self.transfer_s)
+    last_rank: int | None = None
+    """The rank that began last, for which the others waited: the one with the shortest duration.
+    None for an operation with a root, whose ranks do not end together."""
 
 
 def find_steps(trace: RankTrace) -> list[TracedStep]:
@@ -64,6 +54,6 @@ def place_calls(
                 outside += 1
                 continue
             name = sets.set_of(trace, call.group) if call.group else UNKNOWN_GROUP
-            group = group_id(trace, call.group)
-            found.append(PlacedCall(rank, own[at].name, call, name, group, None, None))
+            placed = call._replace(group=name)
+            found.append(PlacedCall(rank, own[at].name, placed, group_id(trace, call.group)))
     return found, outside

@@ -15,7 +15,7 @@ from typing import Any
 
 from commbench.analysis.trace_groups import GroupSets
 from commbench.analysis.trace_steps import PlacedCall
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
+from commbench.importers.traces.base import RankTrace, TracedStep, merged
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 
@@ -30,6 +30,8 @@ _TIMES = (
     "time_s",
     "transfer_s",
 )
+_OF_TRACE: dict[str, Any] = dict.fromkeys(("waited_s", "sequence", "has_ended"))
+"""What a workload does not say of a call."""
 
 
 def trace_workload(
@@ -115,7 +117,7 @@ def _with_computation(
     first, last = bisect_right(ends, step.start_s), bisect_left(begins, step.end_s)
     near = [(begins[i] - step.start_s, ends[i] - step.start_s) for i in range(first, last)]
     waiting = _without(merged(call.interval_s for call in calls), near)
-    ready = [call.start_s if call.ready_s is None else call.ready_s for call in calls]
+    ready = [call.begin_s for call in calls]
     if any(time is None for time in ready) or not length > 0:
         return tuple(calls)
     marks = [0.0, *(time or 0.0 for time in ready), length]
@@ -156,24 +158,18 @@ def _make_calls(
 ) -> tuple[Call, ...]:
     """The program of one rank in one step; `is_on_host`: no GPU ran it."""
     issued = [one.call.begin_s or 0.0 for one in placed]
-    streams: dict[str, int] = {}
+    streams: dict[int | str, int] = {}
     calls, busy_until = [], begin_s
     for index, one in enumerate(placed):
-        call, name = one.call, one.group_set
-        groups = sets.sets.get(name, ())
-        group = next((g for g in groups if one.rank in g), ())
-        start = call.start_s if call.start_s is not None else call.issued_s
-        is_ready = is_on_host and call.issued_s is not None
+        call = one.call
+        group = next((g for g in sets.sets.get(call.group, ()) if one.rank in g), ())
+        start = call.ready_s if call.start_s is None else call.start_s
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
         busy_until = max(busy_until, call.end_s or busy_until)
-        calls.append(Call(
-            operation=call.operation,
-            group=name if group else UNKNOWN_GROUP,
-            dtype=call.dtype,
-            size_bytes=call.size_bytes,
-            tensors=call.tensors,
+        is_ready = is_on_host and call.ready_s is not None
+        calls.append(call._replace(
+            group=call.group if group else UNKNOWN_GROUP,
             reduce_op=call.reduce_op if _reduces(call) else "",
-            asynchronous=call.asynchronous,
             root=_place(call.root, group),
             peer=_place(call.peer, group),
             send_splits=call.send_splits if len(call.send_splits) == len(group) else (),
@@ -183,13 +179,12 @@ def _make_calls(
             start_s=None if start is None else max(0.0, start - begin_s),
             ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
-            time_s=call.time_s,
-            transfer_s=one.transfer_s,
+            **_OF_TRACE,
         ))  # fmt: skip
     return tuple(calls)
 
 
-def _reduces(call: TracedCall) -> bool:
+def _reduces(call: Call) -> bool:
     return call.operation in OPERATIONS and OPERATIONS[call.operation].reduces
 
 
@@ -197,7 +192,7 @@ def _place(rank: int | None, group: Sequence[int]) -> int | None:
     return rank if rank is not None and rank < len(group) else None
 
 
-def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int | None:
+def _waited_after(call: Call, index: int, issued: Sequence[float]) -> int | None:
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
@@ -209,8 +204,7 @@ def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
     """What a program does; the threads of a host and the moment of a wait differ by chance, and the
     reduction is not known of a call without a kernel."""
-    alike = (call._replace(stream=0, waited_after=None, reduce_op="") for call in calls)
-    return tuple(call.same_work() for call in alike)
+    return tuple(call._replace(reduce_op="").what() for call in calls)
 
 
 def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:

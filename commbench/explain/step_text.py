@@ -33,7 +33,7 @@ def step_sentences(row: ResultRow, rows: Sequence[ResultRow]) -> Iterator[str]:
         f"{case.variant.replace(':', ' ')}: {what}. Rank {rank} makes "
         f"{_calls_text(replayed.calls)}."
     )
-    computing_s = sum(one.compute_s for one in replayed.calls) + replayed.compute_s
+    computing_s = sum(one.call.compute_s or 0.0 for one in replayed.calls) + replayed.compute_s
     yield from _one_by_one(row, rows, replayed.calls, computing_s)
     yield from _own_calls(row, rows)
     if step.time_s:

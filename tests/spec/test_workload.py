@@ -33,8 +33,8 @@ def test_waiting_is_what_the_transfer_leaves_of_the_time() -> None:
 
 def test_repetitions_do_the_same_work_at_other_times() -> None:
     first = WORKLOAD.steps[0].programs[0].calls[0]
-    assert first.same_work() == first._replace(start_s=1.0, time_s=5.0).same_work()
-    assert first.same_work() != first._replace(size_bytes=1).same_work()
+    assert first.what() == first._replace(start_s=1.0, time_s=5.0).what()
+    assert first.what() != first._replace(size_bytes=1).what()
 
 
 def test_a_call_is_made_in_the_group_of_its_rank() -> None:

@@ -94,7 +94,7 @@ def test_a_bucket_begins_when_its_last_byte_is_ready_and_has_the_first_wait_of_i
         Call("barrier", size_bytes=0, start_s=5.0, time_s=1.0),
     )
     timed, _ = variant_calls(step_of(*calls, time_s=7.0), calls, "bucket:8")
-    assert [(one.call.size_bytes, one.call.waited_after) for one in timed] == [
+    assert [(one.size_bytes, one.waited_after) for one in timed] == [
         (8, 1), (4, 2), (0, 2),
     ]  # fmt: skip
     assert [one.compute_s for one in timed] == pytest.approx([2.0, 2.0, 1.0])
@@ -109,9 +109,9 @@ def test_buckets_move_the_same_bytes_and_every_wait_is_possible(
         for index, size in enumerate(sizes)
     )
     timed, _ = variant_calls(step_of(*calls), calls, f"bucket:{bucket}")
-    found = [one.call.size_bytes or 0 for one in timed]
+    found = [one.size_bytes or 0 for one in timed]
     assert sum(found) == sum(sizes)
     assert set(found[:-1]) <= {bucket} and found[-1] <= bucket
     for index, one in enumerate(timed):
-        assert one.call.waited_after is not None
-        assert index <= one.call.waited_after < len(timed)
+        assert one.waited_after is not None
+        assert index <= one.waited_after < len(timed)

@@ -1,21 +1,24 @@
-"""The common form of traces, a RankTrace of TracedCalls, and torch's names in commbench's words."""
+"""The common form of traces, a RankTrace of Calls, and torch's names in commbench's words."""
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from commbench.importers.traces.stream import Source
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import MOST_RANKS, RECV, SEND
+from commbench.spec.workload import MOST_RANKS, RECV, SEND, Call
 from commbench.units import LARGEST_SIZE
 
 MICROSECOND = 1e-6
 LONGEST_S = 1e7
 _MOST_GROUP_RANKS = 1 << 17
+MOST_RECORDS = 1 << 22
+"""Records about communication that are kept of a file, at most."""
 
 _OPERATIONS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgatherinto": "all_gather",
@@ -50,50 +53,6 @@ _REDUCE_OPS = {"Sum": "sum", "Prod": "product", "Min": "min", "Max": "max", "Sum
 said."""
 
 
-class TracedCall(NamedTuple):
-    """One call of one rank. Times are in seconds of the trace's clock; None: not said."""
-
-    operation: str
-    """A name in OPERATIONS, or SEND, RECV."""
-    group: str = ""
-    """The name of the process group in the trace; empty where it does not say."""
-    dtype: str = ""
-    size_bytes: int | None = None
-    tensors: int = 1
-    reduce_op: str = ""
-    asynchronous: bool | None = None
-    root: int | None = None
-    peer: int | None = None
-    send_splits: tuple[int, ...] = ()
-    receive_splits: tuple[int, ...] = ()
-    sequence: int | None = None
-    """The number that torch gave the call in its group."""
-    stream: str = ""
-    issued_s: float | None = None
-    """When the host made the call."""
-    start_s: float | None = None
-    """When it began to move data or to wait for other ranks."""
-    time_s: float | None = None
-    waited_s: float | None = None
-    """When the host or a stream began to wait for it."""
-    per_block: int | None = None
-    """Bytes of a block, where S is that times the ranks of a group that is not known yet."""
-    candidates: tuple[str, ...] = ()
-    """Names of process groups one of which must be its own."""
-    has_ended: bool | None = None
-    """Whether it had ended when the trace was written; None: not said."""
-
-    @property
-    def begin_s(self) -> float | None:
-        """When it began, by the host if that is known."""
-        return self.start_s if self.issued_s is None else self.issued_s
-
-    @property
-    def end_s(self) -> float | None:
-        """When it ended."""
-        return None if self.start_s is None or self.time_s is None else self.start_s + self.time_s
-
-
 class TracedGroup(NamedTuple):
     """A process group: its global ranks, empty where the trace does not say; and what it is for."""
 
@@ -111,15 +70,15 @@ class TracedStep(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """What one file says of one rank."""
+    """What one file says of one rank. Its reader fills in `path`, `format` and `is_cut`."""
 
-    path: str
-    format: str
-    rank: int | None
-    world_size: int | None
-    calls: tuple[TracedCall, ...]
+    path: str = ""
+    format: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    calls: tuple[Call, ...] = ()
     """In the order in which the rank made them."""
-    groups: dict[str, TracedGroup]
+    groups: dict[str, TracedGroup] = {}  # noqa: RUF012 - never changed
     steps: tuple[TracedStep, ...] = ()
     backend: str = ""
     computing: Sequence[float] = ()
@@ -132,6 +91,24 @@ class RankTrace(NamedTuple):
     cut_step: str = ""
     """The name of the step in which such a file ends; it is not in `steps`."""
     notes: tuple[str, ...] = ()
+
+
+class TraceFormat(NamedTuple):
+    """One format of traces."""
+
+    name: str
+    starts: re.Pattern[str]
+    """What the text of a file of this format begins with."""
+    key: str
+    """The key of the array of records: events, entries or nodes. Empty: the file has one record
+    after another."""
+    facts: tuple[str, ...]
+    """Other keys whose values are needed."""
+    read: Callable[[Iterable[Any], Source], RankTrace]
+    """Makes the trace of the records. When it has taken all of them, the source knows the facts and
+    whether the file ends early. Raises RecordsError where no record says anything."""
+    hint: str
+    """What to give instead of a file that says nothing."""
 
 
 def find_operation_name(name: Any) -> str:

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.importers.traces.base import (
+    MOST_RECORDS,
     NO_CALL,
     RankTrace,
-    TracedCall,
     TracedGroup,
+    TraceFormat,
     as_count,
     as_rank,
     as_ranks,
     as_text,
-    rank_in_name,
 )
 from commbench.importers.traces.stream import Source
-from commbench.importers.traces.torch_calls import read_operator, read_record
+from commbench.importers.traces.torch_calls import Operator, read_operator, read_record
+from commbench.spec.workload import Call
 
-NAME = "Chakra"
-_STARTS = re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra')
 _INIT = "process_group:init"
 _TYPE = re.compile(r"Tensor\(([\w:]+(?: \w+)?)\)")
 _RECORD = {
@@ -38,43 +36,23 @@ _RECORD = {
     "pg_desc": "Process Group Description", "pg_size": "Group size",
 }  # fmt: skip
 """Attributes of a node by the names that the profiler gives them."""
-_MOST_NODES = 1 << 22
+_HINT = "give the trace of a rank that communicates"
 
 
-def recognises(start: str) -> bool:
-    """Whether a file that begins so is a Chakra execution trace in JSON."""
-    return bool(_STARTS.match(start))
-
-
-def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
-    """The trace of one rank; RecordsError where it cannot be read or has no calls."""
+def read(records: Iterable[Any], source: Source) -> RankTrace:
+    """The trace of one rank; RecordsError where it has no calls."""
     groups: dict[str, TracedGroup] = {}
     nodes: list[tuple[int, int, dict[str, Any]]] = []
-    with Source(path, report) as source:
-        try:
-            for key, value in source.members("nodes"):
-                if key == "nodes" and value is None:
-                    for node in source.items():
-                        _keep(node, nodes, groups)
-        except (EOFError, ValueError):
-            source.is_cut = True
+    for node in records:
+        _keep(node, nodes, groups)
     calls = _make_calls(nodes, groups)
     if not calls:
-        raise RecordsError(
-            f"{path} has no calls that can be read", "give the trace of a rank that communicates"
-        )
-    notes = ["a Chakra execution trace has no times, only the order of the calls"]
-    if source.damaged:
-        notes.append(f"{source.damaged} nodes are damaged and were left out")
+        raise RecordsError(f"{source.path} has no calls that can be read", _HINT)
     return RankTrace(
-        path=str(path),
-        format=NAME,
-        rank=rank_in_name(path.name),
         world_size=max((group.size for group in groups.values()), default=None),
         calls=tuple(calls),
         groups=groups,
-        is_cut=source.is_cut,
-        notes=tuple(notes),
+        notes=("a Chakra execution trace has no times, only the order of the calls",),
     )
 
 
@@ -89,13 +67,12 @@ def _keep(
         _add_groups(node, groups)
     number, parent = as_count(node.get("id")), as_count(node.get("ctrl_deps"))
     is_call = name == "record_param_comms" or name.startswith("c10d::")
-    if is_call and number is not None and len(nodes) < _MOST_NODES:
+    if is_call and number is not None and len(nodes) < MOST_RECORDS:
         nodes.append((number, parent or 0, node))
 
 
 def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
-    inputs = node.get("inputs")
-    values = inputs.get("values") if isinstance(inputs, dict) else None
+    values = _inputs(node).get("values")
     text = values[0] if isinstance(values, list) and values else None
     try:
         found = json.loads(text) if isinstance(text, str) else []
@@ -112,22 +89,13 @@ def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
 
 def _make_calls(
     nodes: list[tuple[int, int, dict[str, Any]]], groups: dict[str, TracedGroup]
-) -> list[TracedCall]:
+) -> list[Call]:
     """The calls in order. A record inside an operator describes the same call."""
-    found: dict[int, TracedCall] = {}
+    operators: dict[int, Operator] = {}
+    found: dict[int, Call] = {}
     for number, _, node in nodes:
-        inputs = node.get("inputs")
-        inputs = inputs if isinstance(inputs, dict) else {}
-        if str(node.get("name")).startswith("c10d::"):
-            types = inputs.get("types")
-            types = types if isinstance(types, list) else []
-            names = [match[1] if (match := _TYPE.search(str(one)[:200])) else "" for one in types]
-            operator = read_operator(
-                str(node["name"]), inputs.get("shapes"), names, inputs.get("values")
-            )
-            if operator:
-                found[number] = operator.call
-    of_gloo = dict(found)
+        if str(node.get("name")).startswith("c10d::") and (operator := _read_operator(node)):
+            operators[number], found[number] = operator, operator.call
     for number, parent, node in nodes:
         if node.get("name") != "record_param_comms":
             continue
@@ -142,37 +110,45 @@ def _make_calls(
         call = read_record(args, groups)
         if call is None:
             continue
-        outer = of_gloo.get(parent)
-        if outer:
+        if outer := operators.get(parent):
             found.pop(parent, None)
             call = call._replace(
-                asynchronous=outer.asynchronous, root=outer.root, peer=outer.peer,
-                tensors=max(call.tensors, outer.tensors),
+                asynchronous=outer.call.asynchronous, root=outer.call.root, peer=outer.call.peer,
+                tensors=max(call.tensors, outer.call.tensors),
             )  # fmt: skip
         found[number] = call._replace(sequence=_sequence(node))
-    calls = [found[number] for number in sorted(found)]
-    sized = {name: group for name, group in groups.items() if group.size}
-    return [_in_only_group(call, sized) for call in calls]
+    sized = [name for name, group in groups.items() if group.size]
+    only = sized[0] if len(sized) == 1 else ""
+    for number, call in found.items():
+        if only and not call.group:
+            own = operators.get(number)
+            found[number] = own.in_group(call, only, groups) if own else call._replace(group=only)
+    return [found[number] for number in sorted(found)]
 
 
-def _in_only_group(call: TracedCall, groups: dict[str, TracedGroup]) -> TracedCall:
-    """The call in the only group that there is, where it names none."""
-    if call.group:
-        return call
-    if len(groups) != 1:
-        return call._replace(candidates=tuple(groups))
-    ((name, group),) = groups.items()
-    size = call.size_bytes
-    if size is None and call.per_block is not None:
-        size = call.per_block * group.size
-    return call._replace(group=name, size_bytes=size)
+def _inputs(node: dict[str, Any]) -> dict[str, Any]:
+    inputs = node.get("inputs")
+    return inputs if isinstance(inputs, dict) else {}
+
+
+def _read_operator(node: dict[str, Any]) -> Operator | None:
+    inputs = _inputs(node)
+    types = inputs.get("types")
+    types = types if isinstance(types, list) else []
+    names = [match[1] if (match := _TYPE.search(str(one)[:200])) else "" for one in types]
+    return read_operator(str(node["name"]), inputs.get("shapes"), names, inputs.get("values"))
 
 
 def _sequence(node: dict[str, Any]) -> int | None:
     """The number of the call in its group: the values have it as [number, is it peer to peer]."""
-    inputs = node.get("inputs")
-    values = inputs.get("values") if isinstance(inputs, dict) else None
+    values = _inputs(node).get("values")
     for value in values if isinstance(values, list) else ():
         if isinstance(value, list) and len(value) == 2 and isinstance(value[1], bool):
             return as_count(value[0])
     return None
+
+
+FORMAT = TraceFormat(
+    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), read,
+    _HINT,
+)  # fmt: skip

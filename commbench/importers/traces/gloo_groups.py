@@ -12,7 +12,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from commbench.importers.traces.base import TracedCall, TracedGroup, in_bytes
+from commbench.importers.traces.base import TracedGroup, in_bytes
+from commbench.spec.workload import Call
 
 if TYPE_CHECKING:
     from commbench.importers.traces.kineto_calls import Event
@@ -42,11 +43,11 @@ class Transfers:
         self._nested: list[tuple[_Key, float]] = []
         """The first transfers of calls with lists of tensors, and when they began."""
 
-    def take(self, call: TracedCall, operator: Operator) -> tuple[TracedCall, bool]:
+    def take(self, call: Call, operator: Operator) -> tuple[Call, bool]:
         """The call with its transfer, and whether there is one."""
         for key in self._keys(call, operator):
             queue = self._waiting.get(key)
-            while queue and queue[0][0].start_s < (call.issued_s or 0.0):
+            while queue and queue[0][0].start_s < (call.ready_s or 0.0):
                 queue.popleft()  # of a call before the trace began
             if not queue:
                 continue
@@ -60,7 +61,7 @@ class Transfers:
             ), True
         return call, False
 
-    def _keys(self, call: TracedCall, operator: Operator) -> list[_Key]:
+    def _keys(self, call: Call, operator: Operator) -> list[_Key]:
         """What its annotation may be: gloo makes reduce_scatter of all_reduce, as torch does."""
         name = "all_to_all" if call.operation == "all_to_all_v" else call.operation
         names = [name, "all_reduce"] if name == "reduce_scatter" else [name]
@@ -68,11 +69,11 @@ class Transfers:
         keys = [(each, elements) for each in names] + [(each, None) for each in names]
         if call.tensors > 1 or name == "scatter":  # an annotation may have other tensors of it
             begun = [(q[0][0].start_s, key) for key, q in self._waiting.items() if q]
-            later = [found for found in begun if found[0] >= (call.issued_s or 0.0)]
+            later = [found for found in begun if found[0] >= (call.ready_s or 0.0)]
             keys += [key for _, key in sorted(later, key=lambda f: f[0]) if key[0] in names]
         return keys
 
-    def extend(self, calls: list[TracedCall]) -> None:
+    def extend(self, calls: list[Call]) -> None:
         """A reduce_scatter of a list is several transfers of gloo: the call lasts until the last of
         them ends."""
         by_start = {call.start_s: index for index, call in enumerate(calls)}
@@ -91,12 +92,12 @@ class Transfers:
 
     def find_groups(
         self,
-        calls: list[TracedCall],
+        calls: list[Call],
         of_gloo: list[tuple[int, Operator]],
         groups: dict[str, TracedGroup],
         rank: int | None,
     ) -> None:
-        """Write into each call of gloo its group, or the groups of which it may be."""
+        """Write into each call of gloo its group, where only one is possible."""
         own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
         names = sorted(own, key=lambda name: (len(name), name))
         allowed: dict[str, set[str]] = {}
@@ -108,26 +109,21 @@ class Transfers:
         for index, operator in of_gloo:
             found = assigned.get(self._threads[id(operator)], ())
             call = calls[index]
-            group = found[0] if len(found) == 1 else ""
-            size = call.size_bytes
-            if size is None and call.per_block is not None and group:
-                size = call.per_block * groups[group].size
-            calls[index] = call._replace(group=group, candidates=tuple(found), size_bytes=size)
+            if len(found) == 1:
+                calls[index] = operator.in_group(call, found[0], groups)
 
 
-def _with_dtype(call: TracedCall, operator: Operator, dtype: str) -> TracedCall:
+def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:
     """The call with the type that its transfer has; lists of tensors have none in an operator."""
     if call.dtype or not dtype:
         return call
     size = call.size_bytes
-    if operator.is_nested:
-        return call._replace(dtype=dtype, per_block=in_bytes(operator.input_elements, dtype))
-    if size is None:
+    if size is None and not operator.is_nested:
         size = in_bytes(operator.input_elements, dtype)
     return call._replace(dtype=dtype, size_bytes=size)
 
 
-def _fits(call: TracedCall, operator: Operator, group: TracedGroup) -> bool:
+def _fits(call: Call, operator: Operator, group: TracedGroup) -> bool:
     """Whether the shapes, root, peer and splits of a call agree with a group."""
     sizes = {len(splits) for splits in (call.send_splits, call.receive_splits) if splits}
     sizes |= {operator.ratio} if operator.ratio else set()

@@ -84,7 +84,7 @@ def test_each_file_has_one_format() -> None:
     starts = [real_trace.small_text()[:4000], json.dumps(DUMP), json.dumps(CHAKRA),
               json.dumps(inspected(0, 1, "AllReduce", 1))]  # fmt: skip
     for start, name in zip(starts, TRACES, strict=True):
-        assert [f.name for f in TRACES.values() if f.recognises(start)] == [name]
+        assert [f.name for f in TRACES.values() if f.starts.match(start)] == [name]
 
 
 def test_traces_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
