@@ -23,7 +23,6 @@ trace without kernels it is torch's operators on the host.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -31,20 +30,23 @@ from typing import NamedTuple
 
 from commbench.analysis.trace_groups import GroupSets, find_group_sets
 from commbench.analysis.trace_notes import trace_notes
-from commbench.analysis.trace_steps import PlacedCall, find_steps, place_calls
+from commbench.analysis.trace_steps import (
+    PlacedCall,
+    RankStep,
+    find_steps,
+    length_within,
+    place_calls,
+    rank_steps,
+)
 from commbench.analysis.trace_workload import trace_workload
 from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.importers.traces.base import (
     RankTrace,
-    TracedStep,
-    merged,
     union_length,
 )
 from commbench.spec.operations import OPERATIONS
 from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Call, Workload
 from commbench.units import format_count
-
-_Interval = tuple[float, float]
 
 
 class RankWaiting(NamedTuple):
@@ -116,8 +118,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     common = [name for name in names if all(name in own for own in known)]
     found, outside = place_calls(traces, steps, common, sets)
     found, differing = _correlate(found)
-    shared = {*common}
-    durations = [s.end_s - s.start_s for own in steps.values() for s in own if s.name in shared]
+    parts = rank_steps(traces, steps, common, found)
+    durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
     notes = trace_notes(traces, world_size, sets, found, outside, differing, step_s)
     return TraceAnalysis(
@@ -127,9 +129,9 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
         step_s=step_s,
         sets=sets,
         calls=tuple(found),
-        workload=trace_workload(traces, steps, world_size, common, sets, found, notes),
+        workload=trace_workload(traces, parts, world_size, sets, notes),
         waits=tuple(_waits(found, common)),
-        overlap=_find_overlap(traces, steps, common, found),
+        overlap=_find_overlap(parts),
         notes=tuple(notes),
     )
 
@@ -208,20 +210,6 @@ def _same_call(call: Call) -> tuple[object, ...]:
     return call.operation, call.size_bytes
 
 
-def _by_part(calls: Iterable[PlacedCall]) -> dict[tuple[int, str], list[_Interval]]:
-    """The union of the intervals of calls, for each step of each rank."""
-    found: dict[tuple[int, str], list[_Interval]] = defaultdict(list)
-    for placed in calls:
-        start, end = placed.call.start_s, placed.call.end_s
-        if start is not None and end is not None:
-            found[placed.rank, placed.step].append((start, end))
-    return {part: merged(own) for part, own in found.items()}
-
-
-def _length(intervals: Iterable[_Interval]) -> float:
-    return sum(end - begin for begin, end in intervals)
-
-
 def _waits(calls: Sequence[PlacedCall], steps: Sequence[str]) -> list[RankWaiting]:
     by_step: dict[int, dict[str, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
     by_last: dict[int, dict[int, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
@@ -252,34 +240,19 @@ def _waiting_time(calls: Iterable[PlacedCall]) -> float:
     return more + union_length(intervals)
 
 
-def _find_overlap(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    calls: Sequence[PlacedCall],
-) -> TraceOverlap | None:
-    communication = _by_part(calls)
-    is_whole = not any(trace.is_cut for trace in traces)
-    if not (is_whole and any(communication.values()) and any(len(t.computing) for t in traces)):
+def _find_overlap(parts: Sequence[RankStep]) -> TraceOverlap | None:
+    """None where a file ends early, and without communication or computation."""
+    is_known = any(part.communication for part in parts) and not any(
+        part.trace.is_cut for part in parts
+    )
+    if not (is_known and any(len(part.trace.computing) for part in parts)):
         return None
-    parts: list[tuple[float, float, float]] = []
-    names = {*common}
-    for trace in traces:
-        rank = trace.rank or 0
-        flat = trace.computing
-        begins, ends = flat[::2], flat[1::2]
-        for step in steps[rank]:
-            if step.name not in names:
-                continue
-            own = communication.get((rank, step.name), [])
-            after = max([step.end_s, *(end for _, end in own)])
-            first, last = bisect_right(ends, step.start_s), bisect_left(begins, after)
-            near = list(zip(begins[first:last], ends[first:last], strict=True))
-            both = _length(own) + _length(near) - _length(merged([*own, *near]))
-            computing = _length(
-                (max(begin, step.start_s), max(step.start_s, min(end, step.end_s)))
-                for begin, end in near
-                if begin < step.end_s
-            )
-            parts.append((_length(own), max(0.0, _length(own) - both), computing))
-    return TraceOverlap(*(median(values) for values in zip(*parts, strict=True)))
+    figures = [
+        (
+            length_within(part.communication),
+            length_within(part.exposed),
+            length_within(part.computing, 0.0, part.length_s),
+        )
+        for part in parts
+    ]
+    return TraceOverlap(*(median(values) for values in zip(*figures, strict=True)))

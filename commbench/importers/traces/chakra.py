@@ -1,6 +1,8 @@
 """Chakra execution traces in JSON, as ExecutionTraceObserver of torch.profiler writes them.
 
-They have the order of the calls, with groups and shapes, and no times. Schemas `...-chakra.0.0.4`.
+They have the order of the calls, with groups and shapes, and no times. The nodes of operators and
+records say what those of torch.profiler do; the number of a node takes the place of its time.
+Schemas `...-chakra.0.0.4`.
 """
 
 from __future__ import annotations
@@ -8,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.importers.traces.base import (
     MOST_RECORDS,
-    NO_CALL,
     RankTrace,
     TracedGroup,
     TraceFormat,
@@ -22,9 +24,8 @@ from commbench.importers.traces.base import (
     as_ranks,
     as_text,
 )
+from commbench.importers.traces.kineto_calls import OPERATOR, RECORD, Event, make_calls
 from commbench.importers.traces.stream import Source
-from commbench.importers.traces.torch_calls import Operator, read_operator, read_record
-from commbench.spec.workload import Call
 
 _INIT = "process_group:init"
 _TYPE = re.compile(r"Tensor\(([\w:]+(?: \w+)?)\)")
@@ -42,33 +43,30 @@ _HINT = "give the trace of a rank that communicates"
 def read(records: Iterable[Any], source: Source) -> RankTrace:
     """The trace of one rank; RecordsError where it has no calls."""
     groups: dict[str, TracedGroup] = {}
-    nodes: list[tuple[int, int, dict[str, Any]]] = []
+    events: list[Event] = []
     for node in records:
-        _keep(node, nodes, groups)
-    calls = _make_calls(nodes, groups)
+        name = node.get("name") if isinstance(node, dict) else None
+        if not isinstance(name, str):
+            continue
+        if _INIT in name:
+            _add_groups(node, groups)
+        number, parent = as_count(node.get("id")), as_count(node.get("ctrl_deps"))
+        if number is None or len(events) == MOST_RECORDS:
+            continue
+        if name.startswith("c10d::"):
+            events.append(Event(OPERATOR, name, number, inf, str(number), _operator_args(node)))
+        elif name == "record_param_comms":
+            site = number if parent is None else parent
+            events.append(Event(RECORD, name, number, number, str(site), _record_args(node)))
+    calls, notes = make_calls(events, groups, None)
     if not calls:
         raise RecordsError(f"{source.path} has no calls that can be read", _HINT)
     return RankTrace(
         world_size=max((group.size for group in groups.values()), default=None),
-        calls=tuple(calls),
+        calls=tuple(call._replace(ready_s=None, waited_s=None) for call in calls),
         groups=groups,
-        notes=("a Chakra execution trace has no times, only the order of the calls",),
+        notes=("a Chakra execution trace has no times, only the order of the calls", *notes),
     )
-
-
-def _keep(
-    node: Any, nodes: list[tuple[int, int, dict[str, Any]]], groups: dict[str, TracedGroup]
-) -> None:
-    """Keep a node about communication, with its number and that of its parent."""
-    name = node.get("name") if isinstance(node, dict) else None
-    if not isinstance(name, str):
-        return
-    if _INIT in name:
-        _add_groups(node, groups)
-    number, parent = as_count(node.get("id")), as_count(node.get("ctrl_deps"))
-    is_call = name == "record_param_comms" or name.startswith("c10d::")
-    if is_call and number is not None and len(nodes) < MOST_RECORDS:
-        nodes.append((number, parent or 0, node))
 
 
 def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
@@ -87,65 +85,37 @@ def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
             groups[name] = TracedGroup(ranks, as_text(entry.get("pg_desc")), size or len(ranks))
 
 
-def _make_calls(
-    nodes: list[tuple[int, int, dict[str, Any]]], groups: dict[str, TracedGroup]
-) -> list[Call]:
-    """The calls in order. A record inside an operator describes the same call."""
-    operators: dict[int, Operator] = {}
-    found: dict[int, Call] = {}
-    for number, _, node in nodes:
-        if str(node.get("name")).startswith("c10d::") and (operator := _read_operator(node)):
-            operators[number], found[number] = operator, operator.call
-    for number, parent, node in nodes:
-        if node.get("name") != "record_param_comms":
-            continue
-        attributes = node.get("attrs")
-        args = {
-            _RECORD[str(entry["name"])]: entry.get("value")
-            for entry in (attributes if isinstance(attributes, list) else ())
-            if isinstance(entry, dict) and str(entry.get("name"))[:99] in _RECORD
-        }
-        if str(args.get("Collective name")).replace("_", "").lower() in NO_CALL:
-            continue
-        call = read_record(args, groups)
-        if call is None:
-            continue
-        if outer := operators.get(parent):
-            found.pop(parent, None)
-            call = call._replace(
-                asynchronous=outer.call.asynchronous, root=outer.call.root, peer=outer.call.peer,
-                tensors=max(call.tensors, outer.call.tensors),
-            )  # fmt: skip
-        found[number] = call._replace(sequence=_sequence(node))
-    sized = [name for name, group in groups.items() if group.size]
-    only = sized[0] if len(sized) == 1 else ""
-    for number, call in found.items():
-        if only and not call.group:
-            own = operators.get(number)
-            found[number] = own.in_group(call, only, groups) if own else call._replace(group=only)
-    return [found[number] for number in sorted(found)]
-
-
 def _inputs(node: dict[str, Any]) -> dict[str, Any]:
     inputs = node.get("inputs")
     return inputs if isinstance(inputs, dict) else {}
 
 
-def _read_operator(node: dict[str, Any]) -> Operator | None:
+def _operator_args(node: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of an operator, by the names of torch.profiler."""
     inputs = _inputs(node)
     types = inputs.get("types")
     types = types if isinstance(types, list) else []
     names = [match[1] if (match := _TYPE.search(str(one)[:200])) else "" for one in types]
-    return read_operator(str(node["name"]), inputs.get("shapes"), names, inputs.get("values"))
+    return {
+        "Input Dims": inputs.get("shapes"),
+        "Input type": names,
+        "Concrete Inputs": inputs.get("values"),
+    }
 
 
-def _sequence(node: dict[str, Any]) -> int | None:
-    """The number of the call in its group: the values have it as [number, is it peer to peer]."""
-    values = _inputs(node).get("values")
+def _record_args(node: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a record, by the names of torch.profiler. Its values have the number of the
+    call in its group as [number, is it peer to peer]."""
+    attributes, values = node.get("attrs"), _inputs(node).get("values")
+    args = {
+        _RECORD[str(entry["name"])]: entry.get("value")
+        for entry in (attributes if isinstance(attributes, list) else ())
+        if isinstance(entry, dict) and str(entry.get("name"))[:99] in _RECORD
+    }
     for value in values if isinstance(values, list) else ():
         if isinstance(value, list) and len(value) == 2 and isinstance(value[1], bool):
-            return as_count(value[0])
-    return None
+            return args | {"Seq": as_count(value[0])}
+    return args
 
 
 FORMAT = TraceFormat(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from commbench.importers.traces.base import TracedGroup, in_bytes
@@ -43,8 +44,8 @@ class Transfers:
         self._nested: list[tuple[_Key, float]] = []
         """The first transfers of calls with lists of tensors, and when they began."""
 
-    def take(self, call: Call, operator: Operator) -> tuple[Call, bool]:
-        """The call with its transfer, and whether there is one."""
+    def take(self, call: Call, operator: Operator) -> Call:
+        """The call with its transfer, if there is one."""
         for key in self._keys(call, operator):
             queue = self._waiting.get(key)
             while queue and queue[0][0].start_s < (call.ready_s or 0.0):
@@ -58,8 +59,8 @@ class Transfers:
             filled = _with_dtype(call, operator, dtype)
             return filled._replace(
                 start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
-            ), True
-        return call, False
+            )
+        return call
 
     def _keys(self, call: Call, operator: Operator) -> list[_Key]:
         """What its annotation may be: gloo makes reduce_scatter of all_reduce, as torch does."""
@@ -93,24 +94,26 @@ class Transfers:
     def find_groups(
         self,
         calls: list[Call],
-        of_gloo: list[tuple[int, Operator]],
+        without_group: list[tuple[int, Operator]],
         groups: dict[str, TracedGroup],
         rank: int | None,
     ) -> None:
-        """Write into each call of gloo its group, where only one is possible."""
+        """Write into calls that name no group the only one that is possible: that of the thread of
+        their transfer, or the only group of the job."""
         own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
         names = sorted(own, key=lambda name: (len(name), name))
         allowed: dict[str, set[str]] = {}
-        for index, operator in of_gloo:
-            thread = self._threads[id(operator)]
-            fits = {name for name in names if _fits(calls[index], operator, groups[name])}
-            allowed[thread] = allowed.get(thread, set(names)) & fits
+        for index, operator in without_group:
+            if thread := self._threads.get(id(operator)):
+                fits = {name for name in names if _fits(calls[index], operator, groups[name])}
+                allowed[thread] = allowed.get(thread, set(names)) & fits
         assigned = assign_threads(allowed, names)
-        for index, operator in of_gloo:
-            found = assigned.get(self._threads[id(operator)], ())
-            call = calls[index]
+        only = [name for name, group in groups.items() if group.size]
+        for index, operator in without_group:
+            thread = self._threads.get(id(operator))
+            found = assigned.get(thread, []) if thread else only
             if len(found) == 1:
-                calls[index] = operator.in_group(call, found[0], groups)
+                calls[index] = operator.in_group(calls[index], found[0], groups)
 
 
 def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:
@@ -149,38 +152,26 @@ def assign_threads(allowed: dict[str, set[str]], names: Sequence[str]) -> dict[s
     threads = sorted(allowed.keys() - is_process, key=lambda t: _number(t, list(allowed)))
     if len(threads) > _MOST_THREADS:
         return {}
-    # ways[i][g]: the last thread so far is thread i, in group g as the n-th of its threads
-    forward = _reach(threads, allowed, names)
-    backward = _reach(threads[::-1], allowed, names[::-1])[::-1]
-    last, found = len(names) - 1, {}
+
+    def following(index: int, group: int, count: int) -> list[tuple[int, int]]:
+        """The groups that a thread may have, and how many threads each has then, where the thread
+        before it is the `count`-th of a group."""
+        fitting = [g for g, name in enumerate(names) if name in allowed[threads[index]]]
+        least = group if count < THREADS else group + 1
+        return [(g, count + 1 if g == group else 1) for g in fitting if g >= least]
+
+    @cache
+    def can_end(index: int, group: int, count: int) -> bool:
+        """Whether all threads from one on can have a group."""
+        return index == len(threads) or any(
+            can_end(index + 1, *state) for state in following(index, group, count)
+        )
+
+    states, found = {(-1, THREADS)}, {}
     for index, thread in enumerate(threads):
-        possible = []
-        for place, name in enumerate(names):
-            before = {n for g, n in forward[index] if g == place}
-            after = {n for g, n in backward[index] if g == last - place}
-            if any(a + b - 1 <= THREADS for a in before for b in after):
-                possible.append(name)
-        found[thread] = possible
+        reached = {after for state in states for after in following(index, *state)}
+        states = {state for state in reached if can_end(index + 1, *state)}
+        found[thread] = [names[group] for group in sorted({group for group, _ in states})]
     for thread in is_process:  # sends and receives begin on the thread that calls them
         found[thread] = [name for name in names if name in allowed[thread]]
     return found
-
-
-def _reach(
-    threads: Sequence[str], allowed: dict[str, set[str]], names: Sequence[str]
-) -> list[set[tuple[int, int]]]:
-    """For each thread the states that some assignment of it and of those before it reaches: the
-    place of its group, and how many threads that group has then."""
-    states: list[set[tuple[int, int]]] = []
-    for thread in threads:
-        fitting = [place for place, name in enumerate(names) if name in allowed[thread]]
-        if not states:
-            states.append({(place, 1) for place in fitting})
-            continue
-        before = states[-1]
-        first = min((place for place, _ in before), default=len(names))
-        states.append(
-            {(place, 1) for place in fitting if place > first}
-            | {(place, n + 1) for place, n in before if place in fitting and n < THREADS}
-        )
-    return states

@@ -77,16 +77,16 @@ def make_calls(
     calls: list[Call] = []
     waits: dict[tuple[str, int | None], float] = {}
     unknown: set[str] = set()
-    of_gloo: list[tuple[int, Operator]] = []
+    without_group: list[tuple[int, Operator]] = []
     for site in sites:
         found = _make_call(site, groups, unknown, waits)
         if found is None:
             continue
         call, operator = found
         if operator and not _of_kind(site, KERNEL):
-            call, is_gloo = transfers.take(call, operator)
-            if is_gloo and not call.group:
-                of_gloo.append((len(calls), operator))
+            call = transfers.take(call, operator)
+        if operator and not call.group:
+            without_group.append((len(calls), operator))
         calls.append(call)
     transfers.extend(calls)
     lost = _add_loose_kernels(calls, loose, groups)
@@ -98,7 +98,7 @@ def make_calls(
     if unknown:
         names = ", ".join(sorted(unknown)[:4])
         notes.append(f"left out calls that commbench has no operation for: {names}")
-    transfers.find_groups(calls, of_gloo, groups, rank)
+    transfers.find_groups(calls, without_group, groups, rank)
     calls = _with_waits(calls, waits, [e for e in events if e.kind == WAIT])
     return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
 
