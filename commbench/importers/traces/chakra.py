@@ -58,7 +58,7 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         elif name == "record_param_comms":
             site = number if parent is None else parent
             events.append(Event(RECORD, name, number, number, str(site), _record_args(node)))
-    calls, notes = make_calls(events, groups, None)
+    calls, notes = make_calls(events, groups, None, is_complete=True)
     if not calls:
         raise RecordsError(f"{source.path} has no calls that can be read", _HINT)
     return RankTrace(

@@ -97,9 +97,10 @@ class Transfers:
         without_group: list[tuple[int, Operator]],
         groups: dict[str, TracedGroup],
         rank: int | None,
+        only: str,
     ) -> None:
         """Write into calls that name no group the only one that is possible: that of the thread of
-        their transfer, or the only group of the job."""
+        their transfer; without a transfer, that of the name `only`."""
         own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
         names = sorted(own, key=lambda name: (len(name), name))
         allowed: dict[str, set[str]] = {}
@@ -108,11 +109,10 @@ class Transfers:
                 fits = {name for name in names if _fits(calls[index], operator, groups[name])}
                 allowed[thread] = allowed.get(thread, set(names)) & fits
         assigned = assign_threads(allowed, names)
-        only = [name for name, group in groups.items() if group.size]
         for index, operator in without_group:
             thread = self._threads.get(id(operator))
-            found = assigned.get(thread, []) if thread else only
-            if len(found) == 1:
+            found = assigned.get(thread, []) if thread else [only]
+            if len(found) == 1 and found[0]:
                 calls[index] = operator.in_group(calls[index], found[0], groups)
 
 

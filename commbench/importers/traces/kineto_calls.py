@@ -65,10 +65,11 @@ class Event(NamedTuple):
 
 
 def make_calls(
-    events: list[Event], groups: dict[str, TracedGroup], rank: int | None
+    events: list[Event], groups: dict[str, TracedGroup], rank: int | None, is_complete: bool = False
 ) -> tuple[list[Call], list[str]]:
     """The calls of a rank in order, and notes about what could not be read. Groups that the events
-    describe are added to `groups`."""
+    describe are added to `groups`. `is_complete`: these are all groups, so that a call that names
+    none is in the only one."""
     notes: list[str] = []
     sites = _find_sites(events)
     kernels = sorted((e for e in events if e.kind == KERNEL), key=lambda e: e.start_s)
@@ -98,7 +99,9 @@ def make_calls(
     if unknown:
         names = ", ".join(sorted(unknown)[:4])
         notes.append(f"left out calls that commbench has no operation for: {names}")
-    transfers.find_groups(calls, without_group, groups, rank)
+    sized = [name for name, group in groups.items() if group.size]
+    only = sized[0] if is_complete and len(sized) == 1 else ""
+    transfers.find_groups(calls, without_group, groups, rank, only)
     calls = _with_waits(calls, waits, [e for e in events if e.kind == WAIT])
     return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
 
@@ -210,7 +213,7 @@ def _from_annotation(event: Event) -> Call | None:
     if not name:
         return None
     size = None if name in ("all_gather", "gather", "scatter") else in_bytes(elements, dtype)
-    return Call(name, dtype=dtype, size_bytes=size)
+    return Call(name, "", dtype, size)
 
 
 def _add_loose_kernels(
@@ -255,6 +258,7 @@ def _of_kernel(operation: str, kernel: Event) -> Call:
     """The call of which only the kernel is known."""
     return Call(
         operation,
+        "",
         reduce_op=find_reduce_op(operation, kernel.name),
         stream=kernel.thread,
         start_s=kernel.start_s,
