@@ -17,7 +17,7 @@ from commbench.analysis.trace_groups import GroupSets
 from commbench.analysis.trace_steps import RankStep, length_within
 from commbench.importers.traces.base import RankTrace
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.spec.workload import OF_TRACE, UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
@@ -30,8 +30,6 @@ _TIMES = (
     "time_s",
     "transfer_s",
 )
-_OF_TRACE: dict[str, Any] = dict.fromkeys(("waited_s", "sequence", "has_ended"))
-"""What a workload does not say of a call."""
 
 
 def trace_workload(
@@ -109,7 +107,7 @@ def _make_calls(sets: GroupSets, part: RankStep) -> tuple[Call, ...]:
             start_s=None if start is None else max(0.0, start - begin_s),
             ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
-            **_OF_TRACE,
+            **dict.fromkeys(OF_TRACE),  # type: ignore[arg-type]
         ))  # fmt: skip
     return _with_computation(calls, part)
 

@@ -126,6 +126,8 @@ class Call(NamedTuple):
 
 
 _FIRST_OF_ORDER = Call._fields.index("stream")
+OF_TRACE = ("waited_s", "sequence", "has_ended")
+"""What a workload does not say of its calls."""
 _DEFAULTS = Call._field_defaults
 
 
@@ -311,6 +313,8 @@ def _check_call(workload: Workload, program: Program, call: Call) -> None:
             raise ValueError(f"{name} is wrong: {brief(value)}")
     _require(call.tensors >= 1, "tensors", call.tensors)
     _require(type(call.stream) is int, "stream", brief(call.stream))
+    for name in OF_TRACE:
+        _require(getattr(call, name) is None, name, "it is not that of a workload")
     if call.group == UNKNOWN_GROUP:
         return
     sizes = {len(workload.group_of(call, rank)) for rank in program.ranks}

@@ -62,6 +62,8 @@ def test_a_call_is_made_in_the_group_of_its_rank() -> None:
         (with_call(root=4), "root"),
         (with_call(send_splits=[1]), "splits"),
         (with_call(tensors=0), "tensors"),
+        (with_call(stream="a"), "stream"),
+        (with_call(sequence=1), "sequence"),
         (with_call(dtype="float"), "unknown dtype"),
     ],
 )
