@@ -46,6 +46,17 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     return ""
 
 
+def read_whole(path: Path, most_bytes: int, hint: str) -> bytes:
+    """The content of a regular file; RecordsError where it is larger or cannot be read."""
+    why = why_unreadable(path, most_bytes)
+    try:
+        if not why:
+            return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise RecordsError(f"cannot read {path}: {why}", hint)
+
+
 def first_bytes(path: Path, count: int) -> bytes:
     """The first bytes of a file, at most so many, decompressed if they are compressed; none where
     that is not possible. Raises RecordsError where the file cannot be read."""

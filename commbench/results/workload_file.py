@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any
 
 from commbench.errors import RecordsError
-from commbench.results.files import GZIP, first_bytes, why_unreadable, write_new
+from commbench.results.files import GZIP, first_bytes, read_whole, why_unreadable, write_new
 from commbench.spec.workload import KIND, Workload, make_workload, workload_values
 
 LARGEST_FILE_BYTES = 1 << 28
@@ -58,12 +58,8 @@ def read_workload(path: Path) -> Workload:
     if what := _what_else(path):
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
     again = "mend it, or make it again: `commbench workload --help` says how"
-    if why := why_unreadable(path, LARGEST_FILE_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", again)
     try:
-        return make_workload(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", again) from None
+        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
     except UnicodeDecodeError:
         raise RecordsError(f"{path} is not a workload: it is no text", again) from None
     except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -160,40 +161,50 @@ def as_text(value: Any) -> str:
     return str(value)[:200] if isinstance(value, str) or is_number else ""
 
 
-def as_ranks(value: Any) -> tuple[int, ...]:
-    """The ranks in a list, or in its text `[0, 1]`; empty for a text that was cut, and for one that
-    is no list of ranks. They may be more than any job has."""
+def as_counts(value: Any) -> tuple[int, ...]:
+    """The whole numbers in a list, or in its text `[0, 1]`; empty for a text that was cut, and for
+    all else."""
     if isinstance(value, str):
-        found = re.fullmatch(r"\[((?:\d{1,15}, ?)*\d{1,15})\]", value.strip())
-        value = [int(number) for number in found[1].split(",")] if found else []
-    if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
-        return ()
-    is_list = all(as_count(rank) is not None for rank in value) and len({*value}) == len(value)
-    return tuple(value) if is_list else ()
-
-
-def as_splits(value: Any) -> tuple[int, ...]:
-    """Numbers of elements in a list, or in its text; empty where there are none."""
-    if isinstance(value, str):
-        if not re.fullmatch(r"\[[\d, ]*\]", value.strip()):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
             return ()
-        value = [int(number[:18]) for number in re.findall(r"\d+", value)]
     if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
         return ()
     return tuple(value) if all(as_count(number) is not None for number in value) else ()
 
 
+def as_ranks(value: Any) -> tuple[int, ...]:
+    """The different ranks in a list or its text. They may be more than any job has."""
+    found = as_counts(value)
+    return found if len({*found}) == len(found) else ()
+
+
+def read_groups(entries: Any) -> dict[str, TracedGroup]:
+    """Process groups by their names, from what torch writes of each. Their keys begin with `pg_` or
+    do not."""
+    groups = {}
+    entries = [*entries.values()] if isinstance(entries, dict) else entries
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and (name := as_text(entry.get("pg_name", entry.get("name")))):
+            ranks = as_ranks(entry.get("ranks"))
+            size = as_rank(entry.get("pg_size", entry.get("group_size"))) or len(ranks)
+            description = as_text(entry.get("pg_desc", entry.get("desc")))
+            groups[name] = TracedGroup(ranks, description, size)
+    return groups
+
+
 def count_elements(shape: Any) -> int | None:
-    """The elements of a shape, or of a list of shapes together; None for what is no shape."""
-    if not isinstance(shape, list) or len(shape) > _MOST_GROUP_RANKS:
+    """The elements of a shape, or of several shapes together; None for what is no shape."""
+    if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_GROUP_RANKS:
         return None
-    if shape and all(isinstance(each, list) for each in shape):
+    if shape and all(isinstance(each, (list, tuple)) for each in shape):
         counts = [_elements(each) for each in shape]
         return None if None in counts else sum(filter(None, counts))
     return _elements(shape)
 
 
-def _elements(shape: list[Any]) -> int | None:
+def _elements(shape: Sequence[Any]) -> int | None:
     if len(shape) > 64 or any(as_count(extent) is None for extent in shape):
         return None
     return as_count(prod(shape))

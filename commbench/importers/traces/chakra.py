@@ -20,9 +20,7 @@ from commbench.importers.traces.base import (
     TracedGroup,
     TraceFormat,
     as_count,
-    as_rank,
-    as_ranks,
-    as_text,
+    read_groups,
 )
 from commbench.importers.traces.kineto_calls import OPERATOR, RECORD, Event, make_calls
 from commbench.importers.traces.stream import Source
@@ -76,13 +74,9 @@ def _add_groups(node: dict[str, Any], groups: dict[str, TracedGroup]) -> None:
         found = json.loads(text) if isinstance(text, str) else []
     except (ValueError, RecursionError):
         return
-    for entry in found if isinstance(found, list) else ():
-        if isinstance(entry, dict) and (name := as_text(entry.get("pg_name"))):
-            size = as_rank(entry.get("group_size")) or 0
-            ranks = as_ranks(entry.get("ranks"))
-            if not ranks and size <= 1 << 17:  # the group of all ranks has an empty list
-                ranks = tuple(range(size))
-            groups[name] = TracedGroup(ranks, as_text(entry.get("pg_desc")), size or len(ranks))
+    for name, group in read_groups(found).items():
+        is_whole = not group.ranks and group.size <= 1 << 17  # that of all ranks has an empty list
+        groups[name] = group._replace(ranks=tuple(range(group.size))) if is_whole else group
 
 
 def _inputs(node: dict[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,13 @@ from commbench.importers.traces.base import (
     TraceFormat,
     as_count,
     as_duration,
-    as_ranks,
     as_seconds,
     as_text,
     count_elements,
     find_dtype_name,
     find_operation_name,
     in_bytes,
+    read_groups,
 )
 from commbench.importers.traces.stream import Source
 from commbench.spec.workload import MESSAGES, Call
@@ -39,7 +39,7 @@ _HINT = "give a dump as torch.distributed writes it, or its JSON"
 def read(records: Iterable[Any], source: Source) -> RankTrace:
     """The dump of one rank; RecordsError where it has no calls."""
     entries = list(islice(records, MOST_RECORDS))
-    groups = _read_groups(source.facts.get("pg_config"))
+    groups = read_groups(source.facts.get("pg_config"))
     found = [_read_entry(entry, groups) for entry in entries]
     calls = [call for call in found if call]
     if not calls:
@@ -64,15 +64,6 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
     )
 
 
-def _read_groups(config: Any) -> dict[str, TracedGroup]:
-    groups = {}
-    for entry in config.values() if isinstance(config, dict) else ():
-        if isinstance(entry, dict) and (name := as_text(entry.get("name"))):
-            ranks = as_ranks(entry.get("ranks"))
-            groups[name] = TracedGroup(ranks, as_text(entry.get("desc")), len(ranks))
-    return groups
-
-
 def _read_entry(entry: Any, groups: dict[str, TracedGroup]) -> Call | None:
     if not isinstance(entry, dict):
         return None
@@ -80,8 +71,8 @@ def _read_entry(entry: Any, groups: dict[str, TracedGroup]) -> Call | None:
     operation = find_operation_name(found[1]) if found else ""
     if not found or not operation:
         return None
-    shapes = [_shapes(entry.get(f"{side}_sizes")) for side in ("input", "output")]
-    counts = [count_elements(each) for each in shapes if each]
+    inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
+    counts = [count_elements(shapes) for shapes in (inputs, outputs) if shapes]
     types = entry.get("input_dtypes") or entry.get("output_dtypes")
     dtype = find_dtype_name(types[0]) if isinstance(types, (list, tuple)) and types else ""
     dtype = "" if operation in NO_DATA else dtype
@@ -101,7 +92,7 @@ def _read_entry(entry: Any, groups: dict[str, TracedGroup]) -> Call | None:
         group,
         dtype,
         0 if operation in NO_DATA else in_bytes(elements, dtype),
-        tensors=max(1, len(shapes[0])) if is_coalesced else 1,
+        tensors=max(1, len(inputs)) if is_coalesced and isinstance(inputs, (list, tuple)) else 1,
         peer=int(found[3]) if is_p2p and found[3] else None,
         sequence=as_count(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id")),
         stream=group,
@@ -109,13 +100,6 @@ def _read_entry(entry: Any, groups: dict[str, TracedGroup]) -> Call | None:
         time_s=as_duration(entry.get("duration_ms"), _MS),
         has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
     )
-
-
-def _shapes(value: Any) -> list[Any]:
-    """Shapes as lists, whether they were lists or tuples."""
-    if not isinstance(value, (list, tuple)) or len(value) > 1 << 17:
-        return []
-    return [list(each) if isinstance(each, (list, tuple)) else each for each in value]
 
 
 FORMAT = TraceFormat(

@@ -16,17 +16,16 @@ from commbench.errors import RecordsError
 from commbench.importers.traces.base import (
     MOST_RECORDS,
     RankTrace,
-    TracedGroup,
     TracedStep,
     TraceFormat,
     as_duration,
     as_rank,
-    as_ranks,
     as_seconds,
     as_text,
     merged,
     pack,
     rank_in_name,
+    read_groups,
 )
 from commbench.importers.traces.kineto_calls import (
     ANNOTATION,
@@ -154,7 +153,7 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         )
     info = source.facts.get("distributedInfo")
     info = info if isinstance(info, dict) else {}
-    groups = _read_groups(info.get("pg_config"))
+    groups = read_groups(info.get("pg_config"))
     rank = as_rank(info.get("rank"))
     rank = rank_in_name(source.path.name) if rank is None else rank
     # A file has the events of one thread after those of another, so one that ends early may lack
@@ -188,16 +187,6 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         cut_step=cut_step,
         notes=tuple(notes),
     )
-
-
-def _read_groups(config: Any) -> dict[str, TracedGroup]:
-    groups = {}
-    for entry in config if isinstance(config, list) else ():
-        if isinstance(entry, dict) and (name := as_text(entry.get("pg_name"))):
-            ranks = as_ranks(entry.get("ranks"))
-            size = as_rank(entry.get("pg_size")) or len(ranks)
-            groups[name] = TracedGroup(ranks, as_text(entry.get("pg_desc")), size)
-    return groups
 
 
 FORMAT = TraceFormat(

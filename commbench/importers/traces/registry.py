@@ -12,7 +12,7 @@ from commbench.importers.traces import chakra, flight_recorder, inspector, kinet
 from commbench.importers.traces.base import RankTrace, TraceFormat, rank_in_name
 from commbench.importers.traces.plain_pickle import read_plain_pickle
 from commbench.importers.traces.stream import Source
-from commbench.results.files import first_bytes, is_folder, why_unreadable
+from commbench.results.files import first_bytes, is_folder, read_whole, why_unreadable
 from commbench.results.workload_file import is_workload
 from commbench.units import format_count
 
@@ -144,12 +144,8 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
 def _unpickle(path: Path, kind: TraceFormat) -> dict[str, Any]:
     """The values of a pickle, with a list of records; RecordsError where it is damaged, or is more
     than plain values."""
-    if why := why_unreadable(path, LARGEST_PICKLE_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", kind.hint)
     try:
-        values = read_plain_pickle(path.read_bytes())
-    except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", kind.hint) from None
+        values = read_plain_pickle(read_whole(path, LARGEST_PICKLE_BYTES, kind.hint))
     except ValueError as error:
         hint = "commbench reads pickles of plain values only, and runs nothing in them"
         raise RecordsError(f"{path} is no dump of the {kind.name}: {error}", hint) from None

@@ -12,9 +12,9 @@ from commbench.importers.traces.base import (
     NO_DATA,
     TracedGroup,
     as_count,
+    as_counts,
     as_rank,
     as_ranks,
-    as_splits,
     as_text,
     count_elements,
     find_dtype_name,
@@ -108,7 +108,7 @@ def read_operator(name: str, shapes: Any, types: Any, values: Any) -> Operator |
         peer=_read_number(values, tensors.peer),
     )
     if tensors.splits:
-        output, given = (as_splits(values[at]) if at < len(values) else () for at in tensors.splits)
+        output, given = (as_counts(values[at]) if at < len(values) else () for at in tensors.splits)
         received = _count_at(shapes, 0)
         call = with_splits(call, (elements, received), (given, output))
     sent = block if tensors.block is not None else counts[-1] if counts else None
@@ -141,7 +141,7 @@ def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> Call | 
         peer = as_count(args.get("Dst Rank" if operation == SEND else "Src Rank"))
         call = call._replace(peer=_place(peer, call.group, groups, as_count(args.get("Rank"))))
     if operation in ("all_to_all", "all_to_all_v"):
-        splits = as_splits(args.get("In split size")), as_splits(args.get("Out split size"))
+        splits = as_counts(args.get("In split size")), as_counts(args.get("Out split size"))
         call = with_splits(call, (sent, received), splits)
     return call
 
