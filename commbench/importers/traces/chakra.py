@@ -22,8 +22,9 @@ from commbench.importers.traces.base import (
     as_count,
     read_groups,
 )
-from commbench.importers.traces.kineto_calls import OPERATOR, RECORD, Event, make_calls
+from commbench.importers.traces.kineto_calls import make_calls
 from commbench.importers.traces.stream import Source
+from commbench.importers.traces.torch_calls import OPERATOR, RECORD, Event
 
 _INIT = "process_group:init"
 _TYPE = re.compile(r"Tensor\(([\w:]+(?: \w+)?)\)")

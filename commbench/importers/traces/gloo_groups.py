@@ -9,16 +9,12 @@ agrees with the shapes, the roots and the splits of the calls.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from commbench.importers.traces.base import TracedGroup, in_bytes
+from commbench.importers.traces.torch_calls import Event, Operator
 from commbench.spec.workload import Call
-
-if TYPE_CHECKING:
-    from commbench.importers.traces.kineto_calls import Event
-    from commbench.importers.traces.torch_calls import Operator
 
 THREADS = 2
 """Threads of a process group of gloo, as torch.distributed makes them."""
@@ -29,18 +25,11 @@ _Key = tuple[str, int | None]
 class Transfers:
     """The annotations `gloo:...`, taken by the calls that they are transfers of."""
 
-    def __init__(
-        self,
-        events: Iterable[Event],
-        describe: Callable[[Event], tuple[str, int | None, str]],
-    ) -> None:
-        """`describe` gives the operation of an annotation, its elements and their type."""
+    def __init__(self, events: Iterable[Event]) -> None:
         self._waiting: dict[_Key, deque[tuple[Event, str]]] = defaultdict(deque)
         for event in sorted(events, key=lambda event: event.start_s):
-            name, elements, dtype = describe(event)
+            name, elements, dtype = event.shape()
             self._waiting[name, elements].append((event, dtype))
-        self._threads: dict[int, str] = {}
-        """The thread of each call, by the identity of its operator."""
         self._nested: list[tuple[_Key, float]] = []
         """The first transfers of calls with lists of tensors, and when they began."""
 
@@ -53,7 +42,6 @@ class Transfers:
             if not queue:
                 continue
             event, dtype = queue.popleft()
-            self._threads[id(operator)] = event.thread
             if operator.is_nested:
                 self._nested.append((key, event.start_s))
             filled = _with_dtype(call, operator, dtype)
@@ -91,29 +79,29 @@ class Transfers:
                 call = calls[index]
                 calls[index] = call._replace(time_s=max(call.time_s or 0.0, end - start))
 
-    def find_groups(
-        self,
-        calls: list[Call],
-        without_group: list[tuple[int, Operator]],
-        groups: dict[str, TracedGroup],
-        rank: int | None,
-        only: str,
-    ) -> None:
-        """Write into calls that name no group the only one that is possible: that of the thread of
-        their transfer; without a transfer, that of the name `only`."""
-        own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
-        names = sorted(own, key=lambda name: (len(name), name))
-        allowed: dict[str, set[str]] = {}
-        for index, operator in without_group:
-            if thread := self._threads.get(id(operator)):
-                fits = {name for name in names if _fits(calls[index], operator, groups[name])}
-                allowed[thread] = allowed.get(thread, set(names)) & fits
-        assigned = assign_threads(allowed, names)
-        for index, operator in without_group:
-            thread = self._threads.get(id(operator))
-            found = assigned.get(thread, []) if thread else [only]
-            if len(found) == 1 and found[0]:
-                calls[index] = operator.in_group(calls[index], found[0], groups)
+
+def find_groups(
+    calls: list[Call],
+    without_group: list[tuple[int, Operator]],
+    groups: dict[str, TracedGroup],
+    rank: int | None,
+    only: str,
+) -> None:
+    """Write into calls that name no group the only one that is possible: that of the thread of
+    their transfer; without a transfer, that of the name `only`."""
+    own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
+    names = sorted(own, key=lambda name: (len(name), name))
+    allowed: dict[str, set[str]] = {}
+    for index, operator in without_group:
+        if isinstance(thread := calls[index].stream, str):
+            fits = {name for name in names if _fits(calls[index], operator, groups[name])}
+            allowed[thread] = allowed.get(thread, set(names)) & fits
+    assigned = assign_threads(allowed, names)
+    for index, operator in without_group:
+        thread = calls[index].stream
+        found = assigned.get(thread, []) if isinstance(thread, str) else [only]
+        if len(found) == 1 and found[0]:
+            calls[index] = operator.in_group(calls[index], found[0], groups)
 
 
 def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:

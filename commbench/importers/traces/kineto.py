@@ -27,16 +27,16 @@ from commbench.importers.traces.base import (
     rank_in_name,
     read_groups,
 )
-from commbench.importers.traces.kineto_calls import (
+from commbench.importers.traces.kineto_calls import make_calls
+from commbench.importers.traces.stream import Source
+from commbench.importers.traces.torch_calls import (
     ANNOTATION,
     KERNEL,
     OPERATOR,
     RECORD,
     WAIT,
     Event,
-    make_calls,
 )
-from commbench.importers.traces.stream import Source
 
 _STEP, _COMPUTING_KERNEL, _COMPUTING_OPERATOR = "step", "computing kernel", "computing operator"
 _OPERATORS = {"cpu_op", "Operator"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from commbench.importers.traces import gloo_groups
 from commbench.importers.traces.base import (
@@ -20,15 +20,22 @@ from commbench.importers.traces.base import (
     as_text,
     count_elements,
     find_dtype_name,
-    find_operation_name,
     find_reduce_op,
     in_bytes,
 )
-from commbench.importers.traces.torch_calls import Operator, read_operator, read_record
+from commbench.importers.traces.torch_calls import (
+    ANNOTATION,
+    KERNEL,
+    OPERATOR,
+    RECORD,
+    WAIT,
+    Event,
+    Operator,
+    read_operator,
+    read_record,
+)
 from commbench.spec.workload import RECV, SEND, Call
 
-RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
-_GLOO = "gloo:"
 _MOST_ISSUED = 256
 """Calls without a kernel that a later kernel may be of."""
 _PEER_KERNELS = (SEND, RECV, "all_to_all", "all_to_all_v", "gather", "scatter")
@@ -41,29 +48,6 @@ _KERNELS = {
 _KERNEL_NAME = re.compile(r"(?:DevKernel|Kernel)_(?:Symmetric_?)?([A-Za-z]+)_?")
 
 
-class Event(NamedTuple):
-    """One event; times are in seconds."""
-
-    kind: str
-    name: str
-    start_s: float
-    end_s: float
-    thread: str
-    """Process and thread; of a kernel, device and stream."""
-    args: dict[str, Any]
-
-    @property
-    def is_transfer(self) -> bool:
-        """Whether it is a transfer of gloo."""
-        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
-
-    @property
-    def external_id(self) -> Any:
-        """The number that links a kernel and what launched it; None without one."""
-        found = self.args.get("External id", self.args.get("external id"))
-        return found if isinstance(found, (int, str)) else None
-
-
 def make_calls(
     events: list[Event], groups: dict[str, TracedGroup], rank: int | None, is_complete: bool = False
 ) -> tuple[list[Call], list[str]]:
@@ -74,7 +58,7 @@ def make_calls(
     sites = _find_sites(events)
     kernels = sorted((e for e in events if e.kind == KERNEL), key=lambda e: e.start_s)
     loose = _link_kernels(sites, kernels)
-    transfers = gloo_groups.Transfers((e for e in events if e.is_transfer), _describe)
+    transfers = gloo_groups.Transfers(e for e in events if e.is_transfer)
     calls: list[Call] = []
     waits: dict[tuple[str, int | None], float] = {}
     unknown: set[str] = set()
@@ -86,8 +70,8 @@ def make_calls(
         call, operator = found
         if operator and not _of_kind(site, KERNEL):
             call = transfers.take(call, operator)
-        if operator and not call.group:
-            without_group.append((len(calls), operator))
+            if not call.group:
+                without_group.append((len(calls), operator))
         calls.append(call)
     transfers.extend(calls)
     lost = _add_loose_kernels(calls, loose, groups)
@@ -101,7 +85,7 @@ def make_calls(
         notes.append(f"left out calls that commbench has no operation for: {names}")
     sized = [name for name, group in groups.items() if group.size]
     only = sized[0] if is_complete and len(sized) == 1 else ""
-    transfers.find_groups(calls, without_group, groups, rank, only)
+    gloo_groups.find_groups(calls, without_group, groups, rank, only)
     calls = _with_waits(calls, waits, [e for e in events if e.kind == WAIT])
     return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
 
@@ -198,18 +182,9 @@ def _merge(call: Call | None, other: Call | None) -> Call | None:
     return call._replace(**missing, tensors=tensors)
 
 
-def _describe(event: Event) -> tuple[str, int | None, str]:
-    """The operation of an annotation, the elements of its input, and their type."""
-    shapes, types = event.args.get("Input Dims"), event.args.get("Input type")
-    name = find_operation_name(event.name.partition(":")[2].partition(" ")[0])
-    elements = count_elements(shapes) if isinstance(shapes, list) and shapes else None
-    dtype = find_dtype_name(types[0]) if isinstance(types, list) and types else ""
-    return name, elements, dtype
-
-
 def _from_annotation(event: Event) -> Call | None:
     """The call that an annotation describes: S where the input has it."""
-    name, elements, dtype = _describe(event)
+    name, elements, dtype = event.shape()
     if not name:
         return None
     size = None if name in ("all_gather", "gather", "scatter") else in_bytes(elements, dtype)

@@ -23,6 +23,39 @@ from commbench.importers.traces.base import (
 )
 from commbench.spec.workload import MESSAGES, MOST_RANKS, SEND, Call
 
+RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
+_GLOO = "gloo:"
+
+
+class Event(NamedTuple):
+    """One event; times are in seconds."""
+
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    thread: str
+    """Process and thread; of a kernel, device and stream."""
+    args: dict[str, Any]
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it is a transfer of gloo."""
+        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
+
+    def shape(self) -> tuple[str, int | None, str]:
+        """The operation of an annotation, the elements of its input, and their type."""
+        shapes, types = self.args.get("Input Dims"), self.args.get("Input type")
+        name = find_operation_name(self.name.partition(":")[2].partition(" ")[0])
+        elements = count_elements(shapes) if isinstance(shapes, list) and shapes else None
+        return name, elements, _read_dtype(types[:1] if isinstance(types, list) else None)
+
+    @property
+    def external_id(self) -> Any:
+        """The number that links a kernel and what launched it; None without one."""
+        found = self.args.get("External id", self.args.get("external id"))
+        return found if isinstance(found, (int, str)) else None
+
 
 class _Tensors(NamedTuple):
     """Where the arguments of an operator are."""
