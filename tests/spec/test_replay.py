@@ -182,6 +182,16 @@ def test_a_rank_computes_from_the_end_of_its_wait_to_its_next_call() -> None:
     assert [one.call.compute_s for one in replayed(TWO_RANKS, "calls", 1).calls] == [0, 0, 0]
 
 
+def test_a_trial_of_a_step_has_small_buffers_and_does_not_compute() -> None:
+    plan = plan_of(TWO_RANKS, variants=("gaps",))
+    whole, trial = (
+        replayed_step(plan, plan.cases()[-1], 0, is_trial) for is_trial in (False, True)
+    )
+    assert trial.size_bytes < whole.size_bytes
+    assert whole.compute_s > trial.compute_s == 0
+    assert {one.call.compute_s for one in trial.calls} == {0.0}
+
+
 def test_a_bucket_begins_when_its_last_byte_is_ready_and_has_the_first_wait_of_its_calls() -> None:
     calls = (
         reduction(4, start_s=1.0, time_s=0.5, waited_after=2),

@@ -187,6 +187,15 @@ def test_the_thread_of_the_process_may_call_in_any_group(tmp_path: Path) -> None
     assert groups_of_threads(tmp_path, ["100/100"]) == {"100/100": ""}
 
 
+def test_a_file_of_gloo_that_ends_early_has_no_times(tmp_path: Path) -> None:
+    groups_of_threads(tmp_path, ["100/101", "100/102"], groups=("0",))
+    text = (tmp_path / "rank0.json").read_text()
+    (tmp_path / "rank0.json").write_text(text[: text.rindex("]")])
+    trace = read_trace(tmp_path / "rank0.json")
+    assert trace.is_cut
+    assert [(call.time_s, call.group) for call in trace.calls] == [(None, ""), (None, "")]
+
+
 def test_more_threads_than_the_groups_can_have_are_of_no_group(tmp_path: Path) -> None:
     threads = [f"100/{n}" for n in range(101, 108)]
     assert groups_of_threads(tmp_path, threads) == dict.fromkeys(threads, "")

@@ -133,6 +133,7 @@ def test_kernels_without_any_record_have_their_operation_and_their_time(tmp_path
     ]  # fmt: skip
     assert analysis.totals[0].time_s == pytest.approx(3 * 15.587e-3, rel=1e-3)
     assert any("21 communication kernels have no record" in note for note in analysis.notes)
+    assert {one.call.group for one in analysis.calls} == {UNKNOWN_GROUP}
 
 
 def test_a_trace_of_the_host_alone_has_no_times(tmp_path: Path) -> None:
