@@ -312,7 +312,7 @@ def _check_call(workload: Workload, program: Program, call: Call) -> None:
         if not within:
             raise ValueError(f"{name} is wrong: {brief(value)}")
     _require(call.tensors >= 1, "tensors", call.tensors)
-    _require(type(call.stream) is int, "stream", brief(call.stream))
+    _require(type(call.stream) is int, "the stream", brief(call.stream))
     for name in OF_TRACE:
         _require(getattr(call, name) is None, name, "it is not that of a workload")
     if call.group == UNKNOWN_GROUP:

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from commbench.analysis.trace import analyse_traces
-from commbench.analysis.trace_groups import find_group_sets
-from commbench.analysis.trace_steps import find_steps
 from commbench.analysis.workload import workload_totals
 from commbench.importers.traces.base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.report.workload_text import trace_json, trace_text, workload_json, workload_text
@@ -190,14 +188,14 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
     assert any("2 calls are left out" in note for note in analysis.notes)
-    assert find_steps(trace(0, call("barrier", 5.0, 1.0), steps=()))[0].end_s == 6.0
+    assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(1.01)
 
 
 def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -> None:
     mesh = WORLD | {"1": TracedGroup((0, 2), "mesh_dp", 2), "3": TracedGroup((0, 1), "mesh_tp", 2),
                     "9": TracedGroup((0, 3), "undefined", 2)}  # fmt: skip
     calls = [call("all_reduce", 100.1, 0.1, group=name) for name in ("0", "1", "3", "9", "odd")]
-    sets = find_group_sets([trace(0, *calls, groups=mesh)], 4)
+    sets = analyse_traces([trace(0, *calls, groups=mesh)]).sets
     assert sets.sets["dp"] == ((0, 2), (1, 3))
     assert sets.sets["tp"] == ((0, 1), (2, 3))
     assert sets.sets["world"] == ((0, 1, 2, 3),)
