@@ -125,7 +125,7 @@ class Call(NamedTuple):
         return self[:_FIRST_OF_ORDER]
 
 
-_FIRST_OF_ORDER = Call._fields.index("stream")
+_FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
 OF_TRACE = ("waited_s", "sequence", "has_ended")
 """What a workload does not say of its calls."""
 _DEFAULTS = Call._field_defaults
