@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from commbench.analysis.trace_groups import GroupId, GroupSets, group_id
@@ -28,22 +29,43 @@ class PlacedCall(NamedTuple):
     None for an operation with a root, whose ranks do not end together."""
 
 
-class RankStep(NamedTuple):
+@dataclass(frozen=True)
+class RankStep:
     """What a rank did in a step. Intervals are in seconds from the begin of the step, ascending and
     apart."""
 
     trace: RankTrace
     step: TracedStep
     calls: list[PlacedCall]
-    communication: Intervals
-    computing: Intervals
-    exposed: Intervals
-    """Communication during which the rank did not compute."""
 
     @property
     def length_s(self) -> float:
         """How long the step took."""
         return self.step.end_s - self.step.start_s
+
+    @cached_property
+    def communication(self) -> Intervals:
+        """When a call was under way."""
+        begin_s = self.step.start_s
+        return merged(
+            (call.start_s - begin_s, call.end_s - begin_s)
+            for _, _, call, *_ in self.calls
+            if call.start_s is not None and call.end_s is not None
+        )
+
+    @cached_property
+    def computing(self) -> Intervals:
+        """When the rank computed, until its last call ended."""
+        begin_s = self.step.start_s
+        until_s = max([self.step.end_s, *(end + begin_s for _, end in self.communication)])
+        begins, ends = self.trace.computing[::2], self.trace.computing[1::2]
+        near = range(bisect_right(ends, begin_s), bisect_left(begins, until_s))
+        return [(begins[i] - begin_s, ends[i] - begin_s) for i in near]
+
+    @cached_property
+    def exposed(self) -> Intervals:
+        """Communication during which the rank did not compute."""
+        return _without(self.communication, self.computing)
 
 
 def find_steps(trace: RankTrace) -> list[TracedStep]:
@@ -56,57 +78,33 @@ def find_steps(trace: RankTrace) -> list[TracedStep]:
 
 
 def place_calls(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    sets: GroupSets,
-) -> tuple[list[PlacedCall], int]:
-    """The calls of all steps that all ranks have, and how many calls are in none of them."""
-    found, outside, names = [], 0, {*common}
-    for trace in traces:
-        rank = trace.rank or 0
-        own = sorted(steps[rank], key=lambda step: step.start_s)
-        begins = [step.start_s for step in own]
+    traces: Sequence[RankTrace], sets: GroupSets
+) -> tuple[list[str], list[RankStep], int]:
+    """The names of the steps that all ranks have, what each rank did in each of them, and how many
+    calls are in none."""
+    steps = [find_steps(trace) for trace in traces]
+    known = [{step.name for step in own} for own in steps]
+    common = [step.name for step in steps[0] if all(step.name in own for own in known)]
+    found: list[RankStep] = []
+    outside, names = 0, {*common}
+    for trace, own in zip(traces, steps, strict=True):
+        parts = {step.name: RankStep(trace, step, []) for step in own if step.name in names}
+        found += parts.values()
+        in_order = sorted(own, key=lambda step: step.start_s)
+        begins = [step.start_s for step in in_order]
         for call in trace.calls:
-            at = bisect_right(begins, call.begin_s or 0.0) - 1 if trace.steps else 0
-            is_inside = not trace.steps or (at >= 0 and (call.begin_s or 0.0) <= own[at].end_s)
-            if not is_inside or own[at].name not in names:
+            begin_s = call.begin_s or 0.0
+            at = bisect_right(begins, begin_s) - 1 if trace.steps else 0
+            is_inside = not trace.steps or (at >= 0 and begin_s <= in_order[at].end_s)
+            part = parts.get(in_order[at].name) if is_inside else None
+            if part is None:
                 outside += 1
                 continue
             name = sets.set_of(trace, call.group) if call.group else UNKNOWN_GROUP
-            placed = call._replace(group=name)
-            found.append(PlacedCall(rank, own[at].name, placed, group_id(trace, call.group)))
-    return found, outside
-
-
-def rank_steps(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    calls: Sequence[PlacedCall],
-) -> list[RankStep]:
-    """What each rank did in each step that all ranks have."""
-    by_part: dict[tuple[int, str], list[PlacedCall]] = defaultdict(list)
-    for placed in calls:
-        by_part[placed.rank, placed.step].append(placed)
-    found, names = [], {*common}
-    for trace in traces:
-        begins, ends = trace.computing[::2], trace.computing[1::2]
-        for step in steps[trace.rank or 0]:
-            if step.name not in names:
-                continue
-            own, start_s = by_part[trace.rank or 0, step.name], step.start_s
-            communication = merged(
-                (call.start_s - start_s, call.end_s - start_s)
-                for _, _, call, *_ in own
-                if call.start_s is not None and call.end_s is not None
-            )
-            after_s = max([step.end_s, *(end + start_s for _, end in communication)])
-            near = range(bisect_right(ends, start_s), bisect_left(begins, after_s))
-            computing = [(begins[i] - start_s, ends[i] - start_s) for i in near]
-            exposed = _without(communication, computing)
-            found.append(RankStep(trace, step, own, communication, computing, exposed))
-    return found
+            group = group_id(trace, call.group)
+            placed = PlacedCall(trace.rank or 0, part.step.name, call._replace(group=name), group)
+            part.calls.append(placed)
+    return common, found, outside
 
 
 def _without(intervals: Intervals, others: Intervals) -> Intervals:
