@@ -188,7 +188,9 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
     assert any("2 calls are left out" in note for note in analysis.notes)
-    assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(1.01)
+    assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(
+        1.01
+    )
 
 
 def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -> None:

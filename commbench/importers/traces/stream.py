@@ -74,7 +74,27 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def fill(self, wanted: int = 1) -> bool:
+    def records(self, key: str, facts: Sequence[str] = ()) -> Iterator[Any]:
+        """The items of the array that is the value of a key of the file, or that is the whole file;
+        without a key, the objects of the file one after another. Those that are no JSON are left
+        out and counted, and a cut ends it. The values of the keys `facts` are in `self.facts`."""
+        try:
+            if not key:
+                while self._peek() == "{":
+                    yield self._value()
+                self.is_cut |= bool(self._peek())
+            elif self._peek() == "[":
+                yield from self._items()
+            else:
+                for name in self._keys():
+                    if self._peek() == "[" and name == key:
+                        yield from self._items()
+                    elif (value := self._value()) is not None and name in facts:
+                        self.facts[name] = value
+        except (EOFError, ValueError):
+            self.is_cut = True
+
+    def _fill(self, wanted: int = 1) -> bool:
         """Read more, at least `wanted` characters if there are so many; False at the end."""
         pieces, count = [self.text[self.at :]], 0
         while count < wanted and not self.is_at_end:
@@ -105,41 +125,17 @@ class Source:
             )
         return found
 
-    def records(self, key: str, facts: Sequence[str] = ()) -> Iterator[Any]:
-        """The items of the array that is the value of a key of the file, or that is the whole file;
-        without a key, the objects of the file one after another. Those that are no JSON are left
-        out and counted, and a cut ends it. The values of the keys `facts` are in `self.facts`."""
-        try:
-            if not key:
-                while self.peek() == "{":
-                    yield self.value()
-                self.is_cut |= bool(self.peek())
-            elif self.peek() == "[":
-                yield from self.items()
-            else:
-                for name, value in self.members(key):
-                    if name == key and value is None:
-                        yield from self.items()
-                    elif name in facts:
-                        self.facts[name] = value
-        except (EOFError, ValueError):
-            self.is_cut = True
-
-    def peek(self) -> str:
+    def _peek(self) -> str:
         """The next character that is neither blank nor a comma; empty at the end."""
         while True:
             found = _SPACE.match(self.text, self.at)
             self.at = found.end() if found else self.at
             if self.at < len(self.text):
                 return self.text[self.at]
-            if not self.fill():
+            if not self._fill():
                 return ""
 
-    def skip(self, count: int = 1) -> None:
-        """Go on by so many characters."""
-        self.at += count
-
-    def value(self) -> Any:
+    def _value(self) -> Any:
         """The next value. Raises ValueError where the text is no JSON, EOFError where it ends
         within the value, and RecordsError where the value is too large."""
         wanted = PIECE
@@ -160,21 +156,21 @@ class Source:
             if len(self.text) - self.at > LARGEST_VALUE:
                 limit = f"{LARGEST_VALUE >> 20} MiB"
                 raise RecordsError(f"{self.path} has a value of more than {limit}", _NO_TRACE)
-            if not self.fill(wanted):
+            if not self._fill(wanted):
                 self.is_cut, self.at = True, len(self.text)
                 raise EOFError
             wanted *= 2
 
-    def items(self) -> Iterator[Any]:
+    def _items(self) -> Iterator[Any]:
         """The values of the array that begins here. Those that are no JSON are left out and
         counted; a cut ends it."""
-        self.skip()
-        while (character := self.peek()) != "]":
+        self.at += 1
+        while (character := self._peek()) != "]":
             if not character:
                 self.is_cut = True
                 return
             try:
-                yield self.value()
+                yield self._value()
             except EOFError:
                 return
             except ValueError:
@@ -182,7 +178,7 @@ class Source:
                 if not self._find_next_event():
                     self.is_cut = True
                     return
-        self.skip()
+        self.at += 1
 
     def _find_next_event(self) -> bool:
         while True:
@@ -190,30 +186,22 @@ class Source:
                 self.at = found.end()
                 return True
             self.at = max(self.at, len(self.text) - _NEEDED)
-            if not self.fill():
+            if not self._fill():
                 return False
 
-    def members(self, stream: str) -> Iterator[tuple[str, Any]]:
-        """The keys and values of the object that begins here. The value of the key `stream`, if it
-        is an array, is not read: the caller takes it with `items`, and its value here is None.
-        Raises ValueError and EOFError as `value` does."""
-        if self.peek() != "{":
+    def _keys(self) -> Iterator[str]:
+        """The keys of the object that begins here. Who takes a key takes its value next. Raises
+        ValueError and EOFError as `_value` does."""
+        if self._peek() != "{":
             raise ValueError("it is not JSON")
-        self.skip()
-        while (character := self.peek()) not in ("}", ""):
-            if character != '"':
+        self.at += 1
+        while (character := self._peek()) not in ("}", ""):
+            key = self._value() if character == '"' else None
+            if key is None or self._peek() != ":":
                 raise ValueError("it is not JSON")
-            key = self.value()
-            if self.peek() != ":":
-                raise ValueError("it is not JSON")
-            self.skip()
-            if key == stream and self.peek() == "[":
-                yield key, None
-            else:
-                self.peek()
-                yield key, self.value()
-        if not character:
-            self.is_cut = True
+            self.at += 1
+            yield key
+        self.is_cut |= not character
 
 
 _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
