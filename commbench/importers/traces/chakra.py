@@ -114,6 +114,5 @@ def _record_args(node: dict[str, Any]) -> dict[str, Any]:
 
 
 FORMAT = TraceFormat(
-    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), read,
-    _HINT,
-)  # fmt: skip
+    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), read, _HINT
+)

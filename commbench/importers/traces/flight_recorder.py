@@ -108,6 +108,5 @@ FORMAT = TraceFormat(
         r'\s*\{\s*"(?:entries|comm_lib_version|nccl_version|nccl_comm_state|pg_config|pg_status'
         r'|version)"'
     ),
-    "entries", ("pg_config",), read,
-    _HINT,
+    "entries", ("pg_config",), read, _HINT,
 )  # fmt: skip

@@ -91,6 +91,5 @@ def _read_object(values: Any, groups: dict[str, TracedGroup], ranks: dict[str, i
 
 
 FORMAT = TraceFormat(
-    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), read,
-    _HINT,
+    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), read, _HINT,
 )  # fmt: skip

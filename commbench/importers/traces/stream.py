@@ -59,12 +59,12 @@ class Source:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         try:
             self._file = path.open("rb")
+            self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
         except OSError as error:
             raise RecordsError(
                 f"cannot read {path}: {error.strerror}", "check its permissions"
             ) from None
         self._bytes = max(1, path.stat().st_size)
-        self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
         self._content: Any = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
         self._expanded = 0
 
