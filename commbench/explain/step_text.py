@@ -10,7 +10,6 @@ from commbench.output.paragraphs import list_some
 from commbench.output.table import clean
 from commbench.spec.replay import ReplayedCall, replayed_step, replayed_workload
 from commbench.spec.workload_variants import AS_TRACED, BUCKET, VARIANTS
-from commbench.stats.estimate import Estimate
 from commbench.units import format_about, format_count, format_time
 
 _MOST_OPERATIONS = 6
@@ -81,7 +80,6 @@ def _own_calls(row: ResultRow, rows: Sequence[ResultRow]) -> Iterator[str]:
     }
     own = next((steps[variant] for variant in AS_TRACED if variant in steps), None)
     if own:
-        first, second = (Estimate(time.median, time.low, time.high) for time in (own, row.time))
-        ratio = interference(second, first)
+        ratio = interference(row.time.estimate, own.estimate)
         ends = "" if ratio.low is None else f" ({ratio.low:.2f}-{ratio.high:.2f})"
         yield f"It takes {ratio.value:.2f} times as long{ends} as the step with its own calls."
