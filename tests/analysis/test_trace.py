@@ -166,6 +166,14 @@ def test_communication_is_hidden_where_computation_runs() -> None:
     assert overlap.computing_s == pytest.approx(0.7)
 
 
+def test_a_call_that_ends_after_its_step_is_hidden_by_what_is_computed_then() -> None:
+    late, computing = call("all_reduce", 100.9, 0.3), (100.0, 100.5, 101.0, 101.1)
+    overlap = analyse_traces([trace(0, late, computing=computing, steps=STEPS[:1])]).overlap
+    assert overlap is not None
+    assert (overlap.communication_s, overlap.exposed_s) == pytest.approx((0.3, 0.2))
+    assert overlap.computing_s == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     ("has_kernels", "computed"), [(False, [0.09, 0.06, 0.65]), (True, [0.1, 0.05, 0.65])]
 )

@@ -19,6 +19,12 @@ def test_collectives_of_different_groups_may_come_in_another_order_on_each_rank(
     assert plan_of(of_ranks((a, b), (b, a), other=((0, 1),)))
 
 
+def test_messages_and_collectives_of_the_same_ranks_are_counted_apart() -> None:
+    barrier = Call("barrier", "world", size_bytes=0)
+    sides = [Call(kind, "world", "int8", 8, peer=1 - r) for r, kind in enumerate((SEND, RECV))]
+    assert plan_of(of_ranks((barrier, sides[0], barrier), (barrier, barrier, sides[1])))
+
+
 def test_a_message_before_its_receive_needs_no_other_rank_to_wait() -> None:
     send, receive = (Call(kind, "world", "int8", 8, peer=1) for kind in (SEND, RECV))
     assert plan_of(of_ranks((send, receive), (send._replace(peer=0), receive._replace(peer=0))))
