@@ -1,9 +1,14 @@
 """Workloads: one with what a workload can have, two programs, two sets of groups, unequal blocks;
-and one that two ranks can replay."""
+one that two ranks can replay; others made of calls; and the plans that replay them."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from commbench.spec.plan import Plan, make_replay_plan
+from commbench.spec.replay import ReplayedStep, replayed_step
 from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.spec.workload_fit import SHRINK, prepare_replay
 
 WORKLOAD = Workload(
     name="example",
@@ -73,3 +78,34 @@ TWO_RANKS = Workload(
         ),
     ),
 )  # fmt: skip
+
+MIB = 1 << 20
+
+
+def plan_of(workload: Workload, ranks: int | None = None, **values: Any) -> Plan:
+    fitted = prepare_replay(workload, ranks, SHRINK).workload
+    facts = {"backend": "gloo", "device": "cpu", "world_size": fitted.world_size}
+    return make_replay_plan(fitted, facts | values)
+
+
+def two_ranks(*calls: Call) -> Workload:
+    groups = {"world": ((0, 1),)}
+    return Workload("w", "", 2, groups, (Step("train", (Program((0, 1), calls),)),))
+
+
+def of_ranks(*programs: tuple[Call, ...], **groups: Any) -> Workload:
+    """A workload with a program for each rank."""
+    made = tuple(Program((rank,), calls) for rank, calls in enumerate(programs))
+    everyone = tuple(range(len(programs)))
+    return Workload("w", "", len(made), {"world": (everyone,)} | groups, (Step("train", made),))
+
+
+def reduction(size: int, **facts: Any) -> Call:
+    values = {"reduce_op": "sum", "asynchronous": True, **facts}
+    return Call("all_reduce", "world", "float32", size, **values)
+
+
+def replayed(workload: Workload, variant: str, rank: int = 0) -> ReplayedStep:
+    """What a rank does in a variant of the only step."""
+    plan = plan_of(workload, variants=(variant,))
+    return replayed_step(plan, plan.cases()[-1], rank)

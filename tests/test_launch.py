@@ -25,7 +25,7 @@ from commands import (
 )
 from synthetic_replay import WORKLOAD
 
-from commbench.importers.traces import flight_recorder
+from commbench.importers.traces.registry import read_trace
 from commbench.results.journal_reader import read_run
 from commbench.results.workload_file import write_workload
 from commbench.spec.workload import workload_values
@@ -371,7 +371,7 @@ def test_each_rank_that_answers_dumps_its_flight_recorder(program: Commbench) ->
     assert ended.code == 4
     folder = ended.folder / "flight_recorder"
     assert sorted(path.name for path in folder.iterdir()) == ["rank_0.json", "rank_2.json"]
-    trace = flight_recorder.read(folder / "rank_2.json")
+    trace = read_trace(folder / "rank_2.json")
     assert trace.rank == 2
     (hung,) = [call for call in trace.calls if not call.has_ended]
     lines = ended.err.splitlines()

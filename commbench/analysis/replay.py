@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import hypot
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.peak import find_peak_fraction
@@ -27,6 +26,7 @@ from commbench.results.schema import OK, Run
 from commbench.spec.replay import replayed_workload, step_calls
 from commbench.spec.workload import Call, Step
 from commbench.spec.workload_variants import (
+    AS_TRACED,
     BUCKET,
     CALLS,
     COMPOSED,
@@ -36,7 +36,7 @@ from commbench.spec.workload_variants import (
     expand_variants,
     why_no_variant,
 )
-from commbench.stats.estimate import Estimate, combine_ratio
+from commbench.stats.estimate import Estimate, combine, known, ratio
 
 if TYPE_CHECKING:
     from commbench.spec.links import Peak
@@ -65,15 +65,12 @@ class OperationReplay(NamedTuple):
     @property
     def busbw(self) -> Estimate | None:
         """The bus bandwidth of the replay in bytes/s; None for an operation without one."""
-        if self.replayed is None:
-            return None
-        slow, fast = self.replayed.high, self.replayed.low
-        value, low, high = map(self._busbw_at, (self.replayed.value, slow, fast))
-        return None if value is None else Estimate(value, low, high)
-
-    def _busbw_at(self, seconds: float | None) -> float | None:
-        traced = self.traced
-        return bus_bandwidth(traced.operation, traced.ranks, traced.size_bytes, seconds)
+        traced, time = self.traced, self.replayed
+        found = [
+            bus_bandwidth(traced.operation, traced.ranks, traced.size_bytes, seconds)
+            for seconds in ((time.value, time.high, time.low) if time else ())
+        ]
+        return known(*found) if found else None
 
 
 class VariantReplay(NamedTuple):
@@ -130,7 +127,7 @@ class StepReplay(NamedTuple):
         times = [one.replayed for one in self.operations if one.replayed]
         if not times or len(times) < len(self.operations):
             return None
-        return _sum([(1.0, time) for time in times])
+        return _sum(times)
 
     @property
     def compared(self) -> Compared | None:
@@ -213,19 +210,13 @@ def _sum_times(weighted: Iterable[tuple[float, ResultRow | None]]) -> Estimate |
     for weight, row in weighted:
         if row is None or row.time is None:
             return None
-        terms.append((weight, Estimate(row.time.median, row.time.low, row.time.high)))
+        terms.append(row.time.estimate.scaled(weight))
     return _sum(terms)
 
 
-def _sum(terms: Sequence[tuple[float, Estimate]]) -> Estimate:
-    """The sum of estimates, each times its weight."""
-    value, down, up = sum(weight * each.value for weight, each in terms), [], []
-    for weight, each in terms:
-        if each.low is None or each.high is None:
-            return Estimate(value)
-        down.append(weight * (each.value - each.low))
-        up.append(weight * (each.high - each.value))
-    return Estimate(value, max(0.0, value - hypot(*down)), value + hypot(*up))
+def _sum(terms: Sequence[Estimate]) -> Estimate:
+    found = combine(lambda *values: sum(values), *terms)
+    return found if found.low is None else found._replace(low=max(0.0, found.low))
 
 
 def _sum_at_peak(
@@ -245,7 +236,7 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
     """The variants of a step, and which is the baseline."""
     own = [row for row in rows.values() if row.measurement.case.step == step.name]
     times = {
-        row.measurement.case.variant: Estimate(row.time.median, row.time.low, row.time.high)
+        row.measurement.case.variant: row.time.estimate
         for row in own
         if row.time and row.measurement.status == OK
     }
@@ -253,11 +244,10 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
     found = []
     for row in own:
         case = row.measurement.case
-        time, against, ratio = times.get(case.variant), times.get(baseline), None
-        if time and against and time.value and against.value and case.variant not in (CALLS, GAPS):
-            ratio = combine_ratio(lambda a, b: a / b, time, against)
+        time = times.get(case.variant)
+        over = None if case.variant in AS_TRACED else ratio(time, times.get(baseline))
         why = "" if time else row.measurement.outcome
-        found.append(VariantReplay(case.variant, time, ratio, why))
+        found.append(VariantReplay(case.variant, time, over, why))
     return tuple(found), baseline
 
 
@@ -296,6 +286,4 @@ def _find_left_out(plan: Plan, step: Step) -> tuple[tuple[str, str], ...]:
 
 def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
     """The ratio of a time here and one of the trace, which has no interval."""
-    if not (here and here.value and traced):
-        return None
-    return combine_ratio(lambda a, b: a / b, here, Estimate(traced, traced, traced))
+    return ratio(here, Estimate(traced, traced, traced)) if traced else None

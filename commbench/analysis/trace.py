@@ -23,29 +23,23 @@ trace without kernels it is torch's operators on the host.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from commbench.analysis.trace_groups import GroupSets, find_group_sets
 from commbench.analysis.trace_notes import trace_notes
-from commbench.analysis.trace_steps import PlacedCall, find_steps, place_calls
+from commbench.analysis.trace_steps import PlacedCall, RankStep, length_within, place_calls
 from commbench.analysis.trace_workload import trace_workload
 from commbench.analysis.workload import OperationTotals, workload_totals
 from commbench.importers.traces.base import (
     RankTrace,
-    TracedCall,
-    TracedStep,
-    merged,
     union_length,
 )
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Workload
+from commbench.spec.workload import MESSAGES, SEND, UNKNOWN_GROUP, Call, Workload
 from commbench.units import format_count
-
-_Interval = tuple[float, float]
 
 
 class RankWaiting(NamedTuple):
@@ -111,79 +105,74 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     named = [trace.world_size for trace in traces if trace.world_size]
     world_size = max([*named, max(ranks) + 1])
     sets = find_group_sets(traces, world_size)
-    steps = {rank: find_steps(trace) for rank, trace in zip(ranks, traces, strict=True)}
-    names = [step.name for step in steps[ranks[0]]]
-    known = [{step.name for step in own} for own in steps.values()]
-    common = [name for name in names if all(name in own for own in known)]
-    found, outside = place_calls(traces, steps, common, sets)
-    found, differing = _correlate(found)
-    shared = {*common}
-    durations = [s.end_s - s.start_s for own in steps.values() for s in own if s.name in shared]
+    common, parts, outside = place_calls(traces, sets)
+    differing = _correlate(parts)
+    durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
-    notes = trace_notes(traces, world_size, sets, found, outside, differing, step_s)
+    notes = trace_notes(traces, world_size, sets, parts, outside, differing, step_s)
     return TraceAnalysis(
         traces=tuple(traces),
         world_size=world_size,
         steps=tuple(common),
         step_s=step_s,
         sets=sets,
-        calls=tuple(found),
-        workload=trace_workload(traces, steps, world_size, common, sets, found, notes),
-        waits=tuple(_waits(found, common)),
-        overlap=_find_overlap(traces, steps, common, found),
+        calls=tuple(placed for part in parts for placed in part.calls),
+        workload=trace_workload(traces, parts, world_size, sets, notes),
+        waits=tuple(_waits(parts)),
+        overlap=_find_overlap(parts),
         notes=tuple(notes),
     )
 
 
-def _correlate(calls: list[PlacedCall]) -> tuple[list[PlacedCall], int]:
-    """The calls with their transfers, and how many do not agree with those of other ranks."""
+_Place: TypeAlias = tuple[list[PlacedCall], int]
+"""Where a call is: the calls of a rank in a step, and its index."""
+
+
+def _correlate(parts: Sequence[RankStep]) -> int:
+    """Write the transfers into the calls, and the rank that was waited for. How many calls do not
+    agree with those of other ranks."""
     counts: Counter[tuple[object, ...]] = Counter()
-    matches: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for index, placed in enumerate(calls):
-        call = placed.call
-        if placed.group_set == UNKNOWN_GROUP:
-            continue
-        own: tuple[object, ...] = (placed.group, "")
-        if call.operation in MESSAGES:
-            if (pair := _pair(placed)) is None:
+    matches: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
+    for part in parts:
+        for index, placed in enumerate(part.calls):
+            call, is_message = placed.call, placed.call.operation in MESSAGES
+            pair = _pair(placed) if is_message else ""
+            if call.group == UNKNOWN_GROUP or pair is None:
                 continue
-            own = (placed.group, pair)
-        if call.sequence is not None and call.operation not in MESSAGES:
-            key: tuple[object, ...] = (*own, call.sequence)
-        else:
-            place = (placed.rank, placed.step, *own, call.operation in MESSAGES)
-            key = (*own, placed.step, counts[place])
-            counts[place] += 1
-        matches[key].append(index)
+            key: tuple[object, ...] = (placed.group, pair, call.sequence)
+            if call.sequence is None or is_message:
+                place = (placed.rank, placed.step, placed.group, pair)
+                key = (placed.group, pair, placed.step, counts[place])
+                counts[place] += 1
+            matches[key].append((part.calls, index))
     differing = 0
-    for indices in matches.values():
-        _share_sizes(calls, indices)
-        same = {_same_call(calls[index].call) for index in indices}
-        ranks = [calls[index].rank for index in indices]
-        if len(same) > 1 or len({*ranks}) < len(ranks):
-            differing += len(indices)
+    for places in matches.values():
+        _share_sizes(places)
+        own = [calls[index] for calls, index in places]
+        same, ranks = {_same_call(one.call) for one in own}, {one.rank for one in own}
+        if len(same) > 1 or len(ranks) < len(own):
+            differing += len(own)
             continue
-        timed = [(time, r) for i, r in zip(indices, ranks, strict=True)
-                 if (time := calls[i].call.time_s) is not None]  # fmt: skip
+        timed = [(one.call.time_s, one.rank) for one in own if one.call.time_s is not None]
         if len(timed) < 2:
             continue
         shortest, last = min(timed)
-        operation = OPERATIONS.get(calls[indices[0]].call.operation)
+        operation = OPERATIONS.get(own[0].call.operation)
         last_rank = None if operation and operation.rooted else last
-        for index in indices:
-            calls[index] = calls[index]._replace(transfer_s=shortest, last_rank=last_rank)
-    return calls, differing
+        for calls, index in places:
+            call = calls[index].call._replace(transfer_s=shortest)
+            calls[index] = calls[index]._replace(call=call, last_rank=last_rank)
+    return differing
 
 
-def _share_sizes(calls: list[PlacedCall], indices: list[int]) -> None:
+def _share_sizes(places: Sequence[_Place]) -> None:
     """Write the size and the type of a call into those of its ranks that do not know them: gloo's
     scatter has shapes on the root only."""
-    known = {
-        (c.dtype, c.size_bytes) for i in indices if (c := calls[i].call).size_bytes is not None
-    }
+    own = [calls[index].call for calls, index in places]
+    known = {(call.dtype, call.size_bytes) for call in own if call.size_bytes is not None}
     if len(known) == 1:
         ((dtype, size),) = known
-        for index in indices:
+        for calls, index in places:
             call = calls[index].call
             if call.size_bytes is None:
                 call = call._replace(dtype=dtype, size_bytes=size)
@@ -199,7 +188,7 @@ def _pair(placed: PlacedCall) -> tuple[int, int] | None:
     return ranks if placed.call.operation == SEND else ranks[::-1]
 
 
-def _same_call(call: TracedCall) -> tuple[object, ...]:
+def _same_call(call: Call) -> tuple[object, ...]:
     """What must be equal on all ranks of a group."""
     if call.operation in MESSAGES:
         return ("message", call.size_bytes)
@@ -208,34 +197,21 @@ def _same_call(call: TracedCall) -> tuple[object, ...]:
     return call.operation, call.size_bytes
 
 
-def _by_part(calls: Iterable[PlacedCall]) -> dict[tuple[int, str], list[_Interval]]:
-    """The union of the intervals of calls, for each step of each rank."""
-    found: dict[tuple[int, str], list[_Interval]] = defaultdict(list)
-    for placed in calls:
-        start, end = placed.call.start_s, placed.call.end_s
-        if start is not None and end is not None:
-            found[placed.rank, placed.step].append((start, end))
-    return {part: merged(own) for part, own in found.items()}
-
-
-def _length(intervals: Iterable[_Interval]) -> float:
-    return sum(end - begin for begin, end in intervals)
-
-
-def _waits(calls: Sequence[PlacedCall], steps: Sequence[str]) -> list[RankWaiting]:
-    by_step: dict[int, dict[str, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
+def _waits(parts: Sequence[RankStep]) -> list[RankWaiting]:
+    waited: dict[int, list[float]] = defaultdict(list)
     by_last: dict[int, dict[int, list[PlacedCall]]] = defaultdict(lambda: defaultdict(list))
-    for placed in calls:
-        if placed.waiting_s is not None and placed.last_rank is not None:
-            by_step[placed.rank][placed.step].append(placed)
-            by_last[placed.rank][placed.last_rank].append(placed)
+    for part in parts:
+        known = [one for one in part.calls if one.call.waiting_s is not None]
+        rank, known = part.trace.rank or 0, [one for one in known if one.last_rank is not None]
+        waited[rank].append(_waiting_time(known))
+        for one in known:
+            by_last[rank][one.last_rank or 0].append(one)
     found = []
-    for rank, own in by_step.items():
-        waited = [_waiting_time(own[step]) for step in steps]
-        for_ranks = {last: _waiting_time(with_last) for last, with_last in by_last[rank].items()}
+    for rank, own in by_last.items():
+        for_ranks = {last: _waiting_time(calls) for last, calls in own.items()}
         for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
-        share = min(1.0, most / total) if (total := sum(waited)) else 0.0
-        found.append(RankWaiting(rank, float(median(waited)), for_rank, share))
+        share = min(1.0, most / total) if (total := sum(waited[rank])) else 0.0
+        found.append(RankWaiting(rank, float(median(waited[rank])), for_rank, share))
     return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
 
 
@@ -244,7 +220,7 @@ def _waiting_time(calls: Iterable[PlacedCall]) -> float:
     their waits are added up."""
     intervals, more = [], 0.0
     for placed in calls:
-        waiting, start = placed.waiting_s or 0.0, placed.call.start_s
+        waiting, start = placed.call.waiting_s or 0.0, placed.call.start_s
         if start is None:
             more += waiting
         else:
@@ -252,34 +228,19 @@ def _waiting_time(calls: Iterable[PlacedCall]) -> float:
     return more + union_length(intervals)
 
 
-def _find_overlap(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    calls: Sequence[PlacedCall],
-) -> TraceOverlap | None:
-    communication = _by_part(calls)
-    is_whole = not any(trace.is_cut for trace in traces)
-    if not (is_whole and any(communication.values()) and any(len(t.computing) for t in traces)):
+def _find_overlap(parts: Sequence[RankStep]) -> TraceOverlap | None:
+    """None where a file ends early, and without communication or computation."""
+    is_known = any(part.communication for part in parts) and not any(
+        part.trace.is_cut for part in parts
+    )
+    if not (is_known and any(len(part.trace.computing) for part in parts)):
         return None
-    parts: list[tuple[float, float, float]] = []
-    names = {*common}
-    for trace in traces:
-        rank = trace.rank or 0
-        flat = trace.computing
-        begins, ends = flat[::2], flat[1::2]
-        for step in steps[rank]:
-            if step.name not in names:
-                continue
-            own = communication.get((rank, step.name), [])
-            after = max([step.end_s, *(end for _, end in own)])
-            first, last = bisect_right(ends, step.start_s), bisect_left(begins, after)
-            near = list(zip(begins[first:last], ends[first:last], strict=True))
-            both = _length(own) + _length(near) - _length(merged([*own, *near]))
-            computing = _length(
-                (max(begin, step.start_s), max(step.start_s, min(end, step.end_s)))
-                for begin, end in near
-                if begin < step.end_s
-            )
-            parts.append((_length(own), max(0.0, _length(own) - both), computing))
-    return TraceOverlap(*(median(values) for values in zip(*parts, strict=True)))
+    figures = [
+        (
+            length_within(part.communication),
+            length_within(part.exposed),
+            length_within(part.computing, 0.0, part.length_s),
+        )
+        for part in parts
+    ]
+    return TraceOverlap(*(median(values) for values in zip(*figures, strict=True)))

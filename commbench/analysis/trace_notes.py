@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from commbench.analysis.trace_groups import GroupSets
-from commbench.analysis.trace_steps import PlacedCall
+from commbench.analysis.trace_steps import PlacedCall, RankStep
 from commbench.importers.traces.base import RankTrace
 from commbench.spec.workload import UNKNOWN_GROUP
 
@@ -33,27 +33,26 @@ def _cut_note(trace: RankTrace, calls: Sequence[PlacedCall]) -> str:
 
 def _lacks_something(placed: PlacedCall) -> bool:
     call = placed.call
-    return None in (call.size_bytes, call.time_s) or placed.group_set == UNKNOWN_GROUP
+    return None in (call.size_bytes, call.time_s) or placed.call.group == UNKNOWN_GROUP
 
 
 def trace_notes(
     traces: Sequence[RankTrace],
     world_size: int,
     sets: GroupSets,
-    calls: Sequence[PlacedCall],
+    parts: Sequence[RankStep],
     outside: int,
     differing: int,
     step_s: float | None,
 ) -> list[str]:
     """What cannot be known, and why, in sentences."""
-    by_rank: dict[int, list[PlacedCall]] = defaultdict(list)
-    for placed in calls:
-        by_rank[placed.rank].append(placed)
+    calls: dict[str, list[PlacedCall]] = defaultdict(list)
+    for part in parts:
+        calls[part.trace.path] += part.calls
     cut = [trace for trace in traces if trace.is_cut]
-    notes = [_cut_note(trace, by_rank[trace.rank or 0]) for trace in cut[:MOST_CUT]]
-    cut_ranks = {trace.rank or 0 for trace in cut}
-    whole = [placed for placed in calls if placed.rank not in cut_ranks]
-    if not calls and all(trace.calls for trace in traces):
+    notes = [_cut_note(trace, calls[trace.path]) for trace in cut[:MOST_CUT]]
+    whole = [one for part in parts if not part.trace.is_cut for one in part.calls]
+    if not any(calls.values()) and all(trace.calls for trace in traces):
         notes.append("no step is whole in the traces of all ranks, so there is nothing to show")
     if len(traces) == 1 and world_size > 1:
         notes.append(
@@ -73,7 +72,7 @@ def trace_notes(
     untimed = sum(placed.call.time_s is None for placed in whole)
     if untimed and step_s is not None:
         notes.append(f"{untimed} of {len(whole)} calls have no time: no transfer was recorded")
-    unknown = sum(placed.group_set == UNKNOWN_GROUP for placed in whole)
+    unknown = sum(placed.call.group == UNKNOWN_GROUP for placed in whole)
     if unknown:
         notes.append(
             f"{unknown} of {len(whole)} calls do not say their group: gloo's traces name none, and "

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 from commbench.analysis.trace_groups import GroupId, GroupSets, group_id
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep
-from commbench.spec.workload import UNKNOWN_GROUP
+from commbench.importers.traces.base import RankTrace, TracedStep, merged
+from commbench.spec.workload import UNKNOWN_GROUP, Call
 
+Intervals: TypeAlias = list[tuple[float, float]]
 WHOLE_TRACE = "trace"
 """The name of the only step of a trace that marks none."""
 
 
 class PlacedCall(NamedTuple):
-    """A call with its rank, its step and its group."""
+    """A call with where it belongs: its `group` is the name of a set of groups here."""
 
     rank: int
     step: str
-    call: TracedCall
-    group_set: str
+    call: Call
     group: GroupId
-    transfer_s: float | None
-    """The shortest duration on the ranks of the group; None where fewer than two are known."""
-    last_rank: int | None
-    """The rank with that duration; None for an operation with a root, whose ranks do not end
-    together."""
+    last_rank: int | None = None
+    """The rank that began last, for which the others waited: the one with the shortest duration.
+    None for an operation with a root, whose ranks do not end together."""
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """What a rank did in a step. Intervals are in seconds from the begin of the step, ascending and
+    apart."""
+
+    trace: RankTrace
+    step: TracedStep
+    calls: list[PlacedCall]
 
     @property
-    def waiting_s(self) -> float | None:
-        """How long it waited for other ranks."""
-        if self.transfer_s is None or self.call.time_s is None:
-            return None
-        return max(0.0, self.call.time_s - self.transfer_s)
+    def length_s(self) -> float:
+        """How long the step took."""
+        return self.step.end_s - self.step.start_s
+
+    @cached_property
+    def communication(self) -> Intervals:
+        """When a call was under way."""
+        begin_s = self.step.start_s
+        return merged(
+            (call.start_s - begin_s, call.end_s - begin_s)
+            for _, _, call, *_ in self.calls
+            if call.start_s is not None and call.end_s is not None
+        )
+
+    @cached_property
+    def computing(self) -> Intervals:
+        """When the rank computed, until its last call ended."""
+        begin_s = self.step.start_s
+        until_s = max([self.step.end_s, *(end + begin_s for _, end in self.communication)])
+        begins, ends = self.trace.computing[::2], self.trace.computing[1::2]
+        near = range(bisect_right(ends, begin_s), bisect_left(begins, until_s))
+        return [(begins[i] - begin_s, ends[i] - begin_s) for i in near]
+
+    @cached_property
+    def exposed(self) -> Intervals:
+        """Communication during which the rank did not compute."""
+        return _without(self.communication, self.computing)
 
 
 def find_steps(trace: RankTrace) -> list[TracedStep]:
@@ -46,24 +78,54 @@ def find_steps(trace: RankTrace) -> list[TracedStep]:
 
 
 def place_calls(
-    traces: Sequence[RankTrace],
-    steps: dict[int, list[TracedStep]],
-    common: Sequence[str],
-    sets: GroupSets,
-) -> tuple[list[PlacedCall], int]:
-    """The calls of all steps that all ranks have, and how many calls are in none of them."""
-    found, outside, names = [], 0, {*common}
-    for trace in traces:
-        rank = trace.rank or 0
-        own = sorted(steps[rank], key=lambda step: step.start_s)
-        begins = [step.start_s for step in own]
+    traces: Sequence[RankTrace], sets: GroupSets
+) -> tuple[list[str], list[RankStep], int]:
+    """The names of the steps that all ranks have, what each rank did in each of them, and how many
+    calls are in none."""
+    steps = [find_steps(trace) for trace in traces]
+    known = [{step.name for step in own} for own in steps]
+    common = [step.name for step in steps[0] if all(step.name in own for own in known)]
+    found: list[RankStep] = []
+    outside, names = 0, {*common}
+    for trace, own in zip(traces, steps, strict=True):
+        parts = {step.name: RankStep(trace, step, []) for step in own if step.name in names}
+        found += parts.values()
+        in_order = sorted(own, key=lambda step: step.start_s)
+        begins = [step.start_s for step in in_order]
         for call in trace.calls:
-            at = bisect_right(begins, call.begin_s or 0.0) - 1 if trace.steps else 0
-            is_inside = not trace.steps or (at >= 0 and (call.begin_s or 0.0) <= own[at].end_s)
-            if not is_inside or own[at].name not in names:
+            begin_s = call.begin_s or 0.0
+            at = bisect_right(begins, begin_s) - 1 if trace.steps else 0
+            is_inside = not trace.steps or (at >= 0 and begin_s <= in_order[at].end_s)
+            part = parts.get(in_order[at].name) if is_inside else None
+            if part is None:
                 outside += 1
                 continue
             name = sets.set_of(trace, call.group) if call.group else UNKNOWN_GROUP
             group = group_id(trace, call.group)
-            found.append(PlacedCall(rank, own[at].name, call, name, group, None, None))
-    return found, outside
+            placed = PlacedCall(trace.rank or 0, part.step.name, call._replace(group=name), group)
+            part.calls.append(placed)
+    return common, found, outside
+
+
+def _without(intervals: Intervals, others: Intervals) -> Intervals:
+    """What is left of ascending intervals without others, which ascend too."""
+    found, position = [], 0
+    for begin, end in intervals:
+        while position < len(others) and others[position][1] <= begin:
+            position += 1
+        for other_begin, other_end in others[position:]:
+            if other_begin >= end:
+                break
+            if other_begin > begin:
+                found.append((begin, other_begin))
+            begin = max(begin, other_end)
+        if begin < end:
+            found.append((begin, end))
+    return found
+
+
+def length_within(
+    intervals: Iterable[tuple[float, float]], begin: float = 0.0, end: float = float("inf")
+) -> float:
+    """How much of these intervals lies between two times."""
+    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in intervals)

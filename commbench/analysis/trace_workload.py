@@ -6,18 +6,18 @@ share a program; times are medians then.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from commbench.analysis.trace_groups import GroupSets
-from commbench.analysis.trace_steps import PlacedCall
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedStep, merged
+from commbench.analysis.trace_steps import RankStep, length_within
+from commbench.importers.traces.base import RankTrace
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.spec.workload import OF_TRACE, UNKNOWN_GROUP, Call, Program, Step, Workload
 
 _DIGITS = 9
 """Decimals of seconds: torch.profiler's clock counts nanoseconds."""
@@ -34,45 +34,43 @@ _TIMES = (
 
 def trace_workload(
     traces: Sequence[RankTrace],
-    rank_steps: Mapping[int, Sequence[TracedStep]],
+    parts: Sequence[RankStep],
     world_size: int,
-    names: Sequence[str],
     sets: GroupSets,
-    calls: Sequence[PlacedCall],
     notes: Sequence[str],
 ) -> Workload:
-    """The workload, without a name, of traces whose calls are in the steps of these names."""
-    by_step = _calls_by_step(calls, rank_steps, names, sets, {t.rank or 0: t for t in traces})
+    """The workload, without a name, of what the ranks did in their steps."""
+    by_step: dict[str, dict[int, tuple[Call, ...]]] = defaultdict(dict)
     durations: dict[str, list[float]] = defaultdict(list)
-    for steps in rank_steps.values():
-        for step in steps:
-            durations[step.name].append(step.end_s - step.start_s)
+    for part in parts:
+        by_step[part.step.name][part.trace.rank or 0] = _make_calls(sets, part)
+        durations[part.step.name].append(part.length_s)
     alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for name in names:
-        key = tuple((r, _work(calls)) for r, calls in sorted(by_step[name].items()))
-        alike[key].append(name)
-    ranks = [trace.rank or 0 for trace in traces]
+    for name, programs in by_step.items():
+        alike[tuple((rank, _work(calls)) for rank, calls in programs.items())].append(name)
     notes, found = list(notes), []
     for same in alike.values():
-        own = {r: _median_calls([by_step[name].get(r, ()) for name in same]) for r in ranks}
+        merged = _merge_ranks(
+            {
+                rank: _median_calls([by_step[name][rank] for name in same])
+                for rank in by_step[same[0]]
+            }
+        )
         times = [time for name in same for time in durations[name] if time > 0]
-        programs = _merge_ranks(own)
-        if len(ranks) < world_size and _is_alike_everywhere(world_size, sets, programs):
-            programs = (programs[0]._replace(ranks=tuple(range(world_size))),)
+        if len(traces) < world_size and _is_alike_everywhere(world_size, sets, merged):
+            merged = (merged[0]._replace(ranks=tuple(range(world_size))),)
             note = "ranks without a trace are taken to make the same calls"
             notes += [note] if note not in notes else []
         time_s = round(median(times), _DIGITS) if times else None
-        found.append(Step(same[0], programs, len(same), time_s))
-    backends = dict.fromkeys(trace.backend for trace in traces if trace.backend)
-    hosts = [trace.host for trace in traces]
+        found.append(Step(same[0], merged, len(same), time_s))
     return Workload(
         name="",
-        source=f"{traces[0].format} of {len(ranks)} of {world_size} ranks",
+        source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
         world_size=world_size,
         groups=dict(sets.sets),
         steps=tuple(found),
-        ranks_per_node=_ranks_per_node(hosts, world_size),
-        backend=", ".join(backends),
+        ranks_per_node=_ranks_per_node([trace.host for trace in traces], world_size),
+        backend=", ".join(dict.fromkeys(trace.backend for trace in traces if trace.backend)),
         notes=tuple(notes),
     )
 
@@ -84,96 +82,22 @@ def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:
     return counts.pop() if is_known else None
 
 
-def _calls_by_step(
-    calls: Sequence[PlacedCall],
-    rank_steps: Mapping[int, Sequence[TracedStep]],
-    names: Sequence[str],
-    sets: GroupSets,
-    traces: Mapping[int, RankTrace],
-) -> dict[str, dict[int, tuple[Call, ...]]]:
-    placed: dict[tuple[str, int], list[PlacedCall]] = defaultdict(list)
-    for one in calls:
-        placed[one.step, one.rank].append(one)
-    known = {(step.name, rank): step for rank, steps in rank_steps.items() for step in steps}
-    found: dict[str, dict[int, tuple[Call, ...]]] = {name: {} for name in names}
-    for (name, rank), own in placed.items():
-        step, trace = known[name, rank], traces[rank]
-        made = _make_calls(sets, own, step.start_s, not trace.has_kernels)
-        if len(trace.computing) and not trace.is_cut:
-            made = _with_computation(made, step, trace.computing)
-        found[name][rank] = made
-    return found
-
-
-def _with_computation(
-    calls: Sequence[Call], step: TracedStep, computing: Sequence[float]
-) -> tuple[Call, ...]:
-    """The calls with how long their rank computed between them. It only waits while a call is under
-    way and it does not compute; all else of its time, such as that of Python, is computation."""
-    length = step.end_s - step.start_s
-    begins, ends = computing[::2], computing[1::2]
-    first, last = bisect_right(ends, step.start_s), bisect_left(begins, step.end_s)
-    near = [(begins[i] - step.start_s, ends[i] - step.start_s) for i in range(first, last)]
-    waiting = _without(merged(call.interval_s for call in calls), near)
-    ready = [call.start_s if call.ready_s is None else call.ready_s for call in calls]
-    if any(time is None for time in ready) or not length > 0:
-        return tuple(calls)
-    marks = [0.0, *(time or 0.0 for time in ready), length]
-    computed = [
-        max(0.0, end - begin - _within(waiting, begin, end)) for begin, end in pairwise(marks)
-    ]
-    made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
-    made[-1] = made[-1]._replace(compute_after_s=computed[-1])
-    return tuple(made)
-
-
-def _without(
-    intervals: Sequence[tuple[float, float]], others: Sequence[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """What is left of ascending intervals without others, which ascend too."""
-    found, position = [], 0
-    for begin, end in intervals:
-        while position < len(others) and others[position][1] <= begin:
-            position += 1
-        for other_begin, other_end in others[position:]:
-            if other_begin >= end:
-                break
-            if other_begin > begin:
-                found.append((begin, other_begin))
-            begin = max(begin, other_end)
-        if begin < end:
-            found.append((begin, end))
-    return found
-
-
-def _within(intervals: Sequence[tuple[float, float]], begin: float, end: float) -> float:
-    """How much of these intervals lies between two times."""
-    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in intervals)
-
-
-def _make_calls(
-    sets: GroupSets, placed: Sequence[PlacedCall], begin_s: float, is_on_host: bool
-) -> tuple[Call, ...]:
-    """The program of one rank in one step; `is_on_host`: no GPU ran it."""
-    issued = [one.call.begin_s or 0.0 for one in placed]
-    streams: dict[str, int] = {}
+def _make_calls(sets: GroupSets, part: RankStep) -> tuple[Call, ...]:
+    """The program of one rank in one step."""
+    begin_s, is_on_host = part.step.start_s, not part.trace.has_kernels
+    issued = [one.call.begin_s or 0.0 for one in part.calls]
+    streams: dict[int | str, int] = {}
     calls, busy_until = [], begin_s
-    for index, one in enumerate(placed):
-        call, name = one.call, one.group_set
-        groups = sets.sets.get(name, ())
-        group = next((g for g in groups if one.rank in g), ())
-        start = call.start_s if call.start_s is not None else call.issued_s
-        is_ready = is_on_host and call.issued_s is not None
+    for index, one in enumerate(part.calls):
+        call = one.call
+        group = next((g for g in sets.sets.get(call.group, ()) if one.rank in g), ())
+        start = call.ready_s if call.start_s is None else call.start_s
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
         busy_until = max(busy_until, call.end_s or busy_until)
-        calls.append(Call(
-            operation=call.operation,
-            group=name if group else UNKNOWN_GROUP,
-            dtype=call.dtype,
-            size_bytes=call.size_bytes,
-            tensors=call.tensors,
+        is_ready = is_on_host and call.ready_s is not None
+        calls.append(call._replace(
+            group=call.group if group else UNKNOWN_GROUP,
             reduce_op=call.reduce_op if _reduces(call) else "",
-            asynchronous=call.asynchronous,
             root=_place(call.root, group),
             peer=_place(call.peer, group),
             send_splits=call.send_splits if len(call.send_splits) == len(group) else (),
@@ -183,13 +107,29 @@ def _make_calls(
             start_s=None if start is None else max(0.0, start - begin_s),
             ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
-            time_s=call.time_s,
-            transfer_s=one.transfer_s,
+            **dict.fromkeys(OF_TRACE),  # type: ignore[arg-type]
         ))  # fmt: skip
-    return tuple(calls)
+    return _with_computation(calls, part)
 
 
-def _reduces(call: TracedCall) -> bool:
+def _with_computation(calls: Sequence[Call], part: RankStep) -> tuple[Call, ...]:
+    """The calls with how long their rank computed between them. It only waits while a call is under
+    way and it does not compute; all else of its time, such as that of Python, is computation."""
+    ready = [call.begin_s for call in calls]
+    is_known = len(part.trace.computing) and not part.trace.is_cut and None not in ready
+    if not (calls and is_known and part.length_s > 0):
+        return tuple(calls)
+    marks = [0.0, *(time or 0.0 for time in ready), part.length_s]
+    computed = [
+        max(0.0, end - begin - length_within(part.exposed, begin, end))
+        for begin, end in pairwise(marks)
+    ]
+    made = [call._replace(compute_s=time) for call, time in zip(calls, computed, strict=False)]
+    made[-1] = made[-1]._replace(compute_after_s=computed[-1])
+    return tuple(made)
+
+
+def _reduces(call: Call) -> bool:
     return call.operation in OPERATIONS and OPERATIONS[call.operation].reduces
 
 
@@ -197,7 +137,7 @@ def _place(rank: int | None, group: Sequence[int]) -> int | None:
     return rank if rank is not None and rank < len(group) else None
 
 
-def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int | None:
+def _waited_after(call: Call, index: int, issued: Sequence[float]) -> int | None:
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
@@ -209,8 +149,7 @@ def _waited_after(call: TracedCall, index: int, issued: Sequence[float]) -> int 
 def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
     """What a program does; the threads of a host and the moment of a wait differ by chance, and the
     reduction is not known of a call without a kernel."""
-    alike = (call._replace(stream=0, waited_after=None, reduce_op="") for call in calls)
-    return tuple(call.same_work() for call in alike)
+    return tuple(call._replace(reduce_op="").what() for call in calls)
 
 
 def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:

@@ -126,7 +126,7 @@ def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     times = {each.measurement.case.key(): each.time.median for each in every if each.time}
     found = [times.get(one.case.key()) for one in replayed.calls]
     alone = None if None in found else sum(one for one in found if one is not None)
-    computing = sum(one.compute_s for one in replayed.calls) + replayed.compute_s
+    computing = sum(one.call.compute_s or 0.0 for one in replayed.calls) + replayed.compute_s
     variants = {
         each.measurement.case.variant: each.time.estimate
         for each in every

@@ -146,7 +146,7 @@ def overlap_sentence(analysis: TraceAnalysis, overlap: TraceOverlap) -> str:
 def waiting_sentence(analysis: TraceAnalysis) -> str:
     """Which ranks wait longest, and for whom; and which calls say nothing about that."""
     rooted = {one.call.operation for one in analysis.calls
-              if one.waiting_s is not None and one.last_rank is None}  # fmt: skip
+              if one.call.waiting_s is not None and one.last_rank is None}  # fmt: skip
     without = (
         f" This leaves out {', '.join(sorted(rooted))}: ranks of an operation with a root do not "
         "end together."

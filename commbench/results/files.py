@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -23,6 +24,8 @@ _KINDS = (
 )
 
 
+GZIP = b"\x1f\x8b"
+"""How a compressed file begins."""
 is_file, is_folder, path_exists = os.path.isfile, os.path.isdir, os.path.lexists
 """Unlike the methods of Path they are False for an invalid path, and where a folder on the way may
 not be read. path_exists: whether a file of any kind has that name, also a broken link."""
@@ -41,6 +44,35 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     if most_bytes is not None and found.st_size > most_bytes:
         return f"it is larger than {most_bytes >> 20} MiB"
     return ""
+
+
+def read_whole(path: Path, most_bytes: int, hint: str) -> bytes:
+    """The content of a regular file; RecordsError where it is larger or cannot be read."""
+    why = why_unreadable(path, most_bytes)
+    try:
+        if not why:
+            return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise RecordsError(f"cannot read {path}: {why}", hint)
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """The first bytes of a file, at most so many, decompressed if they are compressed; none where
+    that is not possible. Raises RecordsError where the file cannot be read."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(count)
+    except OSError as error:
+        raise RecordsError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from None
+    if not raw.startswith(GZIP):
+        return raw
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, count)
+    except zlib.error:
+        return b""
 
 
 def unused_path(folder: Path, stem: str, suffix: str = "") -> Path:

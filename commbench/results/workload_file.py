@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import zlib
-from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from commbench.errors import RecordsError
-from commbench.results.files import why_unreadable, write_new
+from commbench.results.files import GZIP, first_bytes, read_whole, why_unreadable, write_new
 from commbench.spec.workload import KIND, Workload, make_workload, workload_values
 
 LARGEST_FILE_BYTES = 1 << 28
@@ -19,7 +17,6 @@ _START = 200
 _TRACE_START = 1 << 16
 """The first bytes of a trace, in which one of its keys is."""
 _TRACE_KEYS = (b'"schemaVersion"', b'"traceEvents"', b'"deviceProperties"')
-_GZIP = b"\x1f\x8b"
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -48,12 +45,9 @@ def _program_text(program: dict[str, Any]) -> str:
 
 def is_workload(path: Path) -> bool:
     """Whether a file begins like that of a workload."""
-    if why_unreadable(path):
-        return False
     try:
-        with path.open("rb") as file:
-            return f'"{KIND}"'.encode() in file.read(_START)
-    except OSError:
+        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, _START)
+    except RecordsError:
         return False
 
 
@@ -64,12 +58,8 @@ def read_workload(path: Path) -> Workload:
     if what := _what_else(path):
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
     again = "mend it, or make it again: `commbench workload --help` says how"
-    if why := why_unreadable(path, LARGEST_FILE_BYTES):
-        raise RecordsError(f"cannot read {path}: {why}", again)
     try:
-        return make_workload(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise RecordsError(f"cannot read {path}: {error.strerror}", again) from None
+        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
     except UnicodeDecodeError:
         raise RecordsError(f"{path} is not a workload: it is no text", again) from None
     except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
@@ -86,15 +76,9 @@ def _import_hint(path: Path) -> str:
 def _what_else(path: Path) -> tuple[str, str] | None:
     """What a file is that does not begin like a workload, and a hint; None where that is not
     known."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(_TRACE_START)
-    except OSError:
-        return None
-    is_packed = start.startswith(_GZIP)
-    if is_packed:
-        with suppress(zlib.error):
-            start = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _TRACE_START)
+    start = first_bytes(path, _TRACE_START)
     if f'"{KIND}"'.encode() not in start[:_START] and any(key in start for key in _TRACE_KEYS):
         return "a trace of torch.profiler", _import_hint(path.parent)
+    with path.open("rb") as file:
+        is_packed = file.read(len(GZIP)) == GZIP
     return ("compressed", f"unpack it first: gunzip {quote(str(path))}") if is_packed else None

@@ -39,13 +39,11 @@ _ONE_BY_ONE = next(form for form in CALL_FORMS.values() if form.one and form.sev
 
 
 class ReplayedCall(NamedTuple):
-    """A call as a rank makes it in the replay of a step."""
+    """A call of a variant of a step, with what it takes to make it."""
 
     call: Call
     case: Case
     """What it does, as a group of `case.ranks` ranks does it."""
-    compute_s: float
-    """For how long the rank computes before it."""
     begin: int
     """Where its buffers begin, in bytes."""
     waits: tuple[int, ...]
@@ -131,14 +129,10 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
                 if place and not is_message:
                     continue
                 matrix = matrices.get((rank, index), ())
-                key = (*call[:_FIRST_OF_ORDER], rank if is_message else None, matrix)
+                key = (*call.what(), rank if is_message else None, matrix)
                 if key not in known:
                     known[key] = _call_case(plan, call, rank, matrix)
                 yield call, known[key], 1 if is_message else len(program.ranks)
-
-
-_FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
-"""The fields of a call before it say what it does, those from it on when it is made."""
 
 
 def _moved_bytes(calls: Sequence[Call]) -> int:
@@ -212,19 +206,27 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     """What a rank does in the step and the variant of a case; `is_trial`: with the smallest buffers
     of each call, and without computing."""
     workload, step = replayed_workload(plan), _find_step(plan, case.step)
-    calls = next((p.calls for p in step.programs if rank in p.ranks), ())
-    timed, compute_s = variant_calls(step, calls, case.variant)
-    matrices = _matrices(plan, step.name)
-    waits = waits_after([one.call for one in timed])
+    traced = next((p.calls for p in step.programs if rank in p.ranks), ())
+    calls, compute_s = variant_calls(step, traced, case.variant)
+    if is_trial:
+        calls, compute_s = tuple(call._replace(compute_s=0.0) for call in calls), 0.0
+    known_matrices = _matrices(plan, step.name)
+    matrices = iter(
+        [
+            known_matrices.get((rank, number), ())
+            for number, call in enumerate(traced)
+            if call.send_splits
+        ]
+    )
+    waits = waits_after(calls)
     until = {index: at for at, waited in enumerate(waits) for index in waited}
-    batches = list(_batches([one.call for one in timed], until))
     known: dict[tuple[Any, ...], tuple[Case, int]] = {}
     """Of each different call its case, and the bytes of its buffers."""
     memory = _Memory()
     made = []
-    for index, (call, before_s, number) in enumerate(timed):
-        matrix = matrices.get((rank, number), ()) if call.send_splits else ()
-        key = (*call[:_FIRST_OF_ORDER], matrix)
+    for index, (call, together) in enumerate(zip(calls, _batches(calls, until), strict=True)):
+        matrix = next(matrices) if call.send_splits else ()
+        key = (*call.what(), matrix)
         if key not in known:
             form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
             group = workload.group_of(call, rank)
@@ -235,16 +237,11 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
             own = own.smallest if is_trial else own
             known[key] = own, own.piece_bytes(group.index(rank)) + 2 * PAGE
         own, size = known[key]
-        made.append(
-            ReplayedCall(
-                call, own, 0.0 if is_trial else before_s,
-                memory.take(own.dtype, size, index, until[index]), tuple(waits[index]),
-                batches[index],
-            )
-        )  # fmt: skip
+        begin = memory.take(own.dtype, size, index, until[index])
+        made.append(ReplayedCall(call, own, begin, tuple(waits[index]), together))
     regions = memory.regions()
     placed = (one._replace(begin=one.begin + regions[one.case.dtype]) for one in made)
-    return ReplayedStep(tuple(placed), 0.0 if is_trial else compute_s, memory.size_bytes)
+    return ReplayedStep(tuple(placed), compute_s, memory.size_bytes)
 
 
 def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:

@@ -38,12 +38,16 @@ LONGEST_S = 1e7
 
 
 class Call(NamedTuple):
-    """One call of a program. Times are in seconds; None is a fact that the source does not say."""
+    """One call of one rank in a trace, of a program of a workload, or of the replay of a step.
+
+    Times are in seconds, from the begin of its step; in a trace, of the clock of the trace. None is
+    a fact that the source does not say."""
 
     operation: str
     """A name in OPERATIONS, SEND or RECV."""
     group: str = WORLD
-    """A name in Workload.groups."""
+    """A name in Workload.groups; in a trace, the name of its process group, empty where the trace
+    does not say."""
     dtype: str = ""
     """torch's name, as in DTYPES; empty if not known, and for a barrier."""
     size_bytes: int | None = None
@@ -60,16 +64,16 @@ class Call(NamedTuple):
     send_splits: tuple[int, ...] = ()
     receive_splits: tuple[int, ...] = ()
     """Elements to and from each rank of the group; empty for equal blocks."""
-    stream: int = 0
-    """Calls of one stream follow one another. Numbers count from 0."""
+    stream: int | str = 0
+    """Calls of one stream follow one another. Numbers count from 0; in a trace it is a name."""
     waited_after: int | None = None
     """The index of the last call that the program begins before it waits for this one: its own
     index where it waits at once."""
     start_s: float | None = None
-    """When it began, from the begin of its step."""
+    """When it began to move data, or to wait for other ranks."""
     ready_s: float | None = None
-    """When the rank called it, from the begin of its step, where the host ran it; on a GPU it may
-    be called long before the GPU comes to it."""
+    """When the host made the call; in a workload, only where no GPU ran it, which may come to it
+    long after."""
     compute_s: float | None = None
     """For how long the rank computed before it: since the call before, or the begin of the step,
     without the time when it only waited for calls under way."""
@@ -81,6 +85,22 @@ class Call(NamedTuple):
     """How long it took, with the time that it waited for other ranks."""
     transfer_s: float | None = None
     """How long it took on the rank where it was shortest: without waiting."""
+    waited_s: float | None = None
+    """In a trace only: when the host or a stream began to wait for it."""
+    sequence: int | None = None
+    """In a trace only: the number that torch gave the call in its group."""
+    has_ended: bool | None = None
+    """In a trace only: whether it had ended when the trace was written."""
+
+    @property
+    def begin_s(self) -> float | None:
+        """When it began, by the host if that is known."""
+        return self.start_s if self.ready_s is None else self.ready_s
+
+    @property
+    def end_s(self) -> float | None:
+        """When it ended."""
+        return None if self.start_s is None or self.time_s is None else self.start_s + self.time_s
 
     @property
     def is_message(self) -> bool:
@@ -100,12 +120,14 @@ class Call(NamedTuple):
             return None
         return max(0.0, self.time_s - self.transfer_s)
 
-    def same_work(self) -> tuple[Any, ...]:
+    def what(self) -> tuple[Any, ...]:
         """What it does, without when and how long: equal for calls that are repetitions."""
-        return self[:_FIRST_TIME]
+        return self[:_FIRST_OF_ORDER]
 
 
-_FIRST_TIME = Call._fields.index("start_s")
+_FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
+OF_TRACE = ("waited_s", "sequence", "has_ended")
+"""What a workload does not say of its calls."""
 _DEFAULTS = Call._field_defaults
 
 
@@ -290,6 +312,9 @@ def _check_call(workload: Workload, program: Program, call: Call) -> None:
         if not within:
             raise ValueError(f"{name} is wrong: {brief(value)}")
     _require(call.tensors >= 1, "tensors", call.tensors)
+    _require(type(call.stream) is int, "the stream", brief(call.stream))
+    for name in OF_TRACE:
+        _require(getattr(call, name) is None, name, "it is not that of a workload")
     if call.group == UNKNOWN_GROUP:
         return
     sizes = {len(workload.group_of(call, rank)) for rank in program.ranks}

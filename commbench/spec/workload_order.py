@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -28,36 +28,67 @@ of the two ranks of a message."""
 
 
 def match_calls(workload: Workload, step: Step) -> list[Match]:
-    """Let all ranks make the calls of a step, and find which calls of different ranks are one.
+    """Which calls of different ranks are one: those of a group have the same place among its calls
+    on each of its ranks, and the messages from one rank to another come in order.
 
-    A rank goes on when the calls that it waits for have been begun by all ranks of their groups.
     Raises UsageError where ranks of a group make different calls, or wait for one another forever.
     """
     programs = {rank: program.calls for program in step.programs for rank in program.ranks}
-    matching = _Matching(workload)
-    next_index = dict.fromkeys(programs, 0)
-    waiting: dict[int, set[int]] = {rank: set() for rank in programs}
-    """Of each rank, the indices of the calls that it waits for now."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    found: dict[tuple[str, _Group, bool, int], list[MadeCall]] = defaultdict(list)
+    """By the ranks that make a call, and its place among theirs."""
+    for rank, calls in programs.items():
+        for number, call in enumerate(calls):
+            members, side = workload.group_of(call, rank), ""
+            if call.peer is not None:
+                side, pair = call.operation, (rank, members[call.peer])
+                members = pair if side == SEND else pair[::-1]
+            place = (call.group, members, side, rank)
+            found[call.group, members, bool(side), counts[place]].append(
+                MadeCall(rank, number, call)
+            )
+            counts[place] += 1
+    matches = []
+    for (_, members, *_), made in found.items():
+        for other in made[1:]:
+            _require_alike(made[0], other)
+        matches.append(tuple(sorted(made, key=lambda one, own=members: own.index(one.rank))))  # type: ignore[misc]
+    _require_end(step, programs, matches, [len(members) for _, members, *_ in found])
+    return matches
+
+
+def _require_end(
+    step: Step,
+    programs: dict[int, tuple[Call, ...]],
+    matches: Sequence[Match],
+    lacking: list[int],
+) -> None:
+    """Raise UsageError where ranks wait for one another forever. A rank goes on when all ranks have
+    begun the calls that it waits for. `lacking`: how many ranks have not begun a match."""
+    match_of = {(one.rank, one.number): at for at, own in enumerate(matches) for one in own}
     waits = {id(calls): waits_after(calls) for calls in programs.values()}
+    begun = dict.fromkeys(programs, 0)
     ready = deque(programs)
     while ready:
         rank = ready.popleft()
         calls = programs[rank]
-        while next_index[rank] < len(calls):
-            index = next_index[rank]
-            next_index[rank] += 1
-            done = matching.begin(MadeCall(rank, index, calls[index]))
-            for one in done:
-                if one.number in waiting[one.rank]:
-                    waiting[one.rank].discard(one.number)
-                    if not waiting[one.rank] and one.rank != rank:
-                        ready.append(one.rank)
-            waiting[rank] = {i for i in waits[id(calls)][index] if matching.is_open(rank, i)}
-            if waiting[rank]:
+        for index in range(begun[rank], len(calls)):
+            waited = waits[id(calls)][index - 1] if index else []
+            if any(lacking[match_of[rank, before]] for before in waited):
                 break
-    if any(waiting.values()):
-        raise matching.never_ends(step.name)
-    return matching.matches
+            begun[rank] += 1
+            lacking[at := match_of[rank, index]] -= 1
+            if not lacking[at]:
+                ready.extend(one.rank for one in matches[at] if one.rank != rank)
+    stuck = [one for at, own in enumerate(matches) if lacking[at] for one in own
+             if one.number < begun[one.rank]]  # fmt: skip
+    if stuck:
+        first = min(stuck, key=lambda one: (one.number, one.rank))
+        raise UsageError(
+            f"the replay of {step.name} would never end: call {first.number + 1} of rank "
+            f"{first.rank}, {_name(first.call)}, waits for ranks that do not make it",
+            _HINT,
+        )
 
 
 def waits_after(calls: Sequence[Call]) -> list[list[int]]:
@@ -71,69 +102,6 @@ def waits_after(calls: Sequence[Call]) -> list[list[int]]:
             at = len(calls) - 1 if call.asynchronous or call.operation == SEND else index
         found[min(max(at, index), len(calls) - 1)].append(index)
     return found
-
-
-class _Matching:
-    """Finds the calls of other ranks that belong to a call."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self._counts: dict[tuple[int, str, _Group], int] = defaultdict(int)
-        self._begun: dict[tuple[str, _Group, int], list[MadeCall]] = defaultdict(list)
-        """Of each group and number of its collectives, the ranks that have begun it."""
-        self._messages: dict[tuple[str, int, int], tuple[deque[MadeCall], deque[MadeCall]]] = {}
-        """Of two ranks in a group, the sends and the receives that have no other side yet."""
-        self._open: set[tuple[int, int]] = set()
-        """Rank and index of the calls that not all ranks have begun."""
-        self.matches: list[Match] = []
-
-    def is_open(self, rank: int, index: int) -> bool:
-        return (rank, index) in self._open
-
-    def never_ends(self, step: str) -> UsageError:
-        """The error that names the first call that some of its ranks do not make."""
-        begun = [*self._begun.values(), *(deque for s in self._messages.values() for deque in s)]
-        first = min((made for calls in begun for made in calls), key=lambda m: (m.number, m.rank))
-        return UsageError(
-            f"the replay of {step} would never end: call {first.number + 1} of rank {first.rank}, "
-            f"{_name(first.call)}, waits for ranks that do not make it",
-            _HINT,
-        )
-
-    def begin(self, made: MadeCall) -> list[MadeCall]:
-        """The calls that are complete now that a rank has begun another one."""
-        self._open.add((made.rank, made.number))
-        group = self._workload.group_of(made.call, made.rank)
-        find = self._begin_message if made.call.peer is not None else self._begin_collective
-        done = find(made, group)
-        self._open.difference_update((one.rank, one.number) for one in done)
-        if done:
-            self.matches.append(tuple(sorted(done, key=lambda one: group.index(one.rank))))
-        return done
-
-    def _begin_message(self, made: MadeCall, group: _Group) -> list[MadeCall]:
-        assert made.call.peer is not None
-        other, is_send = group[made.call.peer], made.call.operation == SEND
-        source, target = (made.rank, other) if is_send else (other, made.rank)
-        sides = self._messages.setdefault((made.call.group, source, target), (deque(), deque()))
-        own, others = sides if is_send else sides[::-1]
-        if not others:
-            own.append(made)
-            return []
-        _require_alike(others[0], made)
-        return [others.popleft(), made]
-
-    def _begin_collective(self, made: MadeCall, group: _Group) -> list[MadeCall]:
-        counter = (made.rank, made.call.group, group)
-        key = (made.call.group, group, self._counts[counter])
-        self._counts[counter] += 1
-        begun = self._begun[key]
-        if begun:
-            _require_alike(begun[0], made)
-        begun.append(made)
-        if len(begun) < len(group):
-            return []
-        return self._begun.pop(key)
 
 
 def _require_alike(first: MadeCall, second: MadeCall) -> None:

@@ -4,7 +4,6 @@ with other calls that have the same result."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from commbench.errors import UsageError
 from commbench.spec.call_forms import CALL_FORMS
@@ -31,15 +30,6 @@ VARIANTS_HELP = "; ".join(f"{name}: {what}" for name, what in VARIANTS.items() i
 MEBIBYTE = 1 << 20
 MOST_BUCKETS = 10_000
 """Of a rank in a step."""
-
-
-class TimedCall(NamedTuple):
-    """A call, and for how long its rank computes before it."""
-
-    call: Call
-    compute_s: float = 0.0
-    number: int = 0
-    """The index of the call in the program, or of one that it has bytes of."""
 
 
 def parse_variant(text: str) -> str:
@@ -84,14 +74,17 @@ def has_gaps(step: Step) -> bool:
     return any(call.start_s is not None or call.compute_s is not None for call in calls)
 
 
-def variant_calls(step: Step, calls: Sequence[Call], variant: str) -> tuple[list[TimedCall], float]:
-    """The calls of a program of a step in a variant, and the seconds of computation behind the last
-    one. The calls of other variants than CALLS have gaps where they are known."""
+def variant_calls(
+    step: Step, calls: Sequence[Call], variant: str
+) -> tuple[tuple[Call, ...], float]:
+    """The calls of a program of a step in a variant, each with how long the rank computes before
+    it, and how long it computes behind the last one: not at all in CALLS. The calls of BUCKET say
+    when they are waited for."""
     gaps = [0.0] * (len(calls) + 1) if variant == CALLS else _gaps(step, calls)
-    timed = [TimedCall(call, gaps[number], number) for number, call in enumerate(calls)]
+    found = [call._replace(compute_s=gap) for call, gap in zip(calls, gaps, strict=False)]
     if variant.startswith(BUCKET):
-        timed = _cut(timed, parse_size(variant.partition(":")[2]))
-    return timed, gaps[-1]
+        found = _cut(found, parse_size(variant.partition(":")[2]))
+    return tuple(found), gaps[-1]
 
 
 def _every_variant(step: Step) -> list[str]:
@@ -124,9 +117,7 @@ def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
     calls that it waits for there."""
     waits, free_s, gaps = waits_after(calls), 0.0, []
     for index, call in enumerate(calls):
-        ready_s = call.start_s if call.ready_s is None else call.ready_s
-        if ready_s is None:
-            ready_s = free_s
+        ready_s = free_s if call.begin_s is None else call.begin_s
         gaps.append(max(0.0, ready_s - free_s) if call.compute_s is None else call.compute_s)
         ends = [calls[i].interval_s[1] for i in waits[index]]
         free_s = max(free_s, ready_s, *ends)
@@ -134,33 +125,33 @@ def _gaps(step: Step, calls: Sequence[Call]) -> list[float]:
     return [*gaps, max(0.0, (step.time_s or 0.0) - free_s) if after_s is None else after_s]
 
 
-def _cut(timed: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:
+def _cut(calls: Sequence[Call], bucket_bytes: int) -> list[Call]:
     """The calls with neighbouring reductions cut into others of so many bytes."""
-    found: list[TimedCall] = []
+    found: list[Call] = []
     spans: list[tuple[int, int]] = []
     """Of each old call, the first and the last new call that has bytes of it."""
-    while len(spans) < len(timed):
-        first, run = len(found), _run(timed, len(spans))
+    while len(spans) < len(calls):
+        first, run = len(found), _run(calls, len(spans))
         if not run:
-            found.append(timed[len(spans)])
+            found.append(calls[len(spans)])
             spans.append((first, first))
             continue
         found += _cut_run(run, bucket_bytes)
         begin = 0
-        for one in run:
-            end = begin + (one.call.size_bytes or 0)
+        for call in run:
+            end = begin + (call.size_bytes or 0)
             spans.append((first + begin // bucket_bytes, first + (end - 1) // bucket_bytes))
             begin = end
-    return _with_waits(timed, found, spans)
+    return _with_waits(calls, found, spans)
 
 
-def _run(timed: Sequence[TimedCall], begin: int) -> list[TimedCall]:
+def _run(calls: Sequence[Call], begin: int) -> list[Call]:
     """The reductions from one on that follow one another and could be one call."""
-    run: list[TimedCall] = []
-    for one in timed[begin:]:
-        if not _is_reduction(one.call) or (run and _kind(one.call) != _kind(run[0].call)):
+    run: list[Call] = []
+    for call in calls[begin:]:
+        if not _is_reduction(call) or (run and _kind(call) != _kind(run[0])):
             break
-        run.append(one)
+        run.append(call)
     return run
 
 
@@ -169,32 +160,28 @@ def _kind(call: Call) -> tuple[object, ...]:
     return call.operation, call.group, call.dtype, call.reduce_op, is_at_once
 
 
-def _cut_run(run: Sequence[TimedCall], bucket_bytes: int) -> list[TimedCall]:
+def _cut_run(run: Sequence[Call], bucket_bytes: int) -> list[Call]:
     """The same bytes in calls of so many bytes; a call begins when its last byte is ready."""
-    total = sum(one.call.size_bytes or 0 for one in run)
+    total = sum(call.size_bytes or 0 for call in run)
     pieces, ready, begin, taken = [], iter(run), 0, 0
     while begin < total:
         size, compute_s = min(bucket_bytes, total - begin), 0.0
         begin += size
         while taken < begin:
-            one = next(ready)
-            taken += one.call.size_bytes or 0
-            compute_s += one.compute_s
-        call = run[0].call._replace(size_bytes=size, waited_after=None)
-        pieces.append(TimedCall(call, compute_s, run[0].number))
+            call = next(ready)
+            taken += call.size_bytes or 0
+            compute_s += call.compute_s or 0.0
+        pieces.append(run[0]._replace(size_bytes=size, compute_s=compute_s))
     return pieces
 
 
 def _with_waits(
-    timed: Sequence[TimedCall], found: Sequence[TimedCall], spans: Sequence[tuple[int, int]]
-) -> list[TimedCall]:
+    calls: Sequence[Call], found: Sequence[Call], spans: Sequence[tuple[int, int]]
+) -> list[Call]:
     """The new calls, each waited for where the first of the old calls was whose bytes it has."""
     until: dict[int, int] = {}
-    for at, waited in enumerate(waits_after([one.call for one in timed])):
+    for at, waited in enumerate(waits_after(calls)):
         for first, last in (spans[index] for index in waited):
             for new in range(first, last + 1):
                 until[new] = min(until.get(new, len(found)), spans[at][1])
-    return [
-        one._replace(call=one.call._replace(waited_after=until[new]))
-        for new, one in enumerate(found)
-    ]
+    return [call._replace(waited_after=until[new]) for new, call in enumerate(found)]

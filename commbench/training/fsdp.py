@@ -13,7 +13,7 @@ _fsdp_param.py); order of calls as observed in a real step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from commbench.errors import UsageError
@@ -48,6 +48,26 @@ def fsdp_workload(
     scattered = {
         unit: _scatter(model.unit(unit), ranks, dtype, reduce_dtype, replicas) for unit in units
     }
+    world = ranks * replicas
+    groups = {SHARD: tuple(tuple(range(i, i + ranks)) for i in range(0, world, ranks))}
+    if replicas > 1:
+        groups[REPLICATE] = tuple(tuple(range(i, world, ranks)) for i in range(ranks))
+    calls = tuple(_step(units, gathered, scattered, reshard))
+    return Workload(
+        name=f"fsdp {model.name}",
+        source="generated for FSDP2 (fully_shard)",
+        world_size=world,
+        ranks_per_node=ranks_per_node,
+        groups=groups,
+        steps=(Step("step", (Program(tuple(range(world)), calls),)),),
+        formulas=tuple(_formulas(model, ranks, replicas, gathered, scattered)),
+    )
+
+
+def _step(
+    units: Sequence[str], gathered: dict[str, Call], scattered: dict[str, list[Call]], reshard: bool
+) -> list[Call]:
+    """The calls in order, each with when it is waited for."""
     calls: list[Call] = []
     for unit in units:
         calls.append(gathered[unit]._replace(waited_after=len(calls)))
@@ -59,8 +79,7 @@ def fsdp_workload(
             following = gathered[backward[index]]
             calls.append(following._replace(waited_after=len(calls) + len(scattered[unit])))
         calls += scattered[unit]
-    if ROOT in units:
-        calls += scattered[ROOT]
+    calls += scattered.get(ROOT, [])
     end = len(calls)
     for index in range(len(calls) - 1, -1, -1):
         if calls[index].waited_after is None:
@@ -68,35 +87,27 @@ def fsdp_workload(
             at = (end if is_scatter else len(calls)) - 1
             calls[index] = calls[index]._replace(waited_after=at)
             end = index if is_scatter else end
-    world = ranks * replicas
-    shard_groups = tuple(tuple(range(i, i + ranks)) for i in range(0, world, ranks))
-    groups = {SHARD: shard_groups}
-    if replicas > 1:
-        groups[REPLICATE] = tuple(tuple(range(i, world, ranks)) for i in range(ranks))
+    return calls
+
+
+def _formulas(
+    model: Model,
+    ranks: int,
+    replicas: int,
+    gathered: dict[str, Call],
+    scattered: dict[str, list[Call]],
+) -> Iterator[str]:
+    """How the sizes follow from the model."""
     first = next(iter(model.blocks), ROOT)
     elements = sum(t.elements for t in model.unit(first))
-    size, reduced = gathered[first].size_bytes or 0, scattered[first][0].size_bytes or 0
     what = "block" if model.blocks else "model"
-    formulas = [
-        f"all_gather of a {what}: {elements:,} parameters x "
-        f"{DTYPES[gathered[first].dtype].size_bytes} B = {format_about(size)}",
-        f"reduce_scatter of a {what}: {elements:,} gradients x "
-        f"{DTYPES[scattered[first][0].dtype].size_bytes} B = {format_about(reduced)}",
-        "each tensor is padded so that its first dimension is a multiple of the ranks",
-    ]
+    for noun, call in (("parameters", gathered[first]), ("gradients", scattered[first][0])):
+        width, size = DTYPES[call.dtype].size_bytes, format_about(call.size_bytes or 0)
+        yield f"{call.operation} of a {what}: {elements:,} {noun} x {width} B = {size}"
+    yield "each tensor is padded so that its first dimension is a multiple of the ranks"
     if replicas > 1:
-        formulas.append(
-            f"all_reduce over replicas: 1/{ranks} of that = {format_about(reduced / ranks)}"
-        )
-    return Workload(
-        name=f"fsdp {model.name}",
-        source="generated for FSDP2 (fully_shard)",
-        world_size=world,
-        ranks_per_node=ranks_per_node,
-        groups=groups,
-        steps=(Step("step", (Program(tuple(range(world)), tuple(calls)),)),),
-        formulas=tuple(formulas),
-    )
+        reduced = format_about((scattered[first][0].size_bytes or 0) / ranks)
+        yield f"all_reduce over replicas: 1/{ranks} of that = {reduced}"
 
 
 def _padded(tensors: Iterable[Tensor], ranks: int) -> int:

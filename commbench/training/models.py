@@ -234,10 +234,8 @@ def make_transformer(
     """
     if not layers or not hidden:
         missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if not v]
-        raise UsageError(
-            f"a model cannot be made without {' and '.join(missing)}",
-            "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096",
-        )
+        hint = "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096"
+        raise UsageError(f"a model cannot be made without {' and '.join(missing)}", hint)
     if parameters is not None and not 1 <= parameters <= MOST_PARAMETERS:
         raise UsageError(
             f"--params {parameters:g} is not between 1 and {MOST_PARAMETERS:.0e}", "write 7B"
@@ -252,12 +250,11 @@ def make_transformer(
         experts=experts or 0, top_k=top_k or (2 if experts else 0),
     )  # fmt: skip
     if hidden % heads or heads % made.kv_heads:
-        raise UsageError(
-            f"{format_count(hidden, 'number')} cannot be shared by {heads} heads"
-            if hidden % heads
-            else f"{heads} heads cannot share {made.kv_heads} key heads",
-            "--hidden must be a multiple of --heads, and --heads of --kv-heads",
-        )
+        shared = f"{heads} heads cannot share {made.kv_heads} key heads"
+        if hidden % heads:
+            shared = f"{format_count(hidden, 'number')} cannot be shared by {heads} heads"
+        hint = "--hidden must be a multiple of --heads, and --heads of --kv-heads"
+        raise UsageError(shared, hint)
     if made.top_k > max(1, made.experts):
         raise UsageError(
             f"a token cannot be sent to {made.top_k} of {made.experts} experts",

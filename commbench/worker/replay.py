@@ -28,7 +28,8 @@ def make_step(
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
     actions = [
-        (one.compute_s, begin, one.waits) for one, begin in zip(step.calls, begins, strict=True)
+        (one.call.compute_s, begin, one.waits)
+        for one, begin in zip(step.calls, begins, strict=True)
     ]
     leader = _leaders(step.calls)
 

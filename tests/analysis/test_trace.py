@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from commbench.analysis.trace import analyse_traces
-from commbench.analysis.trace_groups import find_group_sets
-from commbench.analysis.trace_steps import find_steps
 from commbench.analysis.workload import workload_totals
-from commbench.importers.traces.base import RankTrace, TracedCall, TracedGroup, TracedStep
+from commbench.importers.traces.base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.report.workload_text import trace_json, trace_text, workload_json, workload_text
 from commbench.spec.workload import (
     RECV,
@@ -24,12 +22,12 @@ WORLD = {"0": TracedGroup((0, 1, 2, 3), "default_pg", 4)}
 STEPS = (TracedStep("ProfilerStep#1", 100.0, 101.0), TracedStep("ProfilerStep#2", 101.0, 102.0))
 
 
-def call(operation: str, start: float, time: float | None, **values: Any) -> TracedCall:
-    given = {"group": "0", "dtype": "float32", "size_bytes": 1000, "issued_s": start - 0.01}
-    return TracedCall(operation, start_s=start, time_s=time, **(given | values))
+def call(operation: str, start: float, time: float | None, **values: Any) -> Call:
+    given = {"group": "0", "dtype": "float32", "size_bytes": 1000, "ready_s": start - 0.01}
+    return Call(operation, start_s=start, time_s=time, **(given | values))
 
 
-def trace(rank: int, *calls: TracedCall, **values: Any) -> RankTrace:
+def trace(rank: int, *calls: Call, **values: Any) -> RankTrace:
     given = {"groups": WORLD, "steps": STEPS, "world_size": 4}
     return RankTrace(f"rank{rank}.json", "torch.profiler", rank, calls=calls, **(given | values))
 
@@ -65,7 +63,7 @@ def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
         one._replace(
             steps=tuple(s._replace(start_s=s.start_s + 7e5 * n, end_s=s.end_s + 7e5 * n)
                         for s in one.steps),
-            calls=tuple(c._replace(start_s=c.start_s + 7e5 * n, issued_s=c.issued_s + 7e5 * n)  # type: ignore[operator]
+            calls=tuple(c._replace(start_s=c.start_s + 7e5 * n, ready_s=c.ready_s + 7e5 * n)  # type: ignore[operator]
                         for c in one.calls),
         )
         for n, one in enumerate(late_rank_2())
@@ -79,11 +77,11 @@ def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
 def test_numbers_of_calls_decide_where_a_rank_lacks_the_first_ones() -> None:
     calls = [call("all_reduce", 100.1 + n / 10, 0.01 * (n + 1), sequence=n) for n in range(5)]
     analysis = analyse_traces([trace(0, *calls), trace(1, *calls[2:])])
-    known = [one for one in analysis.calls if one.transfer_s is not None]
+    known = [one for one in analysis.calls if one.call.transfer_s is not None]
     assert {(one.rank, one.call.sequence) for one in known} == {
         (r, n) for r in (0, 1) for n in (2, 3, 4)
     }  # fmt: skip
-    assert all(one.waiting_s == 0 for one in known)
+    assert all(one.call.waiting_s == 0 for one in known)
 
 
 def test_an_operation_with_a_root_does_not_say_who_is_waited_for() -> None:
@@ -150,7 +148,7 @@ def test_a_message_is_matched_by_its_ranks() -> None:
     sent = [call(SEND, 100.1, 0.05, peer=1), call(SEND, 100.3, 0.01, peer=1)]
     received = [call(RECV, 100.1, 0.03, peer=0), call(RECV, 100.2, 0.11, peer=0)]
     analysis = analyse_traces([trace(0, *sent), trace(1, *received)])
-    assert [one.transfer_s for one in analysis.calls] == [0.03, 0.01, 0.03, 0.01]
+    assert [one.call.transfer_s for one in analysis.calls] == [0.03, 0.01, 0.03, 0.01]
     waits = {waiting.rank: waiting for waiting in analysis.waits}
     assert (waits[1].for_rank, waits[1].waiting_s) == (0, pytest.approx(0.05))
     programs = analysis.workload.steps[0].programs
@@ -166,6 +164,14 @@ def test_communication_is_hidden_where_computation_runs() -> None:
     assert overlap.communication_s == pytest.approx(0.3)
     assert overlap.hidden_s == pytest.approx(0.05 + 0.05)
     assert overlap.computing_s == pytest.approx(0.7)
+
+
+def test_a_call_that_ends_after_its_step_is_hidden_by_what_is_computed_then() -> None:
+    late, computing = call("all_reduce", 100.9, 0.3), (100.0, 100.5, 101.0, 101.1)
+    overlap = analyse_traces([trace(0, late, computing=computing, steps=STEPS[:1])]).overlap
+    assert overlap is not None
+    assert (overlap.communication_s, overlap.exposed_s) == pytest.approx((0.3, 0.2))
+    assert overlap.computing_s == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +196,16 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
     assert any("2 calls are left out" in note for note in analysis.notes)
-    assert find_steps(trace(0, call("barrier", 5.0, 1.0), steps=()))[0].end_s == 6.0
+    assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(
+        1.01
+    )
 
 
 def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -> None:
     mesh = WORLD | {"1": TracedGroup((0, 2), "mesh_dp", 2), "3": TracedGroup((0, 1), "mesh_tp", 2),
                     "9": TracedGroup((0, 3), "undefined", 2)}  # fmt: skip
     calls = [call("all_reduce", 100.1, 0.1, group=name) for name in ("0", "1", "3", "9", "odd")]
-    sets = find_group_sets([trace(0, *calls, groups=mesh)], 4)
+    sets = analyse_traces([trace(0, *calls, groups=mesh)]).sets
     assert sets.sets["dp"] == ((0, 2), (1, 3))
     assert sets.sets["tp"] == ((0, 1), (2, 3))
     assert sets.sets["world"] == ((0, 1, 2, 3),)

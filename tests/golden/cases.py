@@ -41,7 +41,9 @@ TABLES = {
 """Tables of other tools, each with what the file does not say."""
 TRACES = (
     "files/trace", "files/trace/rank0.json.gz", "files/flight_recorder_rank_2.json",
-    "files/chakra_rank2.json", "files/inspector", "files/step.json",
+    "files/chakra_rank2.json", "files/inspector", "files/step.json", "files/gloo_tensor_parallel",
+    "files/gloo_tensor_parallel/rank1.json.gz", "files/gloo_pipeline", "files/flight_recorder",
+    "files/cut",
 )  # fmt: skip
 SWEEPS = ("made_up_sweep", "sweep", "sweep_two", "sweep_replay")
 COMPARED = (

@@ -1,10 +1,13 @@
-"""Files of workloads: written, read, and damaged."""
+"""Files of workloads: written, read, wrong and damaged."""
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_workload import WORKLOAD
@@ -16,6 +19,23 @@ from commbench.results.workload_file import (
     workload_text,
     write_workload,
 )
+from commbench.spec.workload import KIND, workload_values
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    return workload_values(WORKLOAD) | values
+
+
+def with_call(**values: Any) -> dict[str, Any]:
+    found = copy.deepcopy(workload_values(WORKLOAD))
+    found["steps"][0]["programs"][0]["calls"][0] |= values
+    return found
+
+
+def with_ranks(*ranks: int) -> dict[str, Any]:
+    found = copy.deepcopy(workload_values(WORKLOAD))
+    found["steps"][0]["programs"][1]["ranks"] = [*ranks]
+    return found
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -30,6 +50,38 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_each_call_is_a_line() -> None:
     lines = workload_text(WORKLOAD).splitlines()
     assert sum('"operation"' in line for line in lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({}, "no key"),
+        (changed(**{KIND: 2}), "version 2; this commbench reads 1"),
+        (changed(world_size=0), "world_size"),
+        (changed(world_size=2), "is wrong"),
+        (changed(groups=[]), "no groups"),
+        (changed(groups={"world": [[0, 0]]}), "group 'world'"),
+        (changed(steps=[{}]), "programs"),
+        (changed(steps=[7]), "step"),
+        (changed(unknown=1), "unknown key"),
+        (with_ranks(1, 2), "in two programs"),
+        (with_call(operation="allreduce"), "unknown operation 'allreduce'"),
+        (with_call(group="dp"), "unknown group 'dp'"),
+        (with_call(size_bytes=-1), "size_bytes"),
+        (with_call(size_bytes=2**70), "size_bytes"),
+        (with_call(time_s=-1.0), "time_s"),
+        (with_call(root=4), "root"),
+        (with_call(send_splits=[1]), "splits"),
+        (with_call(tensors=0), "tensors"),
+        (with_call(stream="a"), "stream"),
+        (with_call(sequence=1), "sequence"),
+        (with_call(dtype="float"), "unknown dtype"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], why: str, tmp_path: Path) -> None:
+    (path := tmp_path / "step.json").write_text(json.dumps(values))
+    with pytest.raises(RecordsError, match=f"is not a workload: .*{why}"):
+        read_workload(path)
 
 
 def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The cases of a replay, and what a rank does in a step."""
+"""From a workload to the plan of its replay: cases, variants, fewer ranks, order, and what a rank
+does in a step."""
 
 from __future__ import annotations
 
@@ -8,28 +9,25 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_workload import TWO_RANKS, WORKLOAD
+from synthetic_workload import MIB, TWO_RANKS, WORKLOAD, plan_of, reduction, replayed, two_ranks
 
 from commbench.errors import UsageError
 from commbench.spec.case import PAGE
-from commbench.spec.plan import Plan, make_replay_plan
+from commbench.spec.plan import Plan
 from commbench.spec.replay import replayed_step
-from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
+from commbench.spec.workload import (
+    RECV,
+    SEND,
+    Call,
+    Program,
+    Step,
+    Workload,
+)
 from commbench.spec.workload_fit import SHRINK, prepare_replay
+from commbench.spec.workload_variants import parse_variant
 from commbench.training.megatron import megatron_workload
 from commbench.training.megatron_calls import Training
 from commbench.training.models import find_transformer
-
-
-def plan_of(workload: Workload, ranks: int | None = None, **values: Any) -> Plan:
-    fitted = prepare_replay(workload, ranks, SHRINK).workload
-    facts = {"backend": "gloo", "device": "cpu", "world_size": fitted.world_size}
-    return make_replay_plan(fitted, facts | values)
-
-
-def two_ranks(*calls: Call) -> Workload:
-    groups = {"world": ((0, 1),)}
-    return Workload("w", "", 2, groups, (Step("train", (Program((0, 1), calls),)),))
 
 
 def test_each_different_call_is_a_case_and_each_step_is_one_in_each_variant() -> None:
@@ -122,6 +120,105 @@ def test_the_step_that_was_made_most_often_is_replayed_or_those_named() -> None:
     with pytest.raises(UsageError, match="unknown step 'frist'") as caught:
         prepare_replay(workload, None, steps=("frist",))
     assert "first" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [(" Calls ", "calls"), ("bucket:25600K", "bucket:25M"), ("bucket:1M", "bucket:1M")],
+)
+def test_a_variant_has_one_spelling(text: str, normal: str) -> None:
+    assert parse_variant(text) == normal == parse_variant(normal)
+
+
+@pytest.mark.parametrize("text", ["", "call", "bucket", "bucket:", "bucket:0", "gaps:1"])
+def test_other_names_of_variants_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_variant(text)
+
+
+@pytest.mark.parametrize(
+    ("calls", "variants"),
+    [
+        ((reduction(24 * MIB, start_s=0.0), reduction(10 * MIB, start_s=0.1)),
+         ["calls", "gaps", "bucket:12M", "bucket:48M", "reduce_scatter+all_gather"]),
+        ((reduction(MIB), reduction(MIB)), ["calls", "bucket:2M", "reduce_scatter+all_gather"]),
+        ((reduction(24 * MIB),), ["calls", "reduce_scatter+all_gather"]),
+        ((reduction(4096), reduction(4096)), ["calls"]),
+    ],
+)  # fmt: skip
+def test_all_variants_are_those_that_differ(calls: tuple[Call, ...], variants: list[str]) -> None:
+    cases = plan_of(two_ranks(*calls), variants=("all",)).cases()
+    assert [case.variant for case in cases if case.step] == variants
+
+
+@pytest.mark.parametrize(
+    ("call", "variant", "why"),
+    [
+        (Call("barrier", size_bytes=0), "gaps", "its source says nothing about gaps"),
+        (Call("barrier", size_bytes=0), "bucket:1M", "it has no all_reduce"),
+        (Call("barrier", size_bytes=0), "calls", ""),
+        (reduction(64 * MIB), "bucket:1", "it would make 67108864 calls, more than 10000"),
+        (reduction(64 * MIB), "bucket:64K", ""),
+    ],
+)
+def test_a_variant_that_a_step_cannot_have_says_why(call: Call, variant: str, why: str) -> None:
+    assert plan_of(two_ranks(call), variants=(variant,)).cases()[-1].reason == why
+
+
+def test_a_rank_computes_as_long_as_the_trace_says() -> None:
+    calls = (
+        reduction(8, start_s=1.0, time_s=3.0, compute_s=0.7),
+        reduction(8, start_s=4.0, time_s=1.0, compute_s=0.2, compute_after_s=0.1),
+    )
+    step = replayed(two_ranks(*calls), "gaps")
+    assert ([one.call.compute_s for one in step.calls], step.compute_s) == ([0.7, 0.2], 0.1)
+
+
+def test_a_rank_computes_from_the_end_of_its_wait_to_its_next_call() -> None:
+    step = replayed(TWO_RANKS, "gaps", rank=1)
+    # The first call is waited for behind the second one, which begins after 2 ms of computation.
+    assert [one.call.compute_s for one in step.calls] == pytest.approx([2e-3, 2e-3, 1e-3])
+    assert step.compute_s == pytest.approx(3e-3)
+    assert [one.call.compute_s for one in replayed(TWO_RANKS, "calls", 1).calls] == [0, 0, 0]
+
+
+def test_a_trial_of_a_step_has_small_buffers_and_does_not_compute() -> None:
+    plan = plan_of(TWO_RANKS, variants=("gaps",))
+    whole, trial = (
+        replayed_step(plan, plan.cases()[-1], 0, is_trial) for is_trial in (False, True)
+    )
+    assert trial.size_bytes < whole.size_bytes
+    assert whole.compute_s > trial.compute_s == 0
+    assert {one.call.compute_s for one in trial.calls} == {0.0}
+
+
+def test_a_bucket_begins_when_its_last_byte_is_ready_and_has_the_first_wait_of_its_calls() -> None:
+    calls = (
+        reduction(4, start_s=1.0, time_s=0.5, waited_after=2),
+        reduction(4, start_s=2.0, time_s=0.5, waited_after=3),
+        reduction(4, start_s=4.0, time_s=0.5, waited_after=3),
+        Call("barrier", size_bytes=0, start_s=5.0, time_s=1.0),
+    )
+    step = replayed(two_ranks(*calls), "bucket:8")
+    assert [(one.call.size_bytes, one.waits) for one in step.calls] == [
+        (8, ()), (4, (0,)), (0, (1, 2)),
+    ]  # fmt: skip
+    assert [one.call.compute_s for one in step.calls] == pytest.approx([2.0, 2.0, 1.0])
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 75), st.data())
+def test_buckets_move_the_same_bytes_and_every_wait_is_possible(
+    sizes: list[int], bucket: int, data: st.DataObject
+) -> None:
+    waits = [data.draw(st.integers(index, len(sizes) - 1)) for index in range(len(sizes))]
+    calls = [reduction(4 * n, waited_after=w) for n, w in zip(sizes, waits, strict=True)]
+    step = replayed(two_ranks(*calls), f"bucket:{4 * bucket}")
+    found = [one.call.size_bytes or 0 for one in step.calls]
+    assert sum(found) == 4 * sum(sizes)
+    assert set(found[:-1]) <= {4 * bucket} and found[-1] <= 4 * bucket
+    waited = sorted((call, at) for at, one in enumerate(step.calls) for call in one.waits)
+    assert [call for call, _ in waited] == list(range(len(found)))
+    assert all(call <= at for call, at in waited)
 
 
 def test_messages_that_are_waited_for_together_begin_as_one_batch() -> None:

@@ -1,21 +1,25 @@
-"""The common form of traces, a RankTrace of TracedCalls, and torch's names in commbench's words."""
+"""The common form of traces, a RankTrace of Calls, and torch's names in commbench's words."""
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from commbench.importers.traces.stream import Source
 from commbench.spec.dtypes import DTYPES
 from commbench.spec.operations import OPERATIONS
-from commbench.spec.workload import MOST_RANKS, RECV, SEND
+from commbench.spec.workload import MOST_RANKS, RECV, SEND, Call
 from commbench.units import LARGEST_SIZE
 
 MICROSECOND = 1e-6
 LONGEST_S = 1e7
 _MOST_GROUP_RANKS = 1 << 17
+MOST_RECORDS = 1 << 22
+"""Records about communication that are kept of a file, at most."""
 
 _OPERATIONS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgatherinto": "all_gather",
@@ -50,50 +54,6 @@ _REDUCE_OPS = {"Sum": "sum", "Prod": "product", "Min": "min", "Max": "max", "Sum
 said."""
 
 
-class TracedCall(NamedTuple):
-    """One call of one rank. Times are in seconds of the trace's clock; None: not said."""
-
-    operation: str
-    """A name in OPERATIONS, or SEND, RECV."""
-    group: str = ""
-    """The name of the process group in the trace; empty where it does not say."""
-    dtype: str = ""
-    size_bytes: int | None = None
-    tensors: int = 1
-    reduce_op: str = ""
-    asynchronous: bool | None = None
-    root: int | None = None
-    peer: int | None = None
-    send_splits: tuple[int, ...] = ()
-    receive_splits: tuple[int, ...] = ()
-    sequence: int | None = None
-    """The number that torch gave the call in its group."""
-    stream: str = ""
-    issued_s: float | None = None
-    """When the host made the call."""
-    start_s: float | None = None
-    """When it began to move data or to wait for other ranks."""
-    time_s: float | None = None
-    waited_s: float | None = None
-    """When the host or a stream began to wait for it."""
-    per_block: int | None = None
-    """Bytes of a block, where S is that times the ranks of a group that is not known yet."""
-    candidates: tuple[str, ...] = ()
-    """Names of process groups one of which must be its own."""
-    has_ended: bool | None = None
-    """Whether it had ended when the trace was written; None: not said."""
-
-    @property
-    def begin_s(self) -> float | None:
-        """When it began, by the host if that is known."""
-        return self.start_s if self.issued_s is None else self.issued_s
-
-    @property
-    def end_s(self) -> float | None:
-        """When it ended."""
-        return None if self.start_s is None or self.time_s is None else self.start_s + self.time_s
-
-
 class TracedGroup(NamedTuple):
     """A process group: its global ranks, empty where the trace does not say; and what it is for."""
 
@@ -111,15 +71,15 @@ class TracedStep(NamedTuple):
 
 
 class RankTrace(NamedTuple):
-    """What one file says of one rank."""
+    """What one file says of one rank. Its reader fills in `path`, `format` and `is_cut`."""
 
-    path: str
-    format: str
-    rank: int | None
-    world_size: int | None
-    calls: tuple[TracedCall, ...]
+    path: str = ""
+    format: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    calls: tuple[Call, ...] = ()
     """In the order in which the rank made them."""
-    groups: dict[str, TracedGroup]
+    groups: dict[str, TracedGroup] = {}  # noqa: RUF012 - never changed
     steps: tuple[TracedStep, ...] = ()
     backend: str = ""
     computing: Sequence[float] = ()
@@ -132,6 +92,24 @@ class RankTrace(NamedTuple):
     cut_step: str = ""
     """The name of the step in which such a file ends; it is not in `steps`."""
     notes: tuple[str, ...] = ()
+
+
+class TraceFormat(NamedTuple):
+    """One format of traces."""
+
+    name: str
+    starts: re.Pattern[str]
+    """What the text of a file of this format begins with."""
+    key: str
+    """The key of the array of records: events, entries or nodes. Empty: the file has one record
+    after another."""
+    facts: tuple[str, ...]
+    """Other keys whose values are needed."""
+    read: Callable[[Iterable[Any], Source], RankTrace]
+    """Makes the trace of the records. When it has taken all of them, the source knows the facts and
+    whether the file ends early. Raises RecordsError where no record says anything."""
+    hint: str
+    """What to give instead of a file that says nothing."""
 
 
 def find_operation_name(name: Any) -> str:
@@ -183,40 +161,50 @@ def as_text(value: Any) -> str:
     return str(value)[:200] if isinstance(value, str) or is_number else ""
 
 
-def as_ranks(value: Any) -> tuple[int, ...]:
-    """The ranks in a list, or in its text `[0, 1]`; empty for a text that was cut, and for one that
-    is no list of ranks. They may be more than any job has."""
+def as_counts(value: Any) -> tuple[int, ...]:
+    """The whole numbers in a list, or in its text `[0, 1]`; empty for a text that was cut, and for
+    all else."""
     if isinstance(value, str):
-        found = re.fullmatch(r"\[((?:\d{1,15}, ?)*\d{1,15})\]", value.strip())
-        value = [int(number) for number in found[1].split(",")] if found else []
-    if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
-        return ()
-    is_list = all(as_count(rank) is not None for rank in value) and len({*value}) == len(value)
-    return tuple(value) if is_list else ()
-
-
-def as_splits(value: Any) -> tuple[int, ...]:
-    """Numbers of elements in a list, or in its text; empty where there are none."""
-    if isinstance(value, str):
-        if not re.fullmatch(r"\[[\d, ]*\]", value.strip()):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
             return ()
-        value = [int(number[:18]) for number in re.findall(r"\d+", value)]
     if not isinstance(value, list) or len(value) > _MOST_GROUP_RANKS:
         return ()
     return tuple(value) if all(as_count(number) is not None for number in value) else ()
 
 
+def as_ranks(value: Any) -> tuple[int, ...]:
+    """The different ranks in a list or its text. They may be more than any job has."""
+    found = as_counts(value)
+    return found if len({*found}) == len(found) else ()
+
+
+def read_groups(entries: Any) -> dict[str, TracedGroup]:
+    """Process groups by their names, from what torch writes of each. Their keys begin with `pg_` or
+    do not."""
+    groups = {}
+    entries = [*entries.values()] if isinstance(entries, dict) else entries
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and (name := as_text(entry.get("pg_name", entry.get("name")))):
+            ranks = as_ranks(entry.get("ranks"))
+            size = as_rank(entry.get("pg_size", entry.get("group_size"))) or len(ranks)
+            description = as_text(entry.get("pg_desc", entry.get("desc")))
+            groups[name] = TracedGroup(ranks, description, size)
+    return groups
+
+
 def count_elements(shape: Any) -> int | None:
-    """The elements of a shape, or of a list of shapes together; None for what is no shape."""
-    if not isinstance(shape, list) or len(shape) > _MOST_GROUP_RANKS:
+    """The elements of a shape, or of several shapes together; None for what is no shape."""
+    if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_GROUP_RANKS:
         return None
-    if shape and all(isinstance(each, list) for each in shape):
+    if shape and all(isinstance(each, (list, tuple)) for each in shape):
         counts = [_elements(each) for each in shape]
         return None if None in counts else sum(filter(None, counts))
     return _elements(shape)
 
 
-def _elements(shape: list[Any]) -> int | None:
+def _elements(shape: Sequence[Any]) -> int | None:
     if len(shape) > 64 or any(as_count(extent) is None for extent in shape):
         return None
     return as_count(prod(shape))

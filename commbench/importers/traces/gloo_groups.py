@@ -9,14 +9,12 @@ agrees with the shapes, the roots and the splits of the calls.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from functools import cache
 
-from commbench.importers.traces.base import TracedCall, TracedGroup, in_bytes
-
-if TYPE_CHECKING:
-    from commbench.importers.traces.kineto_calls import Event
-    from commbench.importers.traces.torch_calls import Operator
+from commbench.importers.traces.base import TracedGroup, in_bytes
+from commbench.importers.traces.torch_calls import Event, Operator
+from commbench.spec.workload import Call
 
 THREADS = 2
 """Threads of a process group of gloo, as torch.distributed makes them."""
@@ -27,40 +25,32 @@ _Key = tuple[str, int | None]
 class Transfers:
     """The annotations `gloo:...`, taken by the calls that they are transfers of."""
 
-    def __init__(
-        self,
-        events: Iterable[Event],
-        describe: Callable[[Event], tuple[str, int | None, str]],
-    ) -> None:
-        """`describe` gives the operation of an annotation, its elements and their type."""
+    def __init__(self, events: Iterable[Event]) -> None:
         self._waiting: dict[_Key, deque[tuple[Event, str]]] = defaultdict(deque)
         for event in sorted(events, key=lambda event: event.start_s):
-            name, elements, dtype = describe(event)
+            name, elements, dtype = event.shape()
             self._waiting[name, elements].append((event, dtype))
-        self._threads: dict[int, str] = {}
-        """The thread of each call, by the identity of its operator."""
         self._nested: list[tuple[_Key, float]] = []
         """The first transfers of calls with lists of tensors, and when they began."""
 
-    def take(self, call: TracedCall, operator: Operator) -> tuple[TracedCall, bool]:
-        """The call with its transfer, and whether there is one."""
+    def take(self, call: Call, operator: Operator) -> Call:
+        """The call with its transfer, if there is one."""
         for key in self._keys(call, operator):
             queue = self._waiting.get(key)
-            while queue and queue[0][0].start_s < (call.issued_s or 0.0):
+            while queue and queue[0][0].start_s < (call.ready_s or 0.0):
                 queue.popleft()  # of a call before the trace began
             if not queue:
                 continue
             event, dtype = queue.popleft()
-            self._threads[id(operator)] = event.thread
             if operator.is_nested:
                 self._nested.append((key, event.start_s))
             filled = _with_dtype(call, operator, dtype)
             return filled._replace(
                 start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
-            ), True
-        return call, False
+            )
+        return call
 
-    def _keys(self, call: TracedCall, operator: Operator) -> list[_Key]:
+    def _keys(self, call: Call, operator: Operator) -> list[_Key]:
         """What its annotation may be: gloo makes reduce_scatter of all_reduce, as torch does."""
         name = "all_to_all" if call.operation == "all_to_all_v" else call.operation
         names = [name, "all_reduce"] if name == "reduce_scatter" else [name]
@@ -68,11 +58,11 @@ class Transfers:
         keys = [(each, elements) for each in names] + [(each, None) for each in names]
         if call.tensors > 1 or name == "scatter":  # an annotation may have other tensors of it
             begun = [(q[0][0].start_s, key) for key, q in self._waiting.items() if q]
-            later = [found for found in begun if found[0] >= (call.issued_s or 0.0)]
+            later = [found for found in begun if found[0] >= (call.ready_s or 0.0)]
             keys += [key for _, key in sorted(later, key=lambda f: f[0]) if key[0] in names]
         return keys
 
-    def extend(self, calls: list[TracedCall]) -> None:
+    def extend(self, calls: list[Call]) -> None:
         """A reduce_scatter of a list is several transfers of gloo: the call lasts until the last of
         them ends."""
         by_start = {call.start_s: index for index, call in enumerate(calls)}
@@ -89,45 +79,42 @@ class Transfers:
                 call = calls[index]
                 calls[index] = call._replace(time_s=max(call.time_s or 0.0, end - start))
 
-    def find_groups(
-        self,
-        calls: list[TracedCall],
-        of_gloo: list[tuple[int, Operator]],
-        groups: dict[str, TracedGroup],
-        rank: int | None,
-    ) -> None:
-        """Write into each call of gloo its group, or the groups of which it may be."""
-        own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
-        names = sorted(own, key=lambda name: (len(name), name))
-        allowed: dict[str, set[str]] = {}
-        for index, operator in of_gloo:
-            thread = self._threads[id(operator)]
+
+def find_groups(
+    calls: list[Call],
+    without_group: list[tuple[int, Operator]],
+    groups: dict[str, TracedGroup],
+    rank: int | None,
+    only: str,
+) -> None:
+    """Write into calls that name no group the only one that is possible: that of the thread of
+    their transfer; without a transfer, that of the name `only`."""
+    own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
+    names = sorted(own, key=lambda name: (len(name), name))
+    allowed: dict[str, set[str]] = {}
+    for index, operator in without_group:
+        if isinstance(thread := calls[index].stream, str):
             fits = {name for name in names if _fits(calls[index], operator, groups[name])}
             allowed[thread] = allowed.get(thread, set(names)) & fits
-        assigned = assign_threads(allowed, names)
-        for index, operator in of_gloo:
-            found = assigned.get(self._threads[id(operator)], ())
-            call = calls[index]
-            group = found[0] if len(found) == 1 else ""
-            size = call.size_bytes
-            if size is None and call.per_block is not None and group:
-                size = call.per_block * groups[group].size
-            calls[index] = call._replace(group=group, candidates=tuple(found), size_bytes=size)
+    assigned = assign_threads(allowed, names)
+    for index, operator in without_group:
+        thread = calls[index].stream
+        found = assigned.get(thread, []) if isinstance(thread, str) else [only]
+        if len(found) == 1 and found[0]:
+            calls[index] = operator.in_group(calls[index], found[0], groups)
 
 
-def _with_dtype(call: TracedCall, operator: Operator, dtype: str) -> TracedCall:
+def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:
     """The call with the type that its transfer has; lists of tensors have none in an operator."""
     if call.dtype or not dtype:
         return call
     size = call.size_bytes
-    if operator.is_nested:
-        return call._replace(dtype=dtype, per_block=in_bytes(operator.input_elements, dtype))
-    if size is None:
+    if size is None and not operator.is_nested:
         size = in_bytes(operator.input_elements, dtype)
     return call._replace(dtype=dtype, size_bytes=size)
 
 
-def _fits(call: TracedCall, operator: Operator, group: TracedGroup) -> bool:
+def _fits(call: Call, operator: Operator, group: TracedGroup) -> bool:
     """Whether the shapes, root, peer and splits of a call agree with a group."""
     sizes = {len(splits) for splits in (call.send_splits, call.receive_splits) if splits}
     sizes |= {operator.ratio} if operator.ratio else set()
@@ -153,38 +140,26 @@ def assign_threads(allowed: dict[str, set[str]], names: Sequence[str]) -> dict[s
     threads = sorted(allowed.keys() - is_process, key=lambda t: _number(t, list(allowed)))
     if len(threads) > _MOST_THREADS:
         return {}
-    # ways[i][g]: the last thread so far is thread i, in group g as the n-th of its threads
-    forward = _reach(threads, allowed, names)
-    backward = _reach(threads[::-1], allowed, names[::-1])[::-1]
-    last, found = len(names) - 1, {}
+
+    def following(index: int, group: int, count: int) -> list[tuple[int, int]]:
+        """The groups that a thread may have, and how many threads each has then, where the thread
+        before it is the `count`-th of a group."""
+        fitting = [g for g, name in enumerate(names) if name in allowed[threads[index]]]
+        least = group if count < THREADS else group + 1
+        return [(g, count + 1 if g == group else 1) for g in fitting if g >= least]
+
+    @cache
+    def can_end(index: int, group: int, count: int) -> bool:
+        """Whether all threads from one on can have a group."""
+        return index == len(threads) or any(
+            can_end(index + 1, *state) for state in following(index, group, count)
+        )
+
+    states, found = {(-1, THREADS)}, {}
     for index, thread in enumerate(threads):
-        possible = []
-        for place, name in enumerate(names):
-            before = {n for g, n in forward[index] if g == place}
-            after = {n for g, n in backward[index] if g == last - place}
-            if any(a + b - 1 <= THREADS for a in before for b in after):
-                possible.append(name)
-        found[thread] = possible
+        reached = {after for state in states for after in following(index, *state)}
+        states = {state for state in reached if can_end(index + 1, *state)}
+        found[thread] = [names[group] for group in sorted({group for group, _ in states})]
     for thread in is_process:  # sends and receives begin on the thread that calls them
         found[thread] = [name for name in names if name in allowed[thread]]
     return found
-
-
-def _reach(
-    threads: Sequence[str], allowed: dict[str, set[str]], names: Sequence[str]
-) -> list[set[tuple[int, int]]]:
-    """For each thread the states that some assignment of it and of those before it reaches: the
-    place of its group, and how many threads that group has then."""
-    states: list[set[tuple[int, int]]] = []
-    for thread in threads:
-        fitting = [place for place, name in enumerate(names) if name in allowed[thread]]
-        if not states:
-            states.append({(place, 1) for place in fitting})
-            continue
-        before = states[-1]
-        first = min((place for place, _ in before), default=len(names))
-        states.append(
-            {(place, 1) for place in fitting if place > first}
-            | {(place, n + 1) for place, n in before if place in fitting and n < THREADS}
-        )
-    return states

@@ -7,15 +7,16 @@ size is NCCL's count in bytes: of all_gather and reduce_scatter that of one rank
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.importers.traces.base import (
+    MOST_RECORDS,
     RankTrace,
-    TracedCall,
     TracedGroup,
+    TraceFormat,
     as_count,
     as_duration,
     as_rank,
@@ -24,40 +25,25 @@ from commbench.importers.traces.base import (
     find_operation_name,
 )
 from commbench.importers.traces.stream import Source
+from commbench.spec.workload import Call
 
-NAME = "NCCL Inspector"
-_STARTS = re.compile(r'\s*\{\s*"header"\s*:\s*\{')
 _OF_BLOCK = ("all_gather", "reduce_scatter")
-_MOST = 1 << 22
+_HINT = "give the output of NCCL's plug-in Inspector"
 
 
-def recognises(start: str) -> bool:
-    """Whether a file that begins so is output of the Inspector."""
-    return bool(_STARTS.match(start))
-
-
-def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
+def read(records: Iterable[Any], source: Source) -> RankTrace:
     """The collectives of one rank; RecordsError where there are none."""
     groups: dict[str, TracedGroup] = {}
     ranks: dict[str, int] = {}
-    calls: list[TracedCall] = []
+    calls: list[Call] = []
     left_out, hosts = 0, set()
-    with Source(path, report) as source:
-        try:
-            while source.peek() == "{" and len(calls) < _MOST:
-                values = source.value()
-                call = _read_object(values, groups, ranks)
-                left_out += call is None
-                calls += [call] if call else []
-                hosts.add(as_text(_part(values, "metadata").get("hostname")))
-            source.is_cut |= bool(source.peek())
-        except (EOFError, ValueError):
-            source.is_cut = True
+    for values in islice(records, MOST_RECORDS):
+        call = _read_object(values, groups, ranks)
+        left_out += call is None
+        calls += [call] if call else []
+        hosts.add(as_text(_part(values, "metadata").get("hostname")))
     if not calls:
-        raise RecordsError(
-            f"{path} has no collective that can be read",
-            "give the output of NCCL's plug-in Inspector",
-        )
+        raise RecordsError(f"{source.path} has no collective that can be read", _HINT)
     notes = ["NCCL Inspector records sizes and times only: no steps, element types or gaps"]
     if left_out:
         notes.append(f"{left_out} objects are no collectives and were left out")
@@ -65,15 +51,12 @@ def read(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTr
     size = groups[largest].size
     groups[largest] = groups[largest]._replace(ranks=tuple(range(size)))
     return RankTrace(
-        path=str(path),
-        format=NAME,
         rank=ranks[largest],
         world_size=size,
         calls=tuple(sorted(calls, key=lambda call: call.start_s or 0.0)),
         groups=groups,
         backend="nccl",
         host=next(iter(hosts)) if len(hosts) == 1 else "",
-        is_cut=source.is_cut,
         notes=tuple(notes),
     )
 
@@ -83,9 +66,7 @@ def _part(values: Any, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _read_object(
-    values: Any, groups: dict[str, TracedGroup], ranks: dict[str, int]
-) -> TracedCall | None:
+def _read_object(values: Any, groups: dict[str, TracedGroup], ranks: dict[str, int]) -> Call | None:
     header, found = _part(values, "header"), _part(values, "coll_perf")
     operation = find_operation_name(found.get("coll"))
     name, rank = as_text(header.get("id")), as_rank(header.get("rank"))
@@ -98,12 +79,17 @@ def _read_object(
     times = _part(found, "event_trace_ts") or _part(values, "event_trace_ts")
     if size is not None and operation in _OF_BLOCK:
         size *= number
-    return TracedCall(
+    return Call(
         operation,
-        group=name,
+        name,
         size_bytes=as_count(size),
         sequence=as_count(found.get("coll_sn")),
         stream=name,
         start_s=as_seconds(times.get("coll_start_ts")),
         time_s=as_duration(found.get("coll_exec_time_us")),
     )
+
+
+FORMAT = TraceFormat(
+    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), read, _HINT,
+)  # fmt: skip

@@ -10,26 +10,32 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TypeAlias
 
 from commbench.importers.traces import gloo_groups
 from commbench.importers.traces.base import (
     NO_CALL,
-    TracedCall,
     TracedGroup,
     as_count,
     as_text,
     count_elements,
     find_dtype_name,
-    find_operation_name,
     find_reduce_op,
     in_bytes,
 )
-from commbench.importers.traces.torch_calls import Operator, read_operator, read_record
-from commbench.spec.workload import RECV, SEND
+from commbench.importers.traces.torch_calls import (
+    ANNOTATION,
+    KERNEL,
+    OPERATOR,
+    RECORD,
+    WAIT,
+    Event,
+    Operator,
+    read_operator,
+    read_record,
+)
+from commbench.spec.workload import RECV, SEND, Call
 
-RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
-GLOO = "gloo:"
 _MOST_ISSUED = 256
 """Calls without a kernel that a later kernel may be of."""
 _PEER_KERNELS = (SEND, RECV, "all_to_all", "all_to_all_v", "gather", "scatter")
@@ -42,64 +48,30 @@ _KERNELS = {
 _KERNEL_NAME = re.compile(r"(?:DevKernel|Kernel)_(?:Symmetric_?)?([A-Za-z]+)_?")
 
 
-class Event(NamedTuple):
-    """One event; times are in seconds."""
-
-    kind: str
-    name: str
-    start_s: float
-    end_s: float
-    thread: str
-    """Process and thread; of a kernel, device and stream."""
-    args: dict[str, Any]
-
-    @property
-    def external_id(self) -> Any:
-        """The number that links a kernel and what launched it; None without one."""
-        found = self.args.get("External id", self.args.get("external id"))
-        return found if isinstance(found, (int, str)) else None
-
-
-class _Site:
-    """A place in the host's program where a call was made, with its events."""
-
-    def __init__(self, first: Event) -> None:
-        self.events = [first]
-        self.kernels: list[Event] = []
-
-    @property
-    def first(self) -> Event:
-        return self.events[0]
-
-    def of_kind(self, kind: str) -> Event | None:
-        return next((event for event in self.events if event.kind == kind), None)
-
-
 def make_calls(
-    events: list[Event], groups: dict[str, TracedGroup], rank: int | None
-) -> tuple[list[TracedCall], list[str]]:
+    events: list[Event], groups: dict[str, TracedGroup], rank: int | None, is_complete: bool = False
+) -> tuple[list[Call], list[str]]:
     """The calls of a rank in order, and notes about what could not be read. Groups that the events
-    describe are added to `groups`."""
+    describe are added to `groups`. `is_complete`: these are all groups, so that a call that names
+    none is in the only one."""
     notes: list[str] = []
     sites = _find_sites(events)
     kernels = sorted((e for e in events if e.kind == KERNEL), key=lambda e: e.start_s)
     loose = _link_kernels(sites, kernels)
-    transfers = gloo_groups.Transfers(
-        (e for e in events if e.kind == ANNOTATION and e.name.startswith(GLOO)), _describe
-    )
-    calls: list[TracedCall] = []
-    waits: list[tuple[str, int | None, float]] = []
+    transfers = gloo_groups.Transfers(e for e in events if e.is_transfer)
+    calls: list[Call] = []
+    waits: dict[tuple[str, int | None], float] = {}
     unknown: set[str] = set()
-    of_gloo: list[tuple[int, Operator]] = []
+    without_group: list[tuple[int, Operator]] = []
     for site in sites:
         found = _make_call(site, groups, unknown, waits)
         if found is None:
             continue
         call, operator = found
-        if operator and not site.kernels:
-            call, is_gloo = transfers.take(call, operator)
-            if is_gloo and not call.group:
-                of_gloo.append((len(calls), operator))
+        if operator and not _of_kind(site, KERNEL):
+            call = transfers.take(call, operator)
+            if not call.group:
+                without_group.append((len(calls), operator))
         calls.append(call)
     transfers.extend(calls)
     lost = _add_loose_kernels(calls, loose, groups)
@@ -111,41 +83,46 @@ def make_calls(
     if unknown:
         names = ", ".join(sorted(unknown)[:4])
         notes.append(f"left out calls that commbench has no operation for: {names}")
-    transfers.find_groups(calls, of_gloo, groups, rank)
+    sized = [name for name, group in groups.items() if group.size]
+    only = sized[0] if is_complete and len(sized) == 1 else ""
+    gloo_groups.find_groups(calls, without_group, groups, rank, only)
     calls = _with_waits(calls, waits, [e for e in events if e.kind == WAIT])
     return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
+
+
+_Site: TypeAlias = list[Event]
+"""The events of a place in the host's program where a call was made, the outermost first."""
+
+
+def _of_kind(site: _Site, kind: str) -> list[Event]:
+    return [event for event in site if event.kind == kind]
 
 
 def _find_sites(events: Iterable[Event]) -> list[_Site]:
     """The outermost events on the host about a call, each with those inside it, in order."""
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        is_transfer = event.kind == ANNOTATION and event.name.startswith(GLOO)
-        if event.kind in (OPERATOR, RECORD, ANNOTATION) and not is_transfer:
+        if event.kind in (OPERATOR, RECORD, ANNOTATION) and not event.is_transfer:
             by_thread[event.thread].append(event)
     sites: list[_Site] = []
     for own in by_thread.values():
-        own.sort(key=lambda event: (event.start_s, -event.end_s))
-        last: _Site | None = None
-        for event in own:
-            if last and event.start_s < last.first.end_s:
-                last.events.append(event)
+        end_s = float("-inf")
+        for event in sorted(own, key=lambda event: (event.start_s, -event.end_s)):
+            if event.start_s < end_s:
+                sites[-1].append(event)
             else:
-                sites.append(last := _Site(event))
-    return sorted(sites, key=lambda site: site.first.start_s)
+                sites.append([event])
+                end_s = event.end_s
+    return sorted(sites, key=lambda site: site[0].start_s)
 
 
 def _link_kernels(sites: list[_Site], kernels: list[Event]) -> list[Event]:
     """Add to each site the kernels that it launched; the kernels of no site."""
-    by_id = {event.external_id: site for site in sites for event in site.events}
+    by_id = {event.external_id: site for site in sites for event in site}
     by_id.pop(None, None)
-    loose = []
+    loose: list[Event] = []
     for kernel in kernels:
-        site = by_id.get(kernel.external_id) if kernel.external_id is not None else None
-        if site:
-            site.kernels.append(kernel)
-        else:
-            loose.append(kernel)
+        by_id.get(kernel.external_id, loose).append(kernel)
     return loose
 
 
@@ -153,9 +130,12 @@ def _make_call(
     site: _Site,
     groups: dict[str, TracedGroup],
     unknown: set[str],
-    waits: list[tuple[str, int | None, float]],
-) -> tuple[TracedCall, Operator | None] | None:
-    record, operator, note = (site.of_kind(kind) for kind in (RECORD, OPERATOR, ANNOTATION))
+    waits: dict[tuple[str, int | None], float],
+) -> tuple[Call, Operator | None] | None:
+    """The call of a site; None for one that is none, or is added to `waits` or to `unknown`."""
+    record, operator, note = (
+        next(iter(_of_kind(site, kind)), None) for kind in (RECORD, OPERATOR, ANNOTATION)
+    )
     described = None
     if operator:
         args = operator.args
@@ -168,32 +148,31 @@ def _make_call(
     if call is None and name.lower().replace("_", "") in NO_CALL:
         if record and name == "wait":
             group = as_text(record.args.get("Process Group Name"))
-            waits.append((group, as_count(record.args.get("Seq")), record.start_s))
+            waits[group, as_count(record.args.get("Seq"))] = record.start_s
         return None
     if call is None and name:
         unknown.add(name)
         return None
-    if call is None:
+    if call is not None:
+        call = _merge(call, described.call if described else None)
+    else:
         call = described.call if described else None
         if note and (call is None or not call.dtype):
             call = _merge(call, _from_annotation(note))
-    elif described:
-        call = _merge(call, described.call)
     if call is None:
-        if operator:
-            unknown.add(operator.name)
+        unknown.update([operator.name] if operator else [])
         return None
-    call = call._replace(issued_s=site.first.start_s)
-    if site.kernels:
-        start, end = min(k.start_s for k in site.kernels), max(k.end_s for k in site.kernels)
+    call = call._replace(ready_s=site[0].start_s)
+    if kernels := _of_kind(site, KERNEL):
+        start, end = min(k.start_s for k in kernels), max(k.end_s for k in kernels)
         call = call._replace(
-            start_s=start, time_s=end - start, stream=site.kernels[0].thread,
-            reduce_op=call.reduce_op or find_reduce_op(call.operation, site.kernels[0].name),
+            start_s=start, time_s=end - start, stream=kernels[0].thread,
+            reduce_op=call.reduce_op or find_reduce_op(call.operation, kernels[0].name),
         )  # fmt: skip
     return call, described
 
 
-def _merge(call: TracedCall | None, other: TracedCall | None) -> TracedCall | None:
+def _merge(call: Call | None, other: Call | None) -> Call | None:
     """The call with what only the other description says."""
     if call is None or other is None:
         return call or other
@@ -203,26 +182,17 @@ def _merge(call: TracedCall | None, other: TracedCall | None) -> TracedCall | No
     return call._replace(**missing, tensors=tensors)
 
 
-def _describe(event: Event) -> tuple[str, int | None, str]:
-    """The operation of an annotation, the elements of its input, and their type."""
-    shapes, types = event.args.get("Input Dims"), event.args.get("Input type")
-    name = find_operation_name(event.name.partition(":")[2].partition(" ")[0])
-    elements = count_elements(shapes) if isinstance(shapes, list) and shapes else None
-    dtype = find_dtype_name(types[0]) if isinstance(types, list) and types else ""
-    return name, elements, dtype
-
-
-def _from_annotation(event: Event) -> TracedCall | None:
+def _from_annotation(event: Event) -> Call | None:
     """The call that an annotation describes: S where the input has it."""
-    name, elements, dtype = _describe(event)
+    name, elements, dtype = event.shape()
     if not name:
         return None
     size = None if name in ("all_gather", "gather", "scatter") else in_bytes(elements, dtype)
-    return TracedCall(name, dtype=dtype, size_bytes=size)
+    return Call(name, "", dtype, size)
 
 
 def _add_loose_kernels(
-    calls: list[TracedCall], kernels: list[Event], groups: dict[str, TracedGroup]
+    calls: list[Call], kernels: list[Event], groups: dict[str, TracedGroup]
 ) -> int:
     """Give kernels to calls without one. A coalesced call and a batch of sends and receives have
     one kernel together, which names none of them: their calls share its time equally. A kernel that
@@ -241,7 +211,7 @@ def _add_loose_kernels(
             continue
         named = _KERNEL_NAME.search(kernel.name)
         operations = _KERNELS.get(named[1].lower()) if named else None
-        while waiting and (calls[waiting[0]].issued_s or 0.0) <= kernel.start_s:
+        while waiting and (calls[waiting[0]].ready_s or 0.0) <= kernel.start_s:
             issued.append(waiting.popleft())
         taken = [
             index for index in issued if operations is None or calls[index].operation in operations
@@ -259,10 +229,11 @@ def _add_loose_kernels(
     return lost
 
 
-def _of_kernel(operation: str, kernel: Event) -> TracedCall:
+def _of_kernel(operation: str, kernel: Event) -> Call:
     """The call of which only the kernel is known."""
-    return TracedCall(
+    return Call(
         operation,
+        "",
         reduce_op=find_reduce_op(operation, kernel.name),
         stream=kernel.thread,
         start_s=kernel.start_s,
@@ -271,13 +242,12 @@ def _of_kernel(operation: str, kernel: Event) -> TracedCall:
 
 
 def _with_waits(
-    calls: list[TracedCall], waits: list[tuple[str, int | None, float]], tensors: list[Event]
-) -> list[TracedCall]:
+    calls: list[Call], waits: dict[tuple[str, int | None], float], tensors: list[Event]
+) -> list[Call]:
     """The calls with the times at which the host began to wait for them, where events say which
     call was meant: by group and number, or by the elements of the tensor."""
-    numbered = {(group, number): time for group, number, time in waits if number is not None}
     found = [
-        call._replace(waited_s=numbered.get((call.group, call.sequence)))
+        call._replace(waited_s=waits.get((call.group, call.sequence)))
         if call.sequence is not None
         else call
         for call in calls
@@ -292,7 +262,7 @@ def _with_waits(
             continue
         size = in_bytes(count_elements(shapes[0]), find_dtype_name(types[0]))
         queue = open_calls.get(size)
-        if queue and (found[queue[0]].issued_s or 0.0) <= event.start_s:
+        if queue and (found[queue[0]].ready_s or 0.0) <= event.start_s:
             index = queue.popleft()
             found[index] = found[index]._replace(waited_s=event.start_s)
     return found

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
+from typing import Any
 
 from commbench.errors import RecordsError, UsageError
 from commbench.importers.traces import chakra, flight_recorder, inspector, kineto
-from commbench.importers.traces.base import RankTrace
-from commbench.results.files import is_folder, why_unreadable
+from commbench.importers.traces.base import RankTrace, TraceFormat, rank_in_name
+from commbench.importers.traces.plain_pickle import read_plain_pickle
+from commbench.importers.traces.stream import Source
+from commbench.results.files import first_bytes, is_folder, read_whole, why_unreadable
 from commbench.results.workload_file import is_workload
 from commbench.units import format_count
 
 Report = Callable[[str, float], None]
 """Called with the name of a file, and the part of all files that was read, 0 to 1."""
 MOST_FILES = 65_536
+LARGEST_PICKLE_BYTES = 1 << 28
 _START_BYTES = 1 << 12
-_SUFFIXES = (
-    ".json",
-    ".json.gz",
-    ".pkl",
-    ".pickle",
-    ".jsonl",
-    ".jsonl.gz",
-    ".log",
-    ".log.gz",
-    ".gz",
-)
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How pickles of protocol 2 and later begin."""
+_SUFFIXES = (".json", ".pkl", ".pickle", ".jsonl", ".log", ".gz")
 _HINT = (
     "give only traces: torch.profiler (.json, .json.gz), flight recorder, Chakra (JSON), NCCL "
     "Inspector"
 )
 
 
-class TraceFormat(NamedTuple):
-    """One format of traces."""
-
-    name: str
-    recognises: Callable[[str], bool]
-    """Whether a file is of this format, by its first characters."""
-    read: Callable[[Path, Callable[[float], None]], RankTrace]
-
-
 TRACES = {
-    module.NAME: TraceFormat(module.NAME, module.recognises, module.read)
-    for module in (kineto, flight_recorder, chakra, inspector)
+    module.FORMAT.name: module.FORMAT for module in (kineto, flight_recorder, chakra, inspector)
 }
 
 
@@ -84,7 +68,8 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
 def _require_one_job(traces: Sequence[RankTrace]) -> None:
     """Raise RecordsError for traces of torch.profiler that name different world sizes. Of the other
     formats, the size is that of the largest group that the rank used."""
-    sizes = {t.world_size: t.path for t in traces if t.world_size and t.format == kineto.NAME}
+    profiled = [trace for trace in traces if trace.format == kineto.FORMAT.name]
+    sizes = {trace.world_size: trace.path for trace in profiled if trace.world_size}
     if len(sizes) > 1:
         (size, path), (other_size, other_path), *_ = sizes.items()
         raise RecordsError(
@@ -119,8 +104,8 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_pickle(path: Path) -> bool:
-    """Flight recorders write files without a suffix."""
-    return not path.suffix and flight_recorder.is_pickle(_first_bytes(path))
+    """Whether a file without a suffix is a pickle: flight recorders write such files."""
+    return not path.suffix and first_bytes(path, 2) in _PICKLES
 
 
 def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
@@ -132,29 +117,38 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
             f"{path} is a workload, not a trace",
             f"show it alone: commbench workload show {quote(str(path))}",
         )
-    start = _first_bytes(path)
+    start = first_bytes(path, _START_BYTES)
     if not start and not path.stat().st_size:
         raise RecordsError(f"{path} is empty", _HINT)
-    if flight_recorder.is_pickle(start):
-        return flight_recorder.read_pickle(path, report)
+    is_pickle = start[:2] in _PICKLES
     text = start.decode("utf-8", "replace").removeprefix("\ufeff")
-    for trace_format in TRACES.values():
-        if trace_format.recognises(text):
-            return trace_format.read(path, report)
-    raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
+    found = [each for each in TRACES.values() if each.starts.match(text)]
+    if not (is_pickle or found):
+        raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
+    kind = flight_recorder.FORMAT if is_pickle else found[0]
+    with Source(path, report) as source:
+        records = source.records(kind.key, kind.facts)
+        if is_pickle:
+            source.facts = _unpickle(path, kind)
+            records = iter(source.facts[kind.key])
+            report(1.0)
+        trace = kind.read(records, source)
+    rank = rank_in_name(path.name) if trace.rank is None else trace.rank
+    damaged = f"{source.damaged} records are damaged and were left out"
+    notes = (*trace.notes, *([damaged] if source.damaged else ()))
+    return trace._replace(
+        path=str(path), format=kind.name, rank=rank, is_cut=source.is_cut, notes=notes
+    )
 
 
-def _first_bytes(path: Path) -> bytes:
+def _unpickle(path: Path, kind: TraceFormat) -> dict[str, Any]:
+    """The values of a pickle, with a list of records; RecordsError where it is damaged, or is more
+    than plain values."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_START_BYTES)
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}", "check its permissions"
-        ) from None
-    if raw[:2] != b"\x1f\x8b":
-        return raw
-    try:
-        return zlib.decompressobj(31).decompress(raw, _START_BYTES)
-    except zlib.error:
-        return b""
+        values = read_plain_pickle(read_whole(path, LARGEST_PICKLE_BYTES, kind.hint))
+    except ValueError as error:
+        hint = "commbench reads pickles of plain values only, and runs nothing in them"
+        raise RecordsError(f"{path} is no dump of the {kind.name}: {error}", hint) from None
+    if not isinstance(values, dict) or not isinstance(values.get(kind.key), (list, tuple)):
+        raise RecordsError(f"{path} is no dump of the {kind.name}: it has no {kind.key}", kind.hint)
+    return values

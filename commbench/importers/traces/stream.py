@@ -7,15 +7,16 @@ that emits an event for each number. A file that was cut off gives the events be
 from __future__ import annotations
 
 import codecs
+import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from commbench.errors import RecordsError
-from commbench.results.files import why_unreadable
+from commbench.results.files import GZIP, why_unreadable
 
 PIECE = 1 << 20
 """Characters that are read at a time, or bytes of a compressed file."""
@@ -26,11 +27,8 @@ MOST_EXPANSION = 200
 ALWAYS_EXPANDED = 1 << 26
 """Bytes to which any compressed file may expand."""
 
-_GZIP = b"\x1f\x8b"
-_GZIP_FORMAT = 31
-"""zlib's number for a header of gzip and its largest window."""
-_FED = 1 << 14
-"""Compressed bytes that are expanded at a time."""
+_NOT_PACKED = "Not a gzipped file"
+"""What Python's gzip says of bytes behind the last compressed file."""
 _SPACE = re.compile(r"[ \t\r\n,]*")
 _NEXT_EVENT = re.compile(r'\}\s*,\s*(?=\{\s*"[^"\\]{1,40}"\s*:)')
 """The end of an object, if another one with a key follows. A text within an event has no such
@@ -52,20 +50,23 @@ class Source:
         self.is_cut = False
         """Whether the file ended in the middle of a value, or its compression is damaged."""
         self.damaged = 0
-        """How many events were left out because they are no JSON."""
+        """How many values were left out because they are no JSON."""
+        self.facts: dict[str, Any] = {}
+        """What `records` found beside the records."""
         if why := why_unreadable(path):
-            raise RecordsError(f"cannot read {path}: {why}", "give a trace of torch.profiler")
+            raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._file: BinaryIO = _opened(path)
+        try:
+            self._file = path.open("rb")
+            self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
+        except OSError as error:
+            raise RecordsError(
+                f"cannot read {path}: {error.strerror}", "check its permissions"
+            ) from None
         self._bytes = max(1, path.stat().st_size)
-        self._read = self._expanded = 0
-        start = self._file.read(2)
-        self._file.seek(0)
-        self._unzip = zlib.decompressobj(_GZIP_FORMAT) if start == _GZIP else None
-        self._raw, self._at = b"", 0
-        """Compressed bytes, of which those before `_at` are used."""
-        self._in_member = False
+        self._content: Any = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
+        self._expanded = 0
 
     def __enter__(self) -> Source:
         return self
@@ -73,77 +74,68 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def fill(self, wanted: int = 1) -> bool:
+    def records(self, key: str, facts: Sequence[str] = ()) -> Iterator[Any]:
+        """The items of the array that is the value of a key of the file, or that is the whole file;
+        without a key, the objects of the file one after another. Those that are no JSON are left
+        out and counted, and a cut ends it. The values of the keys `facts` are in `self.facts`."""
+        try:
+            if not key:
+                while self._peek() == "{":
+                    yield self._value()
+                self.is_cut |= bool(self._peek())
+            elif self._peek() == "[":
+                yield from self._items()
+            else:
+                for name in self._keys():
+                    if self._peek() == "[" and name == key:
+                        yield from self._items()
+                    elif (value := self._value()) is not None and name in facts:
+                        self.facts[name] = value
+        except (EOFError, ValueError):
+            self.is_cut = True
+
+    def _fill(self, wanted: int = 1) -> bool:
         """Read more, at least `wanted` characters if there are so many; False at the end."""
         pieces, count = [self.text[self.at :]], 0
         while count < wanted and not self.is_at_end:
-            piece = self._decoder.decode(self._next_bytes(), self.is_at_end)
-            pieces.append(piece)
-            count += len(piece)
+            raw = self._next_bytes()
+            self.is_at_end = not raw
+            pieces.append(self._decoder.decode(raw, self.is_at_end))
+            count += len(pieces[-1])
         self.text, self.at = "".join(pieces), 0
-        self._report(min(1.0, self._read / self._bytes))
+        self._report(min(1.0, self._file.tell() / self._bytes))
         return count > 0
 
     def _next_bytes(self) -> bytes:
-        if self._unzip is None:
-            raw = self._read_piece()
-            self.is_at_end = not raw
-            return raw
-        if self._at == len(self._raw):
-            self._raw, self._at = self._read_piece(), 0
-            if not self._raw:
-                self.is_at_end = True
-                self.is_cut |= self._in_member
-        return self._expand(self._unzip)
-
-    def _read_piece(self) -> bytes:
+        """At most PIECE bytes of the content; none at its end. Several compressed files, one after
+        another, are one file; what follows the last one is ignored."""
         try:
-            raw = self._file.read(PIECE)
+            found: bytes = self._content.read1(PIECE)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.is_cut |= not (self._expanded and _NOT_PACKED in str(error))
+            return b""
         except OSError as error:
             raise RecordsError(f"cannot read {self.path}: {error.strerror}", _NO_TRACE) from None
-        self._read += len(raw)
-        return raw
-
-    def _expand(self, unzip: Any) -> bytes:
-        """At most PIECE bytes of the content. Several compressed files, one after another, are one
-        file; what follows the last one is ignored."""
-        found, size = [], 0
-        while self._at < len(self._raw) and size < PIECE:
-            part = self._raw[self._at : self._at + _FED]
-            try:
-                found.append(unzip.decompress(part, PIECE - size))
-            except zlib.error:
-                self.is_cut |= self._in_member or not self._expanded + size
-                self.is_at_end = True
-                break
-            size += len(found[-1])
-            self._at += len(part) - len(unzip.unused_data if unzip.eof else unzip.unconsumed_tail)
-            self._in_member = not unzip.eof
-            if unzip.eof:
-                self._unzip = unzip = zlib.decompressobj(_GZIP_FORMAT)
-        self._expanded += size
-        if self._expanded > max(ALWAYS_EXPANDED, MOST_EXPANSION * self._read):
+        self._expanded += len(found)
+        most = max(ALWAYS_EXPANDED, MOST_EXPANSION * self._file.tell())
+        if self._is_packed and self._expanded > most:
             raise RecordsError(
                 f"{self.path} expands to more than {MOST_EXPANSION} times its size",
                 "this is no trace; if it is one, decompress it with gunzip and give the result",
             )
-        return b"".join(found)
+        return found
 
-    def peek(self) -> str:
+    def _peek(self) -> str:
         """The next character that is neither blank nor a comma; empty at the end."""
         while True:
             found = _SPACE.match(self.text, self.at)
             self.at = found.end() if found else self.at
             if self.at < len(self.text):
                 return self.text[self.at]
-            if not self.fill():
+            if not self._fill():
                 return ""
 
-    def skip(self, count: int = 1) -> None:
-        """Go on by so many characters."""
-        self.at += count
-
-    def value(self) -> Any:
+    def _value(self) -> Any:
         """The next value. Raises ValueError where the text is no JSON, EOFError where it ends
         within the value, and RecordsError where the value is too large."""
         wanted = PIECE
@@ -164,21 +156,21 @@ class Source:
             if len(self.text) - self.at > LARGEST_VALUE:
                 limit = f"{LARGEST_VALUE >> 20} MiB"
                 raise RecordsError(f"{self.path} has a value of more than {limit}", _NO_TRACE)
-            if not self.fill(wanted):
+            if not self._fill(wanted):
                 self.is_cut, self.at = True, len(self.text)
                 raise EOFError
             wanted *= 2
 
-    def items(self) -> Iterator[Any]:
+    def _items(self) -> Iterator[Any]:
         """The values of the array that begins here. Those that are no JSON are left out and
         counted; a cut ends it."""
-        self.skip()
-        while (character := self.peek()) != "]":
+        self.at += 1
+        while (character := self._peek()) != "]":
             if not character:
                 self.is_cut = True
                 return
             try:
-                yield self.value()
+                yield self._value()
             except EOFError:
                 return
             except ValueError:
@@ -186,7 +178,7 @@ class Source:
                 if not self._find_next_event():
                     self.is_cut = True
                     return
-        self.skip()
+        self.at += 1
 
     def _find_next_event(self) -> bool:
         while True:
@@ -194,30 +186,22 @@ class Source:
                 self.at = found.end()
                 return True
             self.at = max(self.at, len(self.text) - _NEEDED)
-            if not self.fill():
+            if not self._fill():
                 return False
 
-    def members(self, stream: str) -> Iterator[tuple[str, Any]]:
-        """The keys and values of the object that begins here. The value of the key `stream`, if it
-        is an array, is not read: the caller takes it with `items`, and its value here is None.
-        Raises ValueError and EOFError as `value` does."""
-        if self.peek() != "{":
+    def _keys(self) -> Iterator[str]:
+        """The keys of the object that begins here. Who takes a key takes its value next. Raises
+        ValueError and EOFError as `_value` does."""
+        if self._peek() != "{":
             raise ValueError("it is not JSON")
-        self.skip()
-        while (character := self.peek()) not in ("}", ""):
-            if character != '"':
+        self.at += 1
+        while (character := self._peek()) not in ("}", ""):
+            key = self._value() if character == '"' else None
+            if key is None or self._peek() != ":":
                 raise ValueError("it is not JSON")
-            key = self.value()
-            if self.peek() != ":":
-                raise ValueError("it is not JSON")
-            self.skip()
-            if key == stream and self.peek() == "[":
-                yield key, None
-            else:
-                self.peek()
-                yield key, self.value()
-        if not character:
-            self.is_cut = True
+            self.at += 1
+            yield key
+        self.is_cut |= not character
 
 
 _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
@@ -226,12 +210,3 @@ _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
 def _may_be_short(error: json.JSONDecodeError, length: int) -> bool:
     """Whether more text may mend an error: it is near the end, or of a string without an end."""
     return length - error.pos < _NEEDED or error.msg.startswith("Unterminated string")
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}", "check its permissions"
-        ) from None

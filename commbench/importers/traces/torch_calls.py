@@ -10,19 +10,51 @@ from typing import Any, NamedTuple
 
 from commbench.importers.traces.base import (
     NO_DATA,
-    TracedCall,
     TracedGroup,
     as_count,
+    as_counts,
     as_rank,
     as_ranks,
-    as_splits,
     as_text,
     count_elements,
     find_dtype_name,
     find_operation_name,
     in_bytes,
 )
-from commbench.spec.workload import MESSAGES, MOST_RANKS, SEND
+from commbench.spec.workload import MESSAGES, MOST_RANKS, SEND, Call
+
+RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
+_GLOO = "gloo:"
+
+
+class Event(NamedTuple):
+    """One event; times are in seconds."""
+
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    thread: str
+    """Process and thread; of a kernel, device and stream."""
+    args: dict[str, Any]
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it is a transfer of gloo."""
+        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
+
+    def shape(self) -> tuple[str, int | None, str]:
+        """The operation of an annotation, the elements of its input, and their type."""
+        shapes, types = self.args.get("Input Dims"), self.args.get("Input type")
+        name = find_operation_name(self.name.partition(":")[2].partition(" ")[0])
+        elements = count_elements(shapes) if isinstance(shapes, list) and shapes else None
+        return name, elements, _read_dtype(types[:1] if isinstance(types, list) else None)
+
+    @property
+    def external_id(self) -> Any:
+        """The number that links a kernel and what launched it; None without one."""
+        found = self.args.get("External id", self.args.get("external id"))
+        return found if isinstance(found, (int, str)) else None
 
 
 class _Tensors(NamedTuple):
@@ -62,19 +94,26 @@ _OPERATORS = {
 }
 """The operators of torch/csrc/distributed/c10d/Ops.cpp."""
 
-_NESTED = {"allgather_", "allgather_coalesced_", "reduce_scatter_", "gather_", "scatter_"}
-"""Operators of lists of tensors, which gloo may run as several transfers."""
-
 
 class Operator(NamedTuple):
     """What an operator of c10d says."""
 
-    call: TracedCall
+    call: Call
     input_elements: int | None
     """What gloo's annotation of it has, too."""
     ratio: int | None
     """The ranks of its group, where the shapes of input and output tell."""
     is_nested: bool
+    """Whether it has a list of tensors for each rank, which gloo may run as several transfers; its
+    input is a block then."""
+
+    def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
+        """Its call in the process group of that name, with the size that follows from a block."""
+        size = call.size_bytes
+        block = in_bytes(self.input_elements, call.dtype) if self.is_nested else None
+        if size is None and block is not None:
+            size = block * groups[name].size
+        return call._replace(group=name, size_bytes=size)
 
 
 def read_operator(name: str, shapes: Any, types: Any, values: Any) -> Operator | None:
@@ -91,18 +130,18 @@ def read_operator(name: str, shapes: Any, types: Any, values: Any) -> Operator |
     known = [count for count in counts if count is not None]
     elements = max(known) if known and len(known) == len(counts) else None
     dtype = "" if operation in NO_DATA else _read_dtype(types)
-    call = TracedCall(
+    call = Call(
         operation,
-        dtype=dtype,
+        "",
+        dtype,
         size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
         tensors=_count_tensors(shapes, (tensors.whole or (0,))[0]),
         asynchronous=_read_flag(values),
         root=_read_number(values, tensors.root),
         peer=_read_number(values, tensors.peer),
-        per_block=in_bytes(block, dtype),
     )
     if tensors.splits:
-        output, given = (as_splits(values[at]) if at < len(values) else () for at in tensors.splits)
+        output, given = (as_counts(values[at]) if at < len(values) else () for at in tensors.splits)
         received = _count_at(shapes, 0)
         call = with_splits(call, (elements, received), (given, output))
     sent = block if tensors.block is not None else counts[-1] if counts else None
@@ -110,10 +149,10 @@ def read_operator(name: str, shapes: Any, types: Any, values: Any) -> Operator |
     if operation in ("all_gather", "reduce_scatter") and len(known) == 2:
         large, small = max(known), min(known)
         ratio = large // small if small and large % small == 0 else None
-    return Operator(call, sent, ratio, short in _NESTED)
+    return Operator(call, sent, ratio, tensors.block is not None)
 
 
-def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> TracedCall | None:
+def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> Call | None:
     """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
     that is no call, or is not known. What they say of its group is added to `groups`."""
     operation = find_operation_name(args.get("Collective name"))
@@ -123,7 +162,7 @@ def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> TracedC
     sent, received = as_count(args.get("In msg nelems")), as_count(args.get("Out msg nelems"))
     elements = None if sent is None or received is None else max(sent, received)
     is_asynchronous = args.get("Is asynchronized op")
-    call = TracedCall(
+    call = Call(
         operation,
         group=add_group(args, groups),
         dtype=dtype,
@@ -135,7 +174,7 @@ def read_record(args: dict[str, Any], groups: dict[str, TracedGroup]) -> TracedC
         peer = as_count(args.get("Dst Rank" if operation == SEND else "Src Rank"))
         call = call._replace(peer=_place(peer, call.group, groups, as_count(args.get("Rank"))))
     if operation in ("all_to_all", "all_to_all_v"):
-        splits = as_splits(args.get("In split size")), as_splits(args.get("Out split size"))
+        splits = as_counts(args.get("In split size")), as_counts(args.get("Out split size"))
         call = with_splits(call, (sent, received), splits)
     return call
 
@@ -154,10 +193,10 @@ def _place(
 
 
 def with_splits(
-    call: TracedCall,
+    call: Call,
     elements: tuple[int | None, int | None],
     splits: tuple[tuple[int, ...], tuple[int, ...]],
-) -> TracedCall:
+) -> Call:
     """The call with its splits in elements: torch counts rows of the first dimension. The call has
     equal blocks where all splits are equal."""
     found = []

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from commbench.errors import RecordsError
-from commbench.importers.traces import flight_recorder
+from commbench.importers.traces.registry import read_trace
 from commbench.units import format_bytes
 
 FOLDER = "flight_recorder"
@@ -67,7 +67,7 @@ class FlightRecorderDump:
 
 def summarise(path: Path) -> str:
     """The first call in a dump that had not ended, or the last one that had."""
-    calls = flight_recorder.read(path).calls
+    calls = read_trace(path).calls
     call = next((call for call in calls if not call.has_ended), calls[-1])
     size = f" {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     return (

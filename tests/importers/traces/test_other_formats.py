@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import real_trace
-from synthetic_traces import CHAKRA, DUMP, ENTRIES, inspected
+from synthetic_traces import CHAKRA, DUMP, ENTRIES, inspected, node
 
 from commbench.analysis.trace import analyse_traces
 from commbench.errors import RecordsError, UsageError
@@ -40,6 +40,13 @@ def test_a_flight_recorder_has_calls_groups_and_numbers(kind: str, tmp_path: Pat
     assert any("1 entries are damaged" in note for note in trace.notes)
 
 
+def test_damaged_entries_of_a_dump_are_counted(tmp_path: Path) -> None:
+    text = json.dumps(DUMP).replace('"collective_seq_id": 2', '"collective_seq_id"; 2')
+    trace = read(tmp_path / "rank_2.json", text.encode())
+    assert len(trace.calls) == 5
+    assert "1 records are damaged and were left out" in trace.notes
+
+
 def test_waiting_is_found_by_the_numbers_of_a_flight_recorder(tmp_path: Path) -> None:
     later = [one | {"duration_ms": 0.75} for one in ENTRIES[2:3]]
     for rank, entries in ((2, ENTRIES[1:3]), (3, later)):
@@ -66,6 +73,19 @@ def test_a_chakra_trace_has_the_order_of_calls_and_no_times(tmp_path: Path) -> N
     assert [call.start_s for call in calls] == [None, None]
 
 
+def test_a_chakra_call_that_names_no_group_is_in_the_only_one(tmp_path: Path) -> None:
+    shapes = {"shapes": [[[7]]], "types": ["GenericList[Tensor(float)]"]}
+    gather = {"shapes": [[], [[25]]], "types": ["", "GenericList[Tensor(float)]"]}
+    nodes = [*CHAKRA["nodes"][:1], node(10, "c10d::allreduce_", {}, **shapes),
+             node(12, "c10d::allgather_", {}, **gather)]  # fmt: skip
+    assert [c.group for c in read(tmp_path / "a", CHAKRA | {"nodes": nodes}).calls] == ["", ""]
+    whole = node(3, "## process_group:init ##", {}, values=[json.dumps([
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4}])])  # fmt: skip
+    trace = read(tmp_path / "b", CHAKRA | {"nodes": [whole, *nodes[1:]]})
+    assert [(c.group, c.size_bytes) for c in trace.calls] == [("0", 28), ("0", 400)]
+    assert trace.groups["0"].ranks == (0, 1, 2, 3)
+
+
 def test_inspector_sizes_of_blocks_become_sizes_of_all_ranks(tmp_path: Path) -> None:
     for rank in (0, 1):
         found = [inspected(rank, 1, "AllReduce", 1000), inspected(rank, 2, "ReduceScatter", 65536),
@@ -84,7 +104,7 @@ def test_each_file_has_one_format() -> None:
     starts = [real_trace.small_text()[:4000], json.dumps(DUMP), json.dumps(CHAKRA),
               json.dumps(inspected(0, 1, "AllReduce", 1))]  # fmt: skip
     for start, name in zip(starts, TRACES, strict=True):
-        assert [f.name for f in TRACES.values() if f.recognises(start)] == [name]
+        assert [f.name for f in TRACES.values() if f.starts.match(start)] == [name]
 
 
 def test_traces_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

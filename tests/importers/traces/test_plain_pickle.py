@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from commbench.errors import RecordsError
-from commbench.importers.traces.flight_recorder import read_pickle
 from commbench.importers.traces.plain_pickle import read_plain_pickle
+from commbench.importers.traces.registry import read_trace
 
 PLAIN = {
     "text": "é" * 300, "none": None, "flags": [True, False], "tuple": (1, (2, 3), ()),
@@ -103,7 +103,7 @@ def test_a_hostile_pickle_executes_nothing(
     with pytest.raises(ValueError, match=r"opcode|damaged"):
         read_plain_pickle(data)
     with pytest.raises(RecordsError):
-        read_pickle(path)
+        read_trace(path)
     assert not RAN
     assert [each.name for each in tmp_path.iterdir()] == ["rank_0"]
 

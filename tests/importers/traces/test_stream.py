@@ -31,18 +31,10 @@ def write(path: Path, text: str | bytes) -> Path:
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Any], Source]:
-    """The members of a file, the items of its key `events`, and the source."""
-    facts, items = {}, []
+    """The facts of a file, the records of its key `events`, and the source."""
     with Source(path) as source:
-        try:
-            for key, value in source.members("events"):
-                if key == "events" and value is None:
-                    items += source.items()
-                else:
-                    facts[key] = value
-        except EOFError:
-            pass
-    return facts, items, source
+        items = list(source.records("events", ("before", "after")))
+    return source.facts, items, source
 
 
 @pytest.fixture(params=[7, 64, 1 << 20])
@@ -139,7 +131,6 @@ def test_progress_is_reported_up_to_the_whole(tmp_path: Path, piece: int) -> Non
     assert piece
     path, reported = write(tmp_path / "a.json", json.dumps({"events": EVENTS})), []
     with Source(path, reported.append) as source:
-        for _ in source.members("events"):
-            list(source.items())
+        list(source.records("events"))
     assert reported == sorted(reported)
     assert reported[-1] == 1.0
