@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
+_EXACT = 1 << 53
+"""Integers below it are exact as floats."""
+
 
 def as_json(value: Any) -> Any:
     """The value as objects, lists, texts and numbers.
@@ -22,6 +25,8 @@ def as_json(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
+        if value.is_integer() and abs(value) < _EXACT:
+            return int(value)
         return float(f"{value:.7g}") if isfinite(value) else None
     if own := getattr(value, "as_json", None):
         return as_json(own())
