@@ -103,7 +103,7 @@ def fixtures(folder: Path) -> None:
 
     import planted
 
-    from commbench.models.machine import write_machine
+    from commbench.models.machine_file import write_machine
 
     os.chdir(folder)
     seeds(folder)

@@ -15,7 +15,7 @@ from commbench.units import parse_sizes
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
     from commbench.importers.hints import ImportHints
-    from commbench.models.fitting import Source
+    from commbench.models.fit_machine import Source
     from commbench.models.machine import Machine
     from commbench.models.projection import Projection
 
@@ -44,10 +44,10 @@ def fit_model(
     fit, RecordsError for a file that cannot be read.
     """
     from commbench.importers.hints import ImportHints
-    from commbench.models.fitting import fit_machine
-    from commbench.models.machine import write_machine
+    from commbench.models.fit_machine import fit_machine
+    from commbench.models.machine_file import write_machine
     from commbench.models.observations import parse_leave_out
-    from commbench.models.residual_plot import draw
+    from commbench.models.plots import draw, residual_picture
     from commbench.results.files import require_new
 
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
@@ -67,7 +67,7 @@ def fit_model(
                        notify, hints)  # fmt: skip
     if file and picture:
         write_machine(made, file)
-        draw(made, picture)
+        draw(lambda: residual_picture(made), picture)
     return made
 
 
@@ -79,8 +79,8 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
+    from commbench.models.fit_machine import Source
     from commbench.models.fit_text import WARNING
-    from commbench.models.fitting import Source
     from commbench.models.observations import observe
     from commbench.models.published import is_predicted, is_published, read_published
 
@@ -118,8 +118,9 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    from commbench.models.machine import read_machine
-    from commbench.models.projection import Request, project
+    from commbench.models.machine_file import read_machine
+    from commbench.models.predict import Request
+    from commbench.models.projection import project
     from commbench.spec.operations import find_operation
 
     found = read_machine(machine) if isinstance(machine, (str, Path)) else machine

@@ -11,7 +11,7 @@ from commbench.analysis.rows import ResultRow, make_row
 from commbench.errors import RecordsError, UsageError
 from commbench.explain.explanation import Explanation, explain_row, explain_run
 from commbench.importers.hints import ImportHints
-from commbench.models.machine import read_machine
+from commbench.models.machine_file import read_machine
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import (

@@ -16,7 +16,7 @@ from commbench.errors import CommbenchError
 from commbench.explain.facts import BYTES, RATIO, SECONDS, SHARE, TEXT, Fact
 from commbench.models.machine import Machine, Point
 from commbench.models.observations import PER_HOST, SELECTED
-from commbench.models.predict import find_fitted, half_size, predict_one
+from commbench.models.predict import find_fitted, predict_one
 from commbench.models.size_curve import SizeCurve, fit_sizes
 from commbench.models.textbook import find_algorithm, growth
 from commbench.output.paragraphs import gbps, seconds
@@ -67,12 +67,12 @@ def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     }
     points = [Point(case.ranks, case.ranks, size, seconds) for size, seconds in times.items()]
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
-    curve = fit_sizes(case.operation, points) if is_wide else None
+    curve = fit_sizes(points) if is_wide else None
     latency_s = None if OPERATIONS[case.operation].has_data else time_s
     if curve:
-        # Later pieces may have more of it, where the protocol switches.
+        # Later ranges may have more of it, where the protocol switches.
         fixed, _ = curve.at(case.size_bytes)
-        latency_s = min(time_s, max(fixed, curve.pieces[0].parameters[0]))
+        latency_s = min(time_s, max(fixed, curve.ranges[0].fixed_s))
     if latency_s is None:
         few = "this call has too few sizes in this run"
         return [Fact(NOT_KNOWN, "not known", TEXT, few), *_twice_the_ranks(row, timed, None)]
@@ -109,7 +109,7 @@ def _line(curve: SizeCurve, size: int) -> Fact:
     fixed, grown = curve.at(size)
     terms = [seconds(fixed)] if fixed or not grown else []
     terms += [f"S / {gbps(size / grown)} GB/s"] if grown else []
-    low, high = map(format_bytes, curve.range_at(size))
+    low, *_, high = map(format_bytes, curve.range_of(size).sizes)
     fitted = f"alpha-beta, fitted to {len(curve.sizes)} sizes of this call, here {low} to {high}"
     how = f"{fitted}; off by {format_share(curve.error)} on average"
     return Fact("model of t", " + ".join(terms), TEXT, how)
@@ -161,7 +161,10 @@ def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
     facts = [Fact("predicted", predicted, SECONDS, how)]
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        facts += [*_bound(found.latency_share), _half(half_size(fitted, case.ranks, per_node))]
+        facts += [
+            *_bound(found.latency_share),
+            _half(fitted.best.curve.half_size(case.ranks, per_node)),
+        ]
     for name, ranks, factor in ((TWICE_SIZE, case.ranks, 2), (TWICE_RANKS, 2 * case.ranks, 1)):
         if factor == 1 or found.size_bytes:
             facts.append(_predict(machine, name, row, ranks, factor, found.time_s, found.kind))

@@ -1,13 +1,12 @@
 """The table of cost models: how the time of a collective grows with ranks and bytes.
 
-The time is a sum of terms, each times a parameter that is not negative:
+    T = fixed + steps x alpha + wire x beta
 
-    T = parameter_1 x term_1 + parameter_2 x term_2 + ...
-
-The terms are known from the algorithm; the parameters are fitted (models.fit). n is the number of
-ranks, N the number of leaves of a tree: hosts where the group spans several, else ranks. S is the
-size in bytes of commbench (spec.operation), w the bytes on the wire of a rank: S times the factor
-of the bus bandwidth. Time of reducing a byte is in beta: one collective cannot tell the two apart.
+The steps and the bytes on the wire are known from the algorithm; fixed, alpha and beta are fitted
+and never negative (models.fit). No term falls as ranks are added. n is the number of ranks, N the
+number of leaves of a tree: hosts where the group spans several, else ranks. S is the size in bytes
+of commbench (spec.operation). Time of reducing a byte is in beta: one collective cannot tell the
+two apart.
 
 Sources:
     Thakur      Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in
@@ -24,7 +23,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, log2, sqrt
+from math import ceil, log2
 from typing import NamedTuple
 
 WITHIN, ACROSS = "within a host", "across hosts"
@@ -33,7 +32,7 @@ GROUP_KINDS = (WITHIN, ACROSS)
 
 
 class Shape(NamedTuple):
-    """What a term is computed from."""
+    """What steps and bytes on the wire are computed from."""
 
     ranks: int
     ranks_per_node: int
@@ -63,21 +62,45 @@ class Shape(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a model."""
+    """A parameter of every model."""
 
     name: str
     unit: str
-    """Of the parameter: the unit of time per unit of its term."""
+    """The unit of time per unit of its term."""
 
 
 FIXED = Parameter("fixed", "s")
 """What every call takes, and all steps whose number does not grow with the ranks."""
 ALPHA = Parameter("alpha", "s/step")
 BETA = Parameter("beta", "s/B")
-ROOT = Parameter("gamma", "s/sqrt(B)")
-"""The time for filling a pipeline: segments of the best size are as large as the root of S."""
-LATENCY_UNITS = (FIXED.unit, ALPHA.unit)
-"""The units of parameters whose terms do not depend on the size."""
+PARAMETERS = (FIXED, ALPHA, BETA)
+
+
+class Term(NamedTuple):
+    """What a parameter is multiplied by."""
+
+    text: str
+    of: Callable[[Shape], float]
+
+
+NONE = Term("", lambda _: 0.0)
+OTHERS = Term("(n-1)", lambda s: s.ranks - 1)
+TWICE_OTHERS = Term("2(n-1)", lambda s: 2 * (s.ranks - 1))
+ROUNDS = Term("ceil(log2 n)", lambda s: s.rounds)
+TWICE_ROUNDS = Term("2 ceil(log2 n)", lambda s: 2 * s.rounds)
+DEPTH = Term("log2 N", lambda s: s.depth)
+TWICE_DEPTH = Term("2 log2 N", lambda s: 2 * s.depth)
+TREE_AND_RING = Term("(ceil(log2 n) + n-1)", lambda s: s.rounds + s.ranks - 1)
+ALL = Term("S", lambda s: s.size_bytes)
+BLOCKS = Term("(n-1)/n S", lambda s: s.share * s.size_bytes)
+TWICE_BLOCKS = Term("2(n-1)/n S", lambda s: 2 * s.share * s.size_bytes)
+ALL_EACH_ROUND = Term("ceil(log2 n) S", lambda s: s.rounds * s.size_bytes)
+ALL_TWICE_EACH_ROUND = Term("2 ceil(log2 n) S", lambda s: 2 * s.rounds * s.size_bytes)
+HALF_EACH_ROUND = Term("ceil(log2 n) S/2", lambda s: s.rounds * s.size_bytes / 2)
+BLOCKS_OF_HOSTS = Term(
+    "(n-k)/n S", lambda s: max(0, s.ranks - s.ranks_per_node) / s.ranks * s.size_bytes
+)
+"""k ranks are on a host."""
 
 
 class CostModel(NamedTuple):
@@ -86,195 +109,60 @@ class CostModel(NamedTuple):
     name: str
     operations: tuple[str, ...]
     """Names of spec.operations; empty: every operation."""
-    parameters: tuple[Parameter, ...]
-    shape_terms: Callable[[Shape], tuple[float, ...]]
-    """One term for each parameter."""
-    formula: str
+    steps: Term
+    wire: Term
+    """In bytes."""
     source: str
     spans_ranks: bool = True
     """Whether it may be used for numbers of ranks that were not measured."""
 
-    def terms(self, world_size: int, ranks_per_node: int, size_bytes: float) -> tuple[float, ...]:
-        """The terms for a group of so many ranks, at most `ranks_per_node` of them on a host."""
-        return self.shape_terms(Shape(world_size, ranks_per_node, size_bytes))
+    @property
+    def formula(self) -> str:
+        """The time as a sum of parameters times terms."""
+        pairs = ((self.steps, ALPHA), (self.wire, BETA))
+        grown = [f"{term.text} {parameter.name}" for term, parameter in pairs if term.text]
+        return " + ".join((f"T = {FIXED.name}", *grown))
+
+    def terms(
+        self, world_size: int, ranks_per_node: int, size_bytes: float
+    ) -> tuple[float, float, float]:
+        """What each of PARAMETERS is multiplied by, for a group of so many ranks, at most
+        `ranks_per_node` of them on a host."""
+        shape = Shape(world_size, ranks_per_node, size_bytes)
+        return 1.0, float(self.steps.of(shape)), float(self.wire.of(shape))
 
 
-def _all_reduce_wire(s: Shape) -> float:
-    return 2 * s.share * s.size_bytes
-
-
-def _block_wire(s: Shape) -> float:
-    return s.share * s.size_bytes
-
-
-def _tree(wire: Callable[[Shape], float], passes: int) -> Callable[[Shape], tuple[float, ...]]:
-    """The terms of a pipelined tree through which the data pass so many times: up, down or both."""
-
-    def terms(s: Shape) -> tuple[float, ...]:
-        return 1.0, passes * s.depth, wire(s), sqrt(wire(s) * s.depth)
-
-    return terms
-
-
-_MERGED = (FIXED, ALPHA, BETA)
-_PIPELINED = (FIXED, ALPHA, BETA, ROOT)
+_REDUCE = ("all_reduce",)
 _GATHERING = ("all_gather", "reduce_scatter")
+_ROOTED = ("broadcast", "reduce")
+_SPLIT = ("gather", "scatter")
+_EXCHANGE = ("all_to_all",)
 
-_TABLE = (
-    CostModel(
-        "alpha-beta",
-        (),
-        (FIXED, BETA),
-        lambda s: (1.0, float(s.size_bytes)),
-        "T = fixed + S beta",
-        "Hockney 1994; for one number of ranks",
-        spans_ranks=False,
-    ),
-    CostModel(
-        "alpha-beta, pipelined",
-        (),
-        (FIXED, BETA, ROOT),
-        lambda s: (1.0, float(s.size_bytes), sqrt(s.size_bytes)),
-        "T = fixed + S beta + sqrt(S) gamma",
-        "a pipeline with segments of the best size; for one number of ranks",
-        spans_ranks=False,
-    ),
-    CostModel(
-        "same for all ranks",
-        (),
-        (FIXED, BETA),
-        lambda s: (1.0, float(s.size_bytes)),
-        "T = fixed + S beta",
-        "reduction in the switch (NVLS, SHARP); links that each pair has alone",
-    ),
-    CostModel(
-        "ring", ("all_reduce",), _MERGED,
-        lambda s: (1.0, 2.0 * (s.ranks - 1), _all_reduce_wire(s)),
-        "T = fixed + 2(n-1) alpha + 2(n-1)/n S beta", "Thakur 2005, 4.5",
-    ),
-    CostModel(
-        "recursive doubling", ("all_reduce",), _MERGED,
-        lambda s: (1.0, float(s.rounds), float(s.rounds * s.size_bytes)),
-        "T = fixed + ceil(log2 n) (alpha + S beta)", "Thakur 2005, 4.5",
-    ),
-    CostModel(
-        "Rabenseifner", ("all_reduce",), _MERGED,
-        lambda s: (
-            1.0,
-            2.0 * (s.ranks.bit_length() - 1) + 2.0 * _is_uneven(s),
-            _all_reduce_wire(s) + 2.0 * _is_uneven(s) * s.size_bytes,
-        ),
-        "T = fixed + 2 floor(log2 n) alpha + 2(n-1)/n S beta; n not 2^k: + 2 alpha + 2 S beta",
-        "Thakur 2005, 4.5",
-    ),
-    CostModel(
-        "reduce + broadcast", ("all_reduce",), _MERGED,
-        lambda s: (1.0, 2.0 * s.rounds, 2.0 * s.rounds * s.size_bytes),
-        "T = fixed + 2 ceil(log2 n) (alpha + S beta)", "Thakur 2005, 4.5: two binomial trees",
-    ),
-    CostModel(
-        "double binary tree", ("all_reduce",), _PIPELINED, _tree(_all_reduce_wire, 2),
-        "T = fixed + 2 log2 N alpha + w beta + sqrt(w log2 N) gamma, w = 2(n-1)/n S",
-        "Sanders 2009, pipelined with segments of the best size",
-    ),
-    CostModel(
-        "ring", _GATHERING, _MERGED,
-        lambda s: (1.0, float(s.ranks - 1), _block_wire(s)),
-        "T = fixed + (n-1) alpha + (n-1)/n S beta", "Thakur 2005, 4.1 and 4.3",
-    ),
-    CostModel(
-        "recursive doubling", ("all_gather",), _MERGED,
-        lambda s: (1.0, float(s.rounds), _block_wire(s)),
-        "T = fixed + ceil(log2 n) alpha + (n-1)/n S beta",
-        "Thakur 2005, 4.1; Bruck 1997 and NCCL's PAT have the same time",
-    ),
-    CostModel(
-        "recursive halving", ("reduce_scatter",), _MERGED,
-        lambda s: (1.0, float(s.rounds), _block_wire(s)),
-        "T = fixed + ceil(log2 n) alpha + (n-1)/n S beta",
-        "Thakur 2005, 4.3; NCCL's PAT has the same time",
-    ),
-    CostModel(
-        "pipelined tree", _GATHERING, _PIPELINED, _tree(_block_wire, 1),
-        "T = fixed + log2 N alpha + w beta + sqrt(w log2 N) gamma, w = (n-1)/n S",
-        "Sanders 2009, pipelined with segments of the best size",
-    ),
-    CostModel(
-        "binomial tree", ("broadcast", "reduce"), _MERGED,
-        lambda s: (1.0, float(s.rounds), float(s.rounds * s.size_bytes)),
-        "T = fixed + ceil(log2 n) (alpha + S beta)", "Thakur 2005, 4.2 and 4.4",
-    ),
-    CostModel(
-        "scatter + all_gather", ("broadcast", "reduce"), _MERGED,
-        lambda s: (1.0, float(s.rounds + s.ranks - 1), _all_reduce_wire(s)),
-        "T = fixed + (ceil(log2 n) + n-1) alpha + 2(n-1)/n S beta",
-        "Chan 2007: van de Geijn; reduce: reduce_scatter + gather",
-    ),
-    CostModel(
-        "chain", ("broadcast", "reduce"), _PIPELINED,
-        lambda s: (
-            1.0,
-            float(s.ranks - 1),
-            float(s.size_bytes),
-            sqrt(max(0, s.ranks - 2) * s.size_bytes),
-        ),
-        "T = fixed + (n-1) alpha + S beta + sqrt((n-2) S) gamma",
-        "Chan 2007: (n-2+k)(alpha + S/k beta) with k = sqrt((n-2) S beta / alpha) segments",
-    ),
-    CostModel(
-        "double binary tree", ("broadcast", "reduce"), _PIPELINED,
-        _tree(lambda s: float(s.size_bytes), 1),
-        "T = fixed + log2 N alpha + S beta + sqrt(S log2 N) gamma",
-        "Sanders 2009, pipelined with segments of the best size",
-    ),
-    CostModel(
-        "binomial tree", ("gather", "scatter"), _MERGED,
-        lambda s: (1.0, float(s.rounds), _block_wire(s)),
-        "T = fixed + ceil(log2 n) alpha + (n-1)/n S beta", "Chan 2007",
-    ),
-    CostModel(
-        "linear", ("gather", "scatter"), _MERGED,
-        lambda s: (1.0, float(s.ranks - 1), _block_wire(s)),
-        "T = fixed + (n-1) alpha + (n-1)/n S beta", "Chan 2007: the root talks to each rank",
-    ),
-    CostModel(
-        "pairwise", ("all_to_all",), _MERGED,
-        lambda s: (1.0, float(s.ranks - 1), _block_wire(s)),
-        "T = fixed + (n-1) alpha + (n-1)/n S beta", "Thakur 2005, 4.2",
-    ),
-    CostModel(
-        "pairwise between hosts", ("all_to_all",), _MERGED,
-        lambda s: (
-            1.0,
-            float(s.ranks - 1),
-            max(0, s.ranks - s.ranks_per_node) / s.ranks * s.size_bytes,
-        ),
-        "T = fixed + (n-1) alpha + (n-k)/n S beta, k ranks on a host",
-        "pairwise, where only bytes for other hosts count",
-    ),
-    CostModel(
-        "Bruck", ("all_to_all",), _MERGED,
-        lambda s: (1.0, float(s.rounds), s.rounds * s.size_bytes / 2),
-        "T = fixed + ceil(log2 n) (alpha + S/2 beta)", "Bruck 1997",
-    ),
-    CostModel(
-        "dissemination", ("barrier",), (FIXED, ALPHA),
-        lambda s: (1.0, float(s.rounds)),
-        "T = fixed + ceil(log2 n) alpha", "Hensgen, Finkel, Manber 1988",
-    ),
-    CostModel(
-        "linear", ("barrier",), (FIXED, ALPHA),
-        lambda s: (1.0, float(s.ranks - 1)),
-        "T = fixed + (n-1) alpha", "each rank reports to one, or passes the message on",
-    ),
+
+COST_MODELS = (
+    CostModel("alpha-beta", (), NONE, ALL, "Hockney", spans_ranks=False),
+    CostModel("same for all ranks", (), NONE, ALL, "NVLS, SHARP; links of each pair"),
+    CostModel("ring", _REDUCE, TWICE_OTHERS, TWICE_BLOCKS, "Thakur, 4.5"),
+    CostModel("recursive doubling", _REDUCE, ROUNDS, ALL_EACH_ROUND, "Thakur, 4.5"),
+    CostModel("Rabenseifner", _REDUCE, TWICE_ROUNDS, TWICE_BLOCKS, "Thakur, 4.5"),
+    CostModel("reduce + broadcast", _REDUCE, TWICE_ROUNDS, ALL_TWICE_EACH_ROUND, "Thakur, 4.5"),
+    CostModel("double binary tree", _REDUCE, TWICE_DEPTH, TWICE_BLOCKS, "Sanders, pipelined"),
+    CostModel("ring", _GATHERING, OTHERS, BLOCKS, "Thakur, 4.1 and 4.3"),
+    CostModel("recursive doubling", ("all_gather",), ROUNDS, BLOCKS, "Thakur, 4.1; NCCL's PAT"),
+    CostModel("recursive halving", ("reduce_scatter",), ROUNDS, BLOCKS, "Thakur, 4.3; NCCL's PAT"),
+    CostModel("pipelined tree", _GATHERING, DEPTH, BLOCKS, "Sanders"),
+    CostModel("binomial tree", _ROOTED, ROUNDS, ALL_EACH_ROUND, "Thakur, 4.2 and 4.4"),
+    CostModel("scatter + all_gather", _ROOTED, TREE_AND_RING, TWICE_BLOCKS, "Chan"),
+    CostModel("chain", _ROOTED, OTHERS, ALL, "Chan, with many segments"),
+    CostModel("double binary tree", _ROOTED, DEPTH, ALL, "Sanders, pipelined"),
+    CostModel("binomial tree", _SPLIT, ROUNDS, BLOCKS, "Chan"),
+    CostModel("linear", _SPLIT, OTHERS, BLOCKS, "Chan: the root talks to each rank"),
+    CostModel("pairwise", _EXCHANGE, OTHERS, BLOCKS, "Thakur, 4.2"),
+    CostModel("pairwise between hosts", _EXCHANGE, OTHERS, BLOCKS_OF_HOSTS, "Thakur, 4.2"),
+    CostModel("Bruck", _EXCHANGE, ROUNDS, HALF_EACH_ROUND, "Bruck"),
+    CostModel("dissemination", ("barrier",), ROUNDS, NONE, "Hensgen, Finkel, Manber 1988"),
+    CostModel("linear", ("barrier",), OTHERS, NONE, "each rank reports to one"),
 )  # fmt: skip
-
-
-def _is_uneven(s: Shape) -> bool:
-    return s.ranks & (s.ranks - 1) != 0
-
-
-COST_MODELS = _TABLE
 
 
 def models_of(operation: str) -> tuple[CostModel, ...]:

@@ -1,145 +1,164 @@
-"""Fits the cost models of one operation, and chooses one by cross-validation.
+"""Fits one cost model to measured times.
 
-Parameters may differ between ranges of sizes, because libraries switch protocols. The number of
-ranges, like the model, is chosen by the error of points that a fit was made without: whole numbers
-of ranks, and whole ranges of sizes.
+A fit minimises a sum over the times of a function of log(measured/fitted), which is nearly the
+relative residual: Huber's (1964), then Tukey's biweight, which gives no weight to outliers. It is
+found by iteratively reweighted least squares. Parameters that are not negative are found exactly,
+by trying every set of parameters that are above 0.
+
+A library may be slower or faster than its model at some sizes, with any number of ranks: each size
+has a factor, found from what the model leaves over at this size and at its neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from commbench.models.cost_models import models_of
-from commbench.models.cross_validation import Candidate, choose, cross_validate, try_factors
-from commbench.models.fit_data import (
-    Data,
-    Split,
-    log_error,
-    predict,
-    robust_scale,
-    size_factors,
-    split,
-    with_factors,
-)
-from commbench.models.machine import FittedModel, Piece, Point, Rival
-from commbench.models.robust_fit import fit_many
+from commbench.models.cost_models import CostModel
+from commbench.models.machine import Curve, Point
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[Any]
 
-REPLICATES = 200
+ROUNDS = 3
+"""How often the parameters and the factors of sizes are fitted in turn."""
+FEWEST_SIZES = 6
+"""Sizes from which on they have factors."""
+SMOOTHNESS = 2.0
+"""Doublings of the size over which factors are alike: their correlation is exp(-doublings/this)."""
+MAD_TO_SD = 1.4826
+"""The standard deviation of normal errors over the median of their absolute values."""
+WORST_LOG_ERROR = 3.0
+"""Errors above count as this one (a factor of 20), so that no single one decides."""
+STEPS = 8
+"""Of least squares with the weights of Huber, then with those of Tukey."""
+CLOSE = 1e-4
+"""The steps end where no parameter changes by more than this part of the largest one."""
+HUBER, TUKEY = 1.345, 4.685
+"""Residuals over their scale, above which they count less or not at all: 95 % of the efficiency of
+least squares for normal errors (Huber, Ronchetti: Robust Statistics, 2009)."""
+SMALLEST_SCALE = 0.005
+"""Residuals of half a percent are never outliers."""
+SHORTEST_S = 1e-12
 
 
-def fit_points(
-    operation: str, kind: str, points: Sequence[Point], variant: str = ""
-) -> FittedModel:
-    """The best model of these points, with its rivals. Points that are left out are only kept."""
-    used = [point for point in points if not point.is_left_out]
-    data = Data(used)
-    spans_ranks = len(data.distinct_ranks) > 1
-    models = [m for m in models_of(operation) if m.spans_ranks == spans_ranks]
-    if len(data.distinct_sizes) == 1 and not spans_ranks:
-        models = models[:1]  # of one call, all models are its time
-    tried = [cross_validate(data, model) for model in models]
-    best, rivals = choose(tried, spans_ranks)
-    best = try_factors(data, best)
-    pieces, factors, errors = _fit_pieces(data, best)
-    errors_by_point = {id(p): best.point_errors.get(index) for index, p in enumerate(used)}
-    return FittedModel(
-        operation,
-        kind,
-        best.model.name,
-        pieces,
-        scatter=robust_scale(errors),
-        cv_error=best.error if best.point_errors else None,
-        drift=_drift(data, best),
-        rivals=tuple(_make_rival(data, try_factors(data, each)) for each in rivals),
-        points=tuple(p._replace(cv_error=errors_by_point.get(id(p))) for p in points),
-        variant=variant,
-        size_factors=factors,
-    )
-
-
-def _make_rival(data: Data, candidate: Candidate) -> Rival:
-    pieces, factors, _ = _fit_pieces(data, candidate)
-    return Rival(candidate.model.name, candidate.error, pieces, factors)
-
-
-Factors = tuple[tuple[float, float], ...]
-
-
-def _fit_pieces(data: Data, candidate: Candidate) -> tuple[tuple[Piece, ...], Factors, Floats]:
-    """The pieces with their replicates, the factors of sizes, and the log error of each point."""
+def fit_curve(model: CostModel, points: Sequence[Point]) -> Curve:
+    """The model with the parameters and the factors of sizes that fit these points."""
     import numpy as np
 
-    terms = data.terms(candidate.model)
-    parameters = fit_many(terms, data.times_s, data.segment_masks.astype(float))
-    every = np.ones(len(data.points), dtype=bool)
-    cuts = split(data, terms, parameters, every)
-    cut = cuts[min(candidate.pieces, max(cuts))]
-    weights = replicate_weights(data)
-    pieces = []
-    for index, fitted in zip(*cut, strict=True):
-        samples = fit_many(terms, data.times_s, weights * data.segment_masks[index])
-        high = data.segments[index][1]
-        end = None if high is None else float(high)
-        pieces.append(Piece(end, _floats(fitted), tuple(map(_floats, samples))))
-    predicted_s, factors = _predict(data, terms, cut, every, candidate.has_factors)
-    by_size = zip(data.distinct_sizes, np.exp(factors).tolist(), strict=True)
-    known = tuple((float(size), factor) for size, factor in by_size)
-    errors = log_error(data.times_s, predicted_s)
-    return tuple(pieces), known if factors.any() else (), errors
+    times_s = np.array([point.time_s for point in points])
+    sizes = np.array([point.size_bytes for point in points])
+    distinct, at = np.unique(sizes, return_inverse=True)
+    terms = model_terms(model, points)
+    logs = np.zeros(len(distinct))
+    has_factors = len(distinct) >= FEWEST_SIZES
+    for _ in range(ROUNDS if has_factors else 1):
+        parameters = fit_parameters(terms, times_s / np.exp(logs[at]))
+        if has_factors:
+            logs = size_effects(distinct, at, log_errors(times_s, terms @ parameters))
+    factors = zip(distinct.tolist(), np.exp(logs).tolist(), strict=True) if has_factors else ()
+    return Curve(model, tuple(parameters.tolist()), tuple(factors))
 
 
-def _predict(
-    data: Data, terms: Floats, cut: Split, used: Floats, has_factors: bool
-) -> tuple[Floats, Floats]:
-    """The times in seconds of all points, and the logarithms of the factors of sizes."""
-    predicted_s = predict(data, terms, cut)
-    factors = size_factors(data, log_error(data.times_s, predicted_s), used) * has_factors
-    return with_factors(data, predicted_s, factors), factors
-
-
-def replicate_weights(data: Data) -> Floats:
-    """Weights for the bootstrap: (REPLICATES, points). Each number of ranks and each size gets a
-    random weight, and a point the product of its two, so that errors which whole curves or whole
-    sizes share widen the intervals. Owen: The pigeonhole bootstrap, Annals of Applied Statistics
-    1(2), 2007, with the exponential weights of Rubin's Bayesian bootstrap (1981)."""
+def model_terms(model: CostModel, points: Sequence[Point]) -> Floats:
+    """(points, parameters): what each parameter is multiplied by. Of one size, terms that grow with
+    the size are 0: nothing tells them from the others."""
     import numpy as np
 
-    generator = np.random.default_rng(0)
-    weights = np.ones((REPLICATES, len(data.points)))
-    for values, distinct in ((data.ranks, data.distinct_ranks), (data.sizes, data.distinct_sizes)):
-        if len(distinct) > 1:
-            drawn = generator.exponential(size=(REPLICATES, len(distinct)))
-            weights *= drawn[:, np.searchsorted(np.array(distinct), values)]
-    return weights
+    found = np.array([model.terms(*point[:3]) for point in points])
+    if len({point.size_bytes for point in points}) == 1:
+        found[:, 2] = 0.0
+    return found
 
 
-def _drift(data: Data, candidate: Candidate) -> float:
-    """How much the error grows with each doubling of the ranks beyond that of cross-validation: of
-    fits to the smaller numbers of ranks, at each larger one. 0 where there are fewer than three."""
+def log_errors(times_s: Floats, fitted_s: Floats) -> Floats:
+    """log(measured/fitted), at most WORST_LOG_ERROR in size."""
     import numpy as np
 
-    terms = data.terms(candidate.model)
-    base = robust_scale(np.array([*candidate.point_errors.values(), 0.0]))
-    grown = []
-    for last in data.distinct_ranks[1:-1]:
-        used = data.ranks <= last
-        masks = (data.segment_masks & used).astype(float)
-        cuts = split(data, terms, fit_many(terms, data.times_s, masks), used)
-        cut = cuts[min(candidate.pieces, max(cuts))]
-        predicted_s, _ = _predict(data, terms, cut, used, candidate.has_factors)
-        errors = log_error(data.times_s, predicted_s)
-        for ranks in data.distinct_ranks:
-            if ranks > last:
-                excess = robust_scale(errors[data.ranks == ranks]) ** 2 - base**2
-                grown.append(max(0.0, excess) / np.log2(ranks / last) ** 2)
-    return float(np.sqrt(np.mean(grown))) if grown else 0.0
+    found: Floats = np.log(np.maximum(times_s, SHORTEST_S) / np.maximum(fitted_s, SHORTEST_S))
+    return np.clip(found, -WORST_LOG_ERROR, WORST_LOG_ERROR)
 
 
-def _floats(values: Floats) -> tuple[float, ...]:
-    return tuple(map(float, values))
+def likeness(sizes: Floats) -> Floats:
+    """(sizes, sizes): the correlation of their factors before anything is measured."""
+    import numpy as np
+
+    doublings = np.log2(np.maximum(sizes, 1))
+    found: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS)
+    return found
+
+
+def size_effects(sizes: Floats, at: Floats, errors: Floats) -> Floats:
+    """The logarithms of the factors of sizes, where `errors` are those of points of size sizes[at]:
+    the median error of each size, shrunk towards 0 and towards the neighbours as if factors differ
+    as much as times do (Rasmussen, Williams: Gaussian Processes for Machine Learning, 2006)."""
+    import numpy as np
+
+    counts = np.bincount(at)
+    medians = [np.median(errors[at == index]) for index in range(len(sizes))]
+    prior = likeness(sizes)
+    found: Floats = prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians))
+    return found
+
+
+def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
+    """The parameters of `terms`, (points, parameters), that fit the times: at least 0."""
+    import numpy as np
+
+    scaled = terms / times_s[:, None]
+    columns = np.sqrt((scaled**2).mean(axis=0))
+    columns[columns == 0] = 1.0
+    scaled = scaled / columns
+    parameters = least_squares(scaled, np.ones(len(scaled)))
+    for weigh in (_huber,) * STEPS + (_tukey,) * STEPS:
+        before = parameters
+        ratio = np.maximum(scaled @ parameters, 1e-9)  # fitted over measured
+        residual = -np.log(ratio)
+        freedom = max(1, len(scaled) - scaled.shape[1])
+        scale = MAD_TO_SD * float(np.median(np.abs(residual))) * (len(scaled) / freedom) ** 0.5
+        gap = 1 - ratio
+        # The weight that makes the least squares of the times a step towards that of the logarithms
+        step = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap)) / ratio
+        weights = weigh(residual / max(scale, SMALLEST_SCALE)) * step
+        parameters = least_squares(scaled, weights)
+        if weigh is _tukey and np.abs(parameters - before).max() < CLOSE * before.max():
+            break
+    found: Floats = parameters / columns
+    return found
+
+
+def _huber(residual: Floats) -> Floats:
+    import numpy as np
+
+    return np.minimum(1.0, HUBER / np.maximum(np.abs(residual), 1e-12))
+
+
+def _tukey(residual: Floats) -> Floats:
+    import numpy as np
+
+    found: Floats = np.maximum(0.0, 1 - (residual / TUKEY) ** 2) ** 2
+    return found
+
+
+def least_squares(scaled: Floats, weights: Floats) -> Floats:
+    """The parameters of `scaled @ p = 1` with p >= 0: all of them, if none is negative then, or the
+    best set of fewer."""
+    import numpy as np
+
+    gram, right = (scaled.T * weights) @ scaled, scaled.T @ weights
+    known = [index for index in range(len(right)) if gram[index, index] > 0]
+    best, best_gain = np.zeros(len(right)), 0.0
+    for count in range(len(known), 0, -1):
+        for chosen in map(list, combinations(known, count)):
+            part = gram[np.ix_(chosen, chosen)]
+            found = np.linalg.solve(part + 1e-11 * np.trace(part) * np.eye(count), right[chosen])
+            gain = float(found @ right[chosen])
+            if found.min() >= 0 and gain > best_gain:
+                best, best_gain = np.zeros(len(right)), gain
+                best[chosen] = found
+        if best_gain and count == len(known):
+            break
+    return best

@@ -13,10 +13,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.statistics import Z
 from commbench.errors import UsageError
 from commbench.importers.hints import ImportHints
 from commbench.models.cost_models import ACROSS, kind_of
-from commbench.models.machine import Point, Z
+from commbench.models.machine import Point
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.spec.dimensions import DIMENSIONS, GROUP_FIELDS

@@ -13,21 +13,26 @@ from typing import Any, NamedTuple
 from commbench.analysis.csv_file import make_csv
 from commbench.errors import UsageError
 from commbench.models import other_tables
-from commbench.models.cost_models import ACROSS, kind_of
-from commbench.models.fit_text import WARNING, percent, warnings
+from commbench.models.cost_models import ACROSS
+from commbench.models.fit_text import (
+    WARNING,
+    describe_points,
+    describe_rivals,
+    warnings,
+    without_them,
+)
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.predict import (
     MOST_RANKS,
     Prediction,
+    Request,
     default_ranks_per_node,
     find_fitted,
-    half_size,
     predict,
 )
 from commbench.models.tuner import find_choices, tuner_text
 from commbench.output.paragraphs import list_some, wrapped
 from commbench.output.table import TableColumn, fitting_table
-from commbench.spec.operations import OPERATIONS
 from commbench.units import (
     GB,
     MICRO,
@@ -40,20 +45,10 @@ from commbench.units import (
 )
 from commbench.validation import choose
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the JSON; adjusted when a field changes its meaning or goes."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a note warns."""
-
-
-class Request(NamedTuple):
-    """What to predict."""
-
-    operations: tuple[str, ...]
-    world_sizes: tuple[int, ...]
-    ranks_per_node: int | None
-    sizes: tuple[int, ...]
-    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,11 +66,8 @@ class Projection:
         return tuple(
             prediction
             for name in request.operations
-            for prediction in predict(
-                self.machine, name, request.world_sizes, request.ranks_per_node, request.sizes,
-                request.variant,
-            )
-        )  # fmt: skip
+            for prediction in predict(self.machine, name, *request[1:])
+        )
 
     def text(self, format: str = "table") -> str:
         """The predictions in a format of FORMATS; UnavailableError where it has no place for one of
@@ -85,9 +77,9 @@ class Projection:
 
     def plot(self, output: str | Path) -> Path:
         """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
-        from commbench.models.projection_plot import draw
+        from commbench.models.plots import draw, predicted_picture
 
-        return draw(self, Path(output))
+        return draw(lambda: predicted_picture(self), Path(output))
 
     @property
     def notes(self) -> list[str]:
@@ -115,16 +107,13 @@ class Projection:
                 yield fitted.title, note
 
     def _notes(self, fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
-        each = found[0]
-        yield _describe_model(fitted)
+        error = fitted.best.cv_error
+        yield (
+            f"{fitted.title}: {fitted.model}, fitted to {describe_points(fitted.fitted_points)}."
+            + (f" Measured times differ {without_them(error)}." if error is not None else "")
+        )
         yield from warnings(fitted)
-        if fitted.rivals:
-            names = list_some([rival.model for rival in fitted.rivals], 4)
-            whose = "its" if len(fitted.rivals) == 1 else "their"
-            yield (
-                f"The measurements cannot tell this model from {names}: the intervals include "
-                f"{whose} times."
-            )
+        yield from describe_rivals(fitted)
         yield from _describe_distance(fitted, found)
         adjusted = [p for p in found if p.is_adjusted]
         if adjusted:
@@ -134,7 +123,7 @@ class Projection:
                 f"{format_bytes(first.size_bytes)} the model alone breaks the order of sizes or "
                 f"ranks: its time is adjusted ({len(adjusted)} of {len(found)} rows)."
             )
-        if size := half_size(fitted, found[-1].world_size, each.ranks_per_node):
+        if size := fitted.best.curve.half_size(found[-1].world_size, found[0].ranks_per_node):
             ranks = format_count(found[-1].world_size, "rank")
             about = format_about(size)
             yield f"n-half with {ranks}: at {about} latency takes as long as the bytes."
@@ -143,8 +132,8 @@ class Projection:
 def project(machine: Machine, request: Request) -> Projection:
     """The projection of a request. No operation in it stands for all of the machine. UsageError for
     ranks that do not fill hosts."""
-    per_node = request.ranks_per_node
-    per_node = default_ranks_per_node(machine) if per_node is None else per_node
+    asked = request.ranks_per_node
+    per_node = default_ranks_per_node(machine) if asked is None else asked
     for ranks in request.world_sizes:
         if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
             full = ranks - ranks % per_node
@@ -153,71 +142,39 @@ def project(machine: Machine, request: Request) -> Projection:
                 f"ask for {full} or {full + per_node} ranks, or for another --ranks-per-node",
             )
     names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
-    return Projection(machine, request._replace(operations=names))
-
-
-def _describe_model(fitted: FittedModel) -> str:
-    ranks = _range([f"{n:,}" for n in fitted.world_sizes], "rank")
-    hosts = f", {_range([str(n) for n in fitted.ranks_per_node])} on a host"
-    sizes = dict.fromkeys(map(format_bytes, (fitted.smallest_bytes, fitted.largest_bytes)))
-    data = f", {' to '.join(sizes)}" if OPERATIONS[fitted.operation].has_data else ""
-    error = ""
-    if fitted.cv_error is not None:
-        error = (
-            f" Measured times differ by {percent(fitted.cv_error)} on average from fits that were "
-            "made without them."
-        )
-    return (
-        f"{fitted.title}: {fitted.model}, measured with {ranks}"
-        f"{hosts if fitted.kind == ACROSS else ''}{data}.{error}"
-    )
-
-
-def _range(texts: Sequence[str], noun: str = "") -> str:
-    text = texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
-    if not noun:
-        return text
-    return f"{text} {noun}" if texts == ["1"] else f"{text} {noun}s"
+    return Projection(machine, request._replace(operations=names, ranks_per_node=per_node))
 
 
 def _describe_distance(fitted: FittedModel, found: Sequence[Prediction]) -> Iterator[str]:
-    low, high = fitted.world_sizes[0], fitted.world_sizes[-1]
-    fewest = min(found, key=lambda each: each.world_size)
-    most = max(found, key=lambda each: each.world_size)
-    per_node, known = most.ranks_per_node, fitted.ranks_per_node
+    per_node, known = found[0].ranks_per_node, fitted.ranks_per_node
     if fitted.kind == ACROSS and per_node not in known:
-        text = f"No group with {format_count(per_node, 'rank')} on a host was measured, only with "
-        wider = "" if known[0] < per_node < known[-1] else " Intervals are wider."
-        yield f"{text}{list_some([str(n) for n in known], 4)}.{wider}"
-    for far in dict.fromkeys((fewest, most) if fewest.world_size < low else (most,)):
-        ranks = far.world_size
-        if ranks > high:
-            text = f"{ranks} ranks are {_digits(ranks / high)} times the most that were measured "
-            text += f"({high})"
-        elif ranks < low:
-            text = f"{ranks} ranks are fewer than were measured ({low} or more)"
-        else:
-            continue
-        yield f"{text}: the interval is wider."
-    for distant in {
-        min(found, key=lambda each: each.size_bytes): None,
-        max(found, key=lambda each: each.size_bytes): None,
-    }:
-        if not distant.size_distance:
-            continue
-        size, large = distant.size_bytes, fitted.largest_bytes
-        if size > large:
-            text = f"{_digits(size / large)} times the largest size that was measured"
-            limit = large
-        else:
-            limit = fitted.smallest_bytes
-            text = f"1/{_digits(limit / size)} of the smallest size that was measured"
-        yield f"{format_bytes(size)} is {text} ({format_bytes(limit)}): the interval is wider."
+        listed = list_some([str(n) for n in known], 4)
+        ranks = format_count(per_node, "rank")
+        yield f"No group with {ranks} on a host was measured, only with {listed}."
+    ranks_asked = [each.world_size for each in found]
+    sizes_asked = [each.size_bytes for each in found]
+    yield from _beyond(ranks_asked, fitted.world_sizes, lambda n: format_count(n, "rank"))
+    yield from _beyond(sizes_asked, (fitted.smallest_bytes, fitted.largest_bytes), format_bytes)
     if max(max(each.ranks_distance, each.size_distance) for each in found) >= FAR:
         yield (
             f"{WARNING}so far from the measurements the library may use another algorithm, and "
             "other jobs may share the network."
         )
+
+
+def _beyond(
+    asked: Sequence[int], measured: Sequence[int], show: Callable[[int], str]
+) -> Iterator[str]:
+    """How far the least and the most that was asked for is from what was measured."""
+    low, high = measured[0], measured[-1]
+    for value in dict.fromkeys((min(asked), max(asked))):
+        if value > high:
+            text = f"{_digits(value / high)} times the most that was measured ({show(high)})"
+        elif value < low:
+            text = f"1/{_digits(low / value)} of the least that was measured ({show(low)})"
+        else:
+            continue
+        yield f"{show(value)}: {text}."
 
 
 def _digits(times: float) -> str:
@@ -238,9 +195,7 @@ def _busbw(each: Prediction) -> str:
 
 
 def _bound(each: Prediction) -> str:
-    shares = {"latency": each.latency_share, "bandwidth": each.bandwidth_share}
-    share = shares.get(each.bound, 1 - sum(shares.values()))
-    return f"{each.bound} {format_share(share)}"
+    return f"{each.bound} {format_share(max(each.latency_share, each.bandwidth_share))}"
 
 
 _COLUMNS = (
@@ -309,26 +264,14 @@ def projection_json(projection: Projection) -> str:
 
 def projection_autoparallel(projection: Projection) -> str:
     """The table of AutoParallel's simulator; its sizes are those of input tensors."""
-    machine, request = projection.machine, projection.request
-    found = [
-        prediction
-        for name in request.operations
-        for n in request.world_sizes
-        for prediction in predict(
-            machine, name, (n,), request.ranks_per_node,
-            other_tables.sizes_by_input(name, request.sizes, n), request.variant,
-        )
-    ]  # fmt: skip
-    return other_tables.autoparallel_table(found)
-
-
-def projection_tuner(projection: Projection) -> str:
-    """The file of NCCL's example tuner plugin."""
     request = projection.request
-    return tuner_text(
-        projection.machine, request.operations, request.world_sizes, request.ranks_per_node,
-        request.sizes, request.variant,
-    )  # fmt: skip
+    found: list[Prediction] = []
+    for name in request.operations:
+        for n in request.world_sizes:
+            sizes = other_tables.sizes_by_input(name, request.sizes, n)
+            asked = request._replace(world_sizes=(n,), sizes=sizes)
+            found += predict(projection.machine, name, *asked[1:])
+    return other_tables.autoparallel_table(found)
 
 
 def list_warnings(*projections: Projection) -> list[str]:
@@ -345,19 +288,15 @@ def list_warnings(*projections: Projection) -> list[str]:
 def _tuner_warnings(projection: Projection) -> list[str]:
     """The warnings about the model of each choice of NCCL."""
     machine, request = projection.machine, projection.request
-    per_node = request.ranks_per_node
-    per_node = default_ranks_per_node(machine) if per_node is None else per_node
     return list_warnings(
         *(
-            Projection(
-                machine._replace(fitted=(choice.fitted,)),
-                request._replace(operations=(name,), world_sizes=(ranks,), variant=""),
-            )
+            Projection(machine._replace(fitted=(choice.fitted,)),
+                       request._replace(operations=(name,), world_sizes=(ranks,), variant=""))
             for name in request.operations
             for ranks in request.world_sizes
-            for choice in find_choices(machine, name, kind_of(ranks, per_node), request.variant)
+            for choice in find_choices(machine, name, ranks, request)
         )
-    )
+    )  # fmt: skip
 
 
 class Format(NamedTuple):
@@ -383,6 +322,8 @@ FORMATS: dict[str, Format] = {
         "a trace for torch.compile's profile-guided estimation",
     ),
     "nccl-tuner": Format(
-        projection_tuner, "a file for NCCL's example tuner plugin", _tuner_warnings
+        lambda projection: tuner_text(projection.machine, projection.request),
+        "a file for NCCL's example tuner plugin",
+        _tuner_warnings,
     ),
 }

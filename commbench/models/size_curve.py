@@ -1,84 +1,123 @@
 """How the time of a call grows with its size, by the sizes of one run: quick, without intervals.
 
-The model is Hockney's, T = fixed + S beta, in up to three ranges of sizes. A range is added only
-where it lowers the error clearly. `commbench model fit` takes longer, and tests what it chooses on
-points that a fit was made without.
+The model is Hockney's, T = fixed + S beta, in up to three ranges of sizes, because libraries switch
+protocols. A range is added only where it lowers the error clearly. `commbench model fit` takes
+longer, and tests what it chooses on points that a fit was made without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, combinations, pairwise
 from typing import NamedTuple
 
-from commbench.models.machine import Piece, Point, piece_at
+from commbench.models.machine import Point
 
 FEWEST_SIZES = 3
+FEWEST_IN_RANGE = 4
+MOST_RANGES = 3
 WORTH = 0.2
 """A further range of sizes must lower the mean error by this part."""
+SMALLEST_ERROR = 1e-4
+"""Smaller ones are no reason for a further range."""
+
+
+class Range(NamedTuple):
+    """A range of sizes with parameters of its own."""
+
+    sizes: tuple[int, ...]
+    """Those measured, ascending."""
+    fixed_s: float
+    beta: float
+    """In seconds per byte."""
+    errors: tuple[float, ...]
+    """The absolute errors of log(time)."""
 
 
 class SizeCurve(NamedTuple):
-    """The fitted time by size, for one number of ranks. The parameters of a piece are `fixed` in
-    seconds and `beta` in seconds per byte."""
+    """The fitted time by size, for one number of ranks."""
 
-    pieces: tuple[Piece, ...]
-    sizes: tuple[int, ...]
-    """Those measured, ascending."""
-    error: float
-    """The mean absolute error of log(time)."""
+    ranges: tuple[Range, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Those measured, ascending."""
+        return tuple(size for each in self.ranges for size in each.sizes)
+
+    @property
+    def error(self) -> float:
+        """The mean absolute error of log(time)."""
+        errors = [error for each in self.ranges for error in each.errors]
+        return sum(errors) / len(errors)
+
+    def range_of(self, size: float) -> Range:
+        """The range that a size belongs to."""
+        return next((each for each in self.ranges if size <= each.sizes[-1]), self.ranges[-1])
 
     def at(self, size: float) -> tuple[float, float]:
         """The time at this size in seconds: the part that does not grow with the size within the
         range of sizes, and the part that does."""
-        fixed, beta = self.pieces[piece_at(self.pieces, size)].parameters
-        return fixed, beta * size
-
-    def range_at(self, size: float) -> tuple[int, int]:
-        """The measured sizes of the piece that a size belongs to."""
-        index = piece_at(self.pieces, size)
-        own = [each for each in self.sizes if piece_at(self.pieces, each) == index]
-        return own[0], own[-1]
+        own = self.range_of(size)
+        return own.fixed_s, own.beta * size
 
     @property
     def half_size(self) -> float | None:
         """n-half: the size at which a call takes twice as long as one of no bytes; None where that
         is no measured size."""
-        target = 2 * self.pieces[0].parameters[0]
-        if not target or sum(self.at(self.sizes[-1])) < target:
+        target, sizes = 2 * self.ranges[0].fixed_s, self.sizes
+        if not target or sum(self.at(sizes[-1])) < target:
             return None
-        low, high = 0.0, float(self.sizes[-1])
+        low, high = 0.0, float(sizes[-1])
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if sum(self.at(middle)) < target else (low, middle)
-        return high if high > self.sizes[0] else None
+        return high if high > sizes[0] else None
 
 
-def fit_sizes(operation: str, points: Sequence[Point]) -> SizeCurve | None:
-    """The curve of points that differ in size only; None for fewer than FEWEST_SIZES sizes."""
+def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
+    """The curve of points of different sizes; None for fewer than FEWEST_SIZES."""
+    ordered = sorted(points, key=lambda point: point.size_bytes)
+    if len(ordered) < FEWEST_SIZES:
+        return None
+
+    @cache
+    def fit(low: int, high: int) -> Range:
+        return _fit_range(ordered[low:high], is_quick=True)
+
+    count = len(ordered)
+    best: tuple[Range, ...] = (fit(0, count),)
+    for number in range(1, MOST_RANGES):
+        found = [
+            tuple(fit(low, high) for low, high in pairwise((0, *cuts, count)))
+            for cuts in combinations(range(1, count), number)
+            if all(high - low >= FEWEST_IN_RANGE for low, high in pairwise((0, *cuts, count)))
+        ]
+        if found:
+            chosen = min(found, key=_judged_error)
+            worth = (1 - WORTH) ** (len(chosen) - len(best))
+            best = chosen if _judged_error(chosen) < _judged_error(best) * worth else best
+    ends = [0, *accumulate(len(each.sizes) for each in best)]
+    return SizeCurve(tuple(_fit_range(ordered[low:high]) for low, high in pairwise(ends)))
+
+
+def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
+    """The range of these points; a quick fit is not robust."""
     import numpy as np
 
-    from commbench.models.cost_models import find_model
-    from commbench.models.fit_data import Data, log_error, predict, split
-    from commbench.models.robust_fit import fit_many
+    from commbench.models.fit import fit_parameters, least_squares, log_errors
 
-    data = Data(points)
-    if len(data.distinct_sizes) < FEWEST_SIZES:
-        return None
-    terms = data.terms(find_model(operation, "alpha-beta"))
-    parameters = fit_many(terms, data.times_s, data.segment_masks.astype(float))
-    cuts = split(data, terms, parameters, np.ones(len(points), dtype=bool))
-    errors = {
-        count: float(np.abs(log_error(data.times_s, predict(data, terms, cut))).mean())
-        for count, cut in cuts.items()
-    }
-    best = min(errors)
-    for count in sorted(errors):
-        if errors[count] < errors[best] * (1 - WORTH) ** (count - best):
-            best = count
-    chosen, fitted = cuts[best]
-    ends = [data.segments[index][1] for index in chosen]
-    pieces = tuple(
-        Piece(None if end is None else float(end), tuple(map(float, each)))
-        for end, each in zip(ends, fitted, strict=True)
-    )
-    return SizeCurve(pieces, tuple(data.distinct_sizes), errors[best])
+    times_s = np.array([point.time_s for point in points])
+    sizes = [point.size_bytes for point in points]
+    terms = np.array([(1.0, size / sizes[-1]) for size in sizes])
+    if is_quick:
+        parameters = least_squares(terms / times_s[:, None], np.ones(len(points)))
+    else:
+        parameters = fit_parameters(terms, times_s)
+    errors = np.abs(log_errors(times_s, terms @ parameters))
+    fixed_s, beta = parameters / [1.0, sizes[-1]]
+    return Range(tuple(sizes), float(fixed_s), float(beta), tuple(errors.tolist()))
+
+
+def _judged_error(ranges: Sequence[Range]) -> float:
+    return max(SMALLEST_ERROR, SizeCurve(tuple(ranges)).error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from commbench.models.cost_models import ALPHA, BETA, CostModel, find_model
+from commbench.models.cost_models import CostModel, find_model
 
 
 class Algorithm(NamedTuple):
@@ -55,12 +55,8 @@ def growth(
 ) -> tuple[float, float]:
     """How many times as long a call takes with `more` ranks, by the formula: for latency that is
     the same for any number of ranks, and for latency that is all in the steps."""
-    few, many = (model.terms(n, n, 1.0) for n in (ranks, more))
-    ratios = {
-        parameter.name: after / before if before else 1.0
-        for parameter, before, after in zip(model.parameters, few, many, strict=True)
-    }
-    steps, bytes_ = ratios.get(ALPHA.name, 1.0), ratios.get(BETA.name, 1.0)
+    pairs = zip(*(model.terms(n, n, 1.0) for n in (ranks, more)), strict=True)
+    _, steps, bytes_ = (after / before if before else 1.0 for before, after in pairs)
     total = latency_s + bandwidth_s
     low, high = sorted((1.0, steps))
     return (

@@ -7,7 +7,7 @@ or NCCL_PROTO, whose variants are then named `NCCL ring simple` (models.observat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from math import ceil, log2
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from commbench.errors import UnavailableError
 from commbench.models.cost_models import kind_of
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.observations import SELECTED
-from commbench.models.predict import default_ranks_per_node, predict
+from commbench.models.predict import Request, predict
 from commbench.spec.operations import OPERATIONS
 
 _STEPS = 24
@@ -40,37 +40,31 @@ class Choice(NamedTuple):
         return nearest.channels
 
 
-def tuner_text(
-    machine: Machine,
-    operations: Sequence[str],
-    world_sizes: Sequence[int],
-    ranks_per_node: int | None,
-    sizes: Sequence[int],
-    variant: str,
-) -> str:
+def tuner_text(machine: Machine, request: Request) -> str:
     """The lines of a configuration file. UnavailableError where the machine has no models of
     different choices."""
-    per_node = default_ranks_per_node(machine) if ranks_per_node is None else ranks_per_node
     lines = [f"# predicted by commbench from the machine {machine.name!r}"]
-    for ranks in world_sizes:
+    for ranks in request.world_sizes:
         ranges = [
             each
-            for name in operations
-            for each in _find_ranges(machine, name, ranks, per_node, sizes, variant)
+            for name in request.operations
+            for each in _find_ranges(machine, name, ranks, request)
         ]
-        lines += tuner_lines(ranges, ceil(ranks / per_node), ranks)
+        lines += tuner_lines(ranges, ceil(ranks / (request.ranks_per_node or ranks)), ranks)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _find_ranges(
-    machine: Machine, name: str, ranks: int, per_node: int, sizes: Sequence[int], variant: str
-) -> list[TunerRange]:
-    choices = find_choices(machine, name, kind_of(ranks, per_node), variant)
+def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> list[TunerRange]:
+    choices = find_choices(machine, name, ranks, request)
+
+    def time_s(choice: Choice, size: int) -> float:
+        alone = machine._replace(fitted=(choice.fitted,))
+        return predict(alone, name, (ranks,), request.ranks_per_node, (size,))[0].time_s
 
     def best(size: int) -> Choice:
-        return min(choices, key=lambda choice: _time(machine, choice, ranks, per_node, size))
+        return min(choices, key=lambda choice: time_s(choice, size))
 
-    ordered = sorted(sizes)
+    ordered = sorted(request.sizes)
     found = [(0, best(ordered[0]))]
     for before, size in pairwise(ordered):
         last, chosen = found[-1][1], best(size)
@@ -95,15 +89,11 @@ def _first_size(low: int, high: int, last: Choice, best: Callable[[int], Choice]
     return high
 
 
-def _time(machine: Machine, choice: Choice, ranks: int, per_node: int, size: int) -> float:
-    alone = machine._replace(fitted=(choice.fitted,))
-    return predict(alone, choice.fitted.operation, (ranks,), per_node, (size,))[0].time_s
-
-
-def find_choices(machine: Machine, name: str, kind: str, variant: str) -> list[Choice]:
+def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> list[Choice]:
     """NCCL's choices for an operation that the machine has models of; UnavailableError where there
     are not two."""
-    words = {word.strip() for word in variant.split(",")} - {""}
+    kind = kind_of(ranks, request.ranks_per_node or ranks)
+    words = {word.strip() for word in request.variant.split(",")} - {""}
     found = []
     for fitted in machine.fitted:
         own = set(fitted.variant.split(", "))

@@ -14,7 +14,7 @@ from commands import Commbench
 from published_curves import FOLDER
 from synthetic import plan, steady, synthetic_run
 
-from commbench.models.machine import write_machine
+from commbench.models.machine_file import write_machine
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_predict_prints_a_table_and_what_supports_it(commbench: Commbench, machi
         ended.out.splitlines()[0]
         == "Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host"
     )
-    assert "512 ranks are 4 times the most that were measured (128)" in ended.out
+    assert "512 ranks: 4 times the most that was measured (128 ranks)" in ended.out
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
@@ -94,9 +94,9 @@ def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
     assert max(map(len, lines)) <= 80
     joined = " ".join(ended.out.split())
     assert "Fitted to 41 measured times: 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
-    assert "The data cannot tell it from: Rabenseifner" in joined
+    assert "The data cannot tell double binary tree from: Rabenseifner, ring." in joined
     assert "The fit leaves out 26 measured times: 512, 2,048 ranks" in joined
-    for name in ("fixed", "alpha", "beta", "gamma", "n-half"):
+    for name in ("fixed", "alpha", "beta", "n-half"):
         (line,) = (line for line in lines if name in line.split()[:2])
         assert " … " in line
     assert (tmp_path / "h100.png").read_bytes().startswith(b"\x89PNG")
@@ -205,21 +205,27 @@ def test_predict_refuses_with_the_reason(commbench: Commbench, machine: Path, wo
     assert len(ended.err.splitlines()) == 2
 
 
+def curve(machine: dict[str, Any]) -> dict[str, Any]:
+    """The first model of a machine file."""
+    found: dict[str, Any] = machine["fitted"][0]["candidates"][0]["curve"]
+    return found
+
+
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another format": lambda m: m.update(format="other"),
     "a newer version": lambda m: m.update(version=99),
     "no models": lambda m: m.pop("fitted"),
-    "an unknown model": lambda m: m["fitted"][0].update(model="fastest"),
+    "an unknown model": lambda m: curve(m).update(model="fastest"),
     "an unknown operation": lambda m: m["fitted"][0].update(operation="all_everything"),
     "an unknown kind": lambda m: m["fitted"][0].update(kind="somewhere"),
-    "a negative parameter": lambda m: m["fitted"][0]["pieces"][0]["parameters"].insert(0, -1),
-    "a text as a parameter": lambda m: m["fitted"][0]["pieces"][0].update(parameters="1234"),
+    "a negative parameter": lambda m: curve(m).update(parameters=[-1, 0, 0]),
+    "a text as a parameter": lambda m: curve(m).update(parameters="123"),
     "an infinite scatter": lambda m: m["fitted"][0].update(scatter=float("inf")),
     "a huge time": lambda m: m["fitted"][0]["points"][0].update(time_s=1e300),
     "a huge number of ranks": lambda m: m["fitted"][0]["points"][0].update(world_size=10**400),
     "no points": lambda m: m["fitted"][0].update(points=[]),
-    "huge parameters": lambda m: m["fitted"][0]["pieces"][0].update(parameters=[1e300] * 4),
-    "a piece too many": lambda m: m["fitted"][0]["pieces"].append(m["fitted"][0]["pieces"][0]),
+    "huge parameters": lambda m: curve(m).update(parameters=[1e300] * 3),
+    "no candidates": lambda m: m["fitted"][0].update(candidates=[]),
     "a field too many": lambda m: m["fitted"][0].update(speed=1),
     "a name that is a number": lambda m: m.update(name=1),
 }

@@ -6,10 +6,10 @@ from math import log2
 
 import pytest
 
-from commbench.models.cost_models import COST_MODELS, find_model, models_of
+from commbench.models.cost_models import COST_MODELS, PARAMETERS, find_model, models_of
 from commbench.spec.operations import OPERATIONS
 
-ALPHA, BETA, GAMMA = 5e-6, 1e-10, 2e-9
+ALPHA, BETA = 5e-6, 1e-10
 
 
 def cost(
@@ -37,13 +37,13 @@ def test_all_reduce_is_what_the_textbooks_say(n: int, size: int) -> None:
         2 * depth * (ALPHA + size * BETA)
     )
     # the same, pipelined: alpha log N + beta P/BW
-    assert cost("all_reduce", "double binary tree", (*common, 0.0), n, size) == pytest.approx(
+    assert cost("all_reduce", "double binary tree", common, n, size) == pytest.approx(
         2 * depth * ALPHA + 2 * share * size * BETA
     )
 
 
 def test_a_tree_beats_a_ring_where_latency_counts_and_only_there() -> None:
-    tree, ring = (0.0, ALPHA, BETA, 0.0), (0.0, ALPHA, BETA)
+    tree, ring = (0.0, ALPHA, BETA), (0.0, ALPHA, BETA)
     for n in (4, 64, 24576):
         small = [
             cost("all_reduce", name, parameters, n, 8)
@@ -58,7 +58,7 @@ def test_a_tree_beats_a_ring_where_latency_counts_and_only_there() -> None:
 
 
 def test_a_tree_over_hosts_has_the_hosts_as_leaves() -> None:
-    parameters = (0.0, ALPHA, 0.0, 0.0)
+    parameters = (0.0, ALPHA, 0.0)
     assert cost("all_reduce", "double binary tree", parameters, 96, 8, per_node=6) == pytest.approx(
         2 * 4 * ALPHA
     )
@@ -66,28 +66,17 @@ def test_a_tree_over_hosts_has_the_hosts_as_leaves() -> None:
     assert within == pytest.approx(2 * 3 * ALPHA)
 
 
-def test_a_chain_has_the_time_of_its_best_segments() -> None:
-    n, size = 10, 1 << 24
-    best = min(
-        (n - 2 + k) * (ALPHA + size / k * BETA) for k in range(1, 5000)
-    )  # Chan et al. 2007: k segments
-    # (n - 2) alpha + alpha k + S beta + ..., at k = sqrt((n-2) S beta / alpha)
-    root = 2 * (ALPHA * BETA) ** 0.5
-    found = cost("broadcast", "chain", (-ALPHA, ALPHA, BETA, root), n, size)
-    assert found == pytest.approx(best, rel=1e-3)
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_operation_has_a_model_for_one_and_for_several_numbers_of_ranks(name: str) -> None:
     assert {model.spans_ranks for model in models_of(name)} == {True, False}
 
 
-def test_names_are_unique_for_an_operation_and_terms_match_parameters() -> None:
+def test_names_are_unique_for_an_operation_and_terms_are_not_negative() -> None:
     for operation in OPERATIONS:
         names = [model.name for model in models_of(operation)]
         assert len(names) == len(set(names))
     for model in COST_MODELS:
         for n, per_node in ((2, 2), (3, 1), (6, 4), (512, 8)):
             terms = model.terms(n, per_node, 1 << 20)
-            assert len(terms) == len(model.parameters)
+            assert len(terms) == len(PARAMETERS)
             assert all(term >= 0 for term in terms)

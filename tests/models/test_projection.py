@@ -12,28 +12,29 @@ import planted
 import pytest
 
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
-from commbench.models.machine import Machine, Rival
-from commbench.models.projection import FORMATS, Projection, Request, project
+from commbench.models.machine import Machine
+from commbench.models.predict import Request
+from commbench.models.projection import FORMATS, Projection, project
 
 MIB = 1 << 20
 SIZES = tuple(1 << k for k in range(20, 31, 2))
 
 TABLE = """\
 Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
-                                   busbw
-     size     time  95 % interval   GB/s  most of it
-  ──────────────────────────────────────────────────────
-    1 MiB    88 us     77 … 99 us   23.9  latency 80 %
-    4 MiB   126 us   111 … 143 us   66    latency 56 %
-   16 MiB   266 us   235 … 301 us  126    bandwidth 63 %
-   64 MiB   800 us   700 … 900 us  168    bandwidth 84 %
-  256 MiB   2.9 ms   2.5 … 3.2 ms  187    bandwidth 94 %
-    1 GiB  11.0 ms  9.7 … 12.5 ms  195    bandwidth 97 %
+                                    busbw
+     size     time   95 % interval   GB/s  most of it
+  ───────────────────────────────────────────────────────
+    1 MiB    80 us      75 … 87 us   26.0  latency 87 %
+    4 MiB   112 us    105 … 119 us   75    latency 63 %
+   16 MiB   237 us    224 … 252 us  141    bandwidth 71 %
+   64 MiB   740 us    700 … 780 us  181    bandwidth 91 %
+  256 MiB  2.75 ms  2.60 … 2.91 ms  195    bandwidth 97 %
+    1 GiB  10.8 ms  10.2 … 11.4 ms  199    bandwidth 99 %
 
-all_reduce across hosts: double binary tree, measured with 32 to 128 ranks, 8 on
-a host, 1 MiB to 16 GiB. Measured times differ by 3 % on average from fits that
-were made without them.
-512 ranks are 4 times the most that were measured (128): the interval is wider.
+all_reduce across hosts: double binary tree, fitted to 45 measured times: 32,
+64, 128 ranks, 8 on a host, 1 MiB to 16 GiB. Measured times differ by 3 % on
+average from fits that were made without them.
+512 ranks: 4 times the most that was measured (128 ranks).
 n-half with 512 ranks: at 6.7 MiB latency takes as long as the bytes.
 """
 
@@ -71,30 +72,31 @@ def test_several_numbers_of_ranks_are_one_table_with_a_column() -> None:
     assert lines[0] == "Predicted: all_reduce on planted, 8 ranks on a host"
     assert lines[2].split()[:2] == ["ranks", "size"]
     assert [line.split()[0] for line in lines if " 16 MiB  " in line] == ["4", "8", "64", "4,096"]
-    assert "all_reduce within a host: ring, measured with 2 to 8 ranks, 1 KiB to 1 GiB." in text
+    assert "all_reduce within a host: ring, fitted to 33 measured times: 2, 4, 8 ranks" in " ".join(
+        text.split()
+    )
 
 
 @pytest.mark.parametrize("ranks", [(512,), (4, 1 << 24)])
 def test_the_table_has_at_most_80_columns(ranks: tuple[int, ...]) -> None:
-    rivals = tuple(Rival(name, 0.03, planted.fitted().pieces) for name in ("double binary tree",))
-    machine = planted.machine(planted.fitted(rivals=rivals), planted.inside())
+    machine = planted.machine(planted.fitted(rivals=(planted.candidate(),)), planted.inside())
     text = ask(ranks, sizes=(8, *SIZES, 1 << 50), machine=machine).text()
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
-    rival = Rival("ring", 0.031, planted.inside().pieces)
+    rival = planted.candidate(model="ring", parameters=planted.RING)
     machine = planted.machine(planted.fitted(rivals=(rival,)))
     notes = " ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
-    assert "cannot tell this model from ring: the intervals include its times." in notes
-    assert "4096 ranks are 32 times the most that were measured (128)" in notes
-    assert "1 KiB is 1/1024 of the smallest size that was measured (1 MiB)" in notes
+    assert "The data cannot tell double binary tree from: ring." in notes
+    assert "4096 ranks: 32 times the most that was measured (128 ranks)." in notes
+    assert "1 KiB: 1/1024 of the least that was measured (1 MiB)." in notes
     assert notes.count("Warning: so far from the measurements") == 1
     both = " ".join(ask((16, 512), machine=machine).notes)
-    assert "16 ranks are fewer than were measured (32 or more)" in both
-    assert "512 ranks are 4 times the most" in both
+    assert "16 ranks: 1/2 of the least that was measured (32 ranks)." in both
+    assert "512 ranks: 4 times the most" in both
     other = " ".join(ask((64,), machine=machine, per_node=4).notes)
-    only = "No group with 4 ranks on a host was measured, only with 8. Intervals are wider."
+    only = "No group with 4 ranks on a host was measured, only with 8."
     assert only in other
     assert "ranks on a host was measured" not in both
     near = " ".join(ask((64,), machine=machine).notes)
@@ -125,9 +127,10 @@ def test_ranks_that_do_not_fill_hosts_are_refused() -> None:
 
 
 def test_a_row_that_was_adjusted_is_named() -> None:
-    first, second = planted.pieces((50e-6, 0, 1e-11, 0), ends=(MIB,))
-    second = second._replace(parameters=(1e-6, 0, 1e-11, 0))
-    machine = planted.machine(planted.fitted(pieces=(first, second)))
+    factors = ((MIB, 5.0), (2.0 * MIB, 1.0))
+    model = planted.fitted(parameters=(5e-5, 0.0, 1e-11), size_factors=factors,
+                           sizes=(MIB, 2 * MIB))  # fmt: skip
+    machine = planted.machine(model)
     notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
     assert (
         "With 64 ranks and 2 MiB the model alone breaks the order of sizes or ranks: its time is "
@@ -153,14 +156,14 @@ def test_csv_has_a_line_for_each_prediction() -> None:
 def test_json_has_the_same_rows_and_the_notes() -> None:
     projection = ask((8, 64))
     told = json.loads(projection.text("json"))
-    assert (told["schema"], told["machine"], told["notes"]) == (1, "planted", projection.notes)
+    assert (told["schema"], told["machine"], told["notes"]) == (2, "planted", projection.notes)
     lines = list(csv.DictReader(StringIO(projection.text("csv"))))
     rows = [{name: str(value) for name, value in row.items()} for row in told["rows"]]
     assert rows == lines
 
 
 def test_json_of_a_call_without_data_has_null_for_its_bandwidth() -> None:
-    barrier = planted.fitted("barrier", "dissemination", (1e-6, 2e-6), sizes=(0,))
+    barrier = planted.fitted("barrier", "dissemination", (1e-6, 2e-6, 0.0), sizes=(0,))
     told = json.loads(ask(operations=(), machine=planted.machine(barrier)).text("json"))
     assert told["rows"][0]["busbw_GBps"] is None
     assert "barrier" in ask(operations=(), machine=planted.machine(barrier)).text()
@@ -254,10 +257,10 @@ def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple
 
 
 def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
-    from commbench.models.projection_plot import make_picture
+    from commbench.models.plots import predicted_picture
 
     ranks = tuple(range(16, 160, 8))
-    picture = make_picture(ask(ranks, ("all_reduce", "all_gather"), SIZES[::2], gathering()))
+    picture = predicted_picture(ask(ranks, ("all_reduce", "all_gather"), SIZES[::2], gathering()))
     names = [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
     expected = {
         f"{operation}, {which}"
@@ -268,11 +271,11 @@ def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
 
 
 def test_a_picture_shows_its_curves_however_wide_the_intervals_are() -> None:
-    from commbench.models.projection_plot import make_picture
+    from commbench.models.plots import predicted_picture
 
-    for error, is_cut in ((0.03, False), (3.0, True)):
-        projection = ask((64,), machine=planted.machine(planted.fitted(cv_error=error)))
-        picture = make_picture(projection)
+    for scale, is_cut in ((1.0, False), (100.0, True)):
+        projection = ask((64,), machine=planted.machine(planted.fitted(error_scale=scale)))
+        picture = predicted_picture(projection)
         time, busbw = picture.figure.axes
         times = [each.time_s for each in projection.predictions]
         low, high = time.get_ylim()
@@ -284,13 +287,13 @@ def test_a_picture_shows_its_curves_however_wide_the_intervals_are() -> None:
 
 
 def test_a_picture_of_residuals_shows_every_ratio() -> None:
-    from commbench.models.residual_plot import make_picture as draw_residuals
+    from commbench.models.plots import residual_picture
 
     model = planted.fitted(ranks=(32, 64))
     wild = [
         p._replace(time_s=p.time_s * f) for p, f in zip(model.points, (9.0, 0.01), strict=False)
     ]
-    picture = draw_residuals(planted.machine(model._replace(points=(*wild, *model.points[2:]))))
+    picture = residual_picture(planted.machine(model._replace(points=(*wild, *model.points[2:]))))
     (panel,) = picture.figure.axes
     low, high = panel.get_ylim()
     drawn = [y for line in panel.lines for y in line.get_ydata()]

@@ -11,10 +11,11 @@ from synthetic import header, plan
 from commbench.analysis.load import as_loaded_run
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import UnavailableError
-from commbench.models.fitting import Source, fit_machine
+from commbench.models.fit_machine import Source, fit_machine
 from commbench.models.machine import FittedModel, Machine
 from commbench.models.observations import observe
-from commbench.models.projection import Request, project
+from commbench.models.predict import Request
+from commbench.models.projection import project
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd
 
 MIB = 1 << 20
@@ -26,7 +27,7 @@ def with_channels(model: FittedModel, channels: int) -> FittedModel:
 
 def ring_and_tree(**more: Any) -> Machine:
     """The ring takes longer to begin and then less per byte: they cross at one size."""
-    tree = planted.fitted("all_reduce", "double binary tree", (1e-5, 1e-5, 2e-11, 0.0),
+    tree = planted.fitted("all_reduce", "double binary tree", (1e-5, 1e-5, 2e-11),
                           variant="NCCL tree simple", **more)  # fmt: skip
     ring = planted.fitted("all_reduce", "ring", (1e-5, 1e-5, 1e-11), variant="NCCL ring simple",
                           **more)  # fmt: skip

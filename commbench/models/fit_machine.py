@@ -8,9 +8,8 @@ from typing import NamedTuple
 from commbench.errors import UnavailableError, UsageError
 from commbench.importers.hints import NO_HINTS, ImportHints
 from commbench.models.cost_models import ACROSS
-from commbench.models.fit import fit_points
-from commbench.models.fit_data import FEWEST_SIZES_TO_FOLD
-from commbench.models.machine import VERSION, FittedModel, Machine, Point
+from commbench.models.leave_out import ENOUGH_RANKS, FEWEST_TIMES, fit_points
+from commbench.models.machine import FittedModel, Machine, Point
 from commbench.models.observations import (
     LeaveOut,
     Observation,
@@ -23,7 +22,6 @@ from commbench.results.schema import RunHeader
 from commbench.units import format_bytes, format_count
 
 _FACTS = ("commbench", "torch", "cuda", "hip", "nccl", "hosts")
-ENOUGH_RANKS = 3
 
 
 class Source(NamedTuple):
@@ -76,7 +74,7 @@ def fit_machine(
             limits.setdefault(limit, []).append(what)
     said += [f"{list_some(whats, 12)}: {limit}" for limit, whats in limits.items()]
     return Machine(
-        VERSION, name, tuple(source.name for source in sources), device, backend,
+        name, tuple(source.name for source in sources), device, backend,
         _facts(headers), tuple(fitted), tuple(dict.fromkeys(said)),
     )  # fmt: skip
 
@@ -91,20 +89,10 @@ def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
             f"measured with {format_count(ranks[0], 'rank')} only. Nothing says how the time grows "
             f"with ranks: measure {ENOUGH_RANKS} numbers of ranks."
         )
-    elif len(ranks) < ENOUGH_RANKS:
-        yield (
-            f"measured with {ranks[0]} and {ranks[1]} ranks. Every model fits two numbers of "
-            "ranks: a third would tell models apart."
-        )
     if len(sizes) == 1 and sizes[0]:
         yield (
             f"measured with {format_bytes(sizes[0])} only. Nothing says how the time grows with "
-            f"the size: measure {FEWEST_SIZES_TO_FOLD} sizes."
-        )
-    elif 1 < len(sizes) < FEWEST_SIZES_TO_FOLD:
-        yield (
-            f"measured with {format_count(len(sizes), 'size')}: too few to test how the time grows "
-            f"with the size. Measure at least {FEWEST_SIZES_TO_FOLD}."
+            f"the size: measure {FEWEST_TIMES} sizes."
         )
     if kind == ACROSS and len(per_node) > 1:
         yield (
