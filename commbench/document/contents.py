@@ -20,7 +20,6 @@ from commbench.document import about_runs
 from commbench.document.about_runs import has_wrong, is_complete
 from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
-from commbench.explain.run_text import column_meanings
 from commbench.gate import document as gate_document
 from commbench.gate.gate import GateResult
 from commbench.report import overlap_table, run_notes, run_table

@@ -36,10 +36,10 @@ def document(gate: GateResult) -> Document:
     warnings = run_warnings(_runs(gate))
     blocks.append(Items([f"{warning.run}: {warning.what}" for warning in warnings], "Warnings"))
     blocks.append(Items(advice(gate), "What to do"))
-    sides = []
-    if found := gate.comparison:
-        sides = [f"A = {found.a.name}, the baseline; B = {found.b.name}"]
-        blocks += difference_tables(found)
+    run, *baseline = distinct_names(_runs(gate))
+    sides = [f"A = {name}, the baseline; B = {run}" for name in baseline]
+    if gate.comparison:
+        blocks += difference_tables(gate.comparison)
     blocks.append(Pictures(lambda: _pictures(gate)))
     title = f"Check of {gate_title(gate)}"
     return Document(title, sides, [verdict(gate)], blocks, tone=_TONES[gate.outcome])
@@ -188,7 +188,8 @@ def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
     reasoned = [check for check in result.checks.others if check.reason]
     for (outcome, reason), names in _by_reason(reasoned):
         listed = list_some(names, _MOST_NAMES)
-        found.append(f"{format_count(len(names), 'row')} {outcome} ({reason}): {listed}.")
+        rows = format_count(len(names), "row")
+        found.append(f"{outcome.capitalize()} ({reason}), {rows}: {listed}.")
     if bare := result.checks.without_interval:
         alone = f"{format_count(bare, 'row')} decided by the median or mean alone"
         found.append(f"{alone}: an interval takes the samples of 6 iterations.")

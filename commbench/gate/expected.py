@@ -32,6 +32,7 @@ from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
 from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
+from commbench.stats.estimate import Estimate
 from commbench.units import format_share
 
 FROM_RUN = "run"
@@ -172,6 +173,7 @@ def _judged_busbw(rule: Rule, row: Any, call: Call) -> float | None:
     """The bus bandwidth (bytes/s) that is judged: what a limit demands of a row, or, where the
     rows have limits of their own, what the row reached."""
     if rule.of_row:
-        return row.busbw and row.busbw.value
+        busbw: Estimate | None = row.busbw
+        return busbw.value if busbw else None
     is_time = rule.limit.name == "max_time"
     return row.size_bytes / rule.value * call.factor if is_time else rule.value

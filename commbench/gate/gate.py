@@ -199,10 +199,9 @@ def check(
     """Check a run against rules, and against a baseline where a rule needs one.
 
     `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
-    `allow_unchecked` are those of Rule.
-    `hardware` is by default what the run names; limits that it makes impossible are
-    remarked on. Raises UsageError for a rule that needs a baseline where there is none. Whether run
-    and baseline may be compared at all: `require_comparable`.
+    `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
+    makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
+    is none. Whether run and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
@@ -235,7 +234,7 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
             if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
-                yield _failed(rule, row, flaw)
+                yield RowCheck(rule, row.case, FAIL, None, flaw)
             else:
                 yield _not_measured(rule, row, reason, _has_time(row))
 
@@ -244,7 +243,7 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
     if row.status in NOT_PLANNED:
         return _not_measured(rule, row, row.status)
     if flaw := _flaw(row):
-        return _failed(rule, row, flaw)
+        return RowCheck(rule, row.case, FAIL, None, flaw)
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
         return _not_measured(rule, row, "nothing timed" if row.time_s is None else "no such figure")
     if rule.of_row is None:
@@ -258,11 +257,12 @@ def _check_row(rule: Rule, row: Any) -> RowCheck:
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
     if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
-        return _failed(rule, row.b, flaw)
+        return RowCheck(rule, row.b.case, FAIL, None, flaw)
     if flaw := _flaw(row.a):
         return _not_measured(rule, row.a, f"{flaw} in the baseline", _has_time(row.b))
     if row.b.status != OK:
-        return _failed(rule, row.b, f"{row.b.status}, not so in the baseline")
+        reason = f"{row.b.status}, not so in the baseline"
+        return RowCheck(rule, row.b.case, FAIL, None, reason)
     if (estimate := rule.limit.estimate(row)) is None:
         return _not_measured(rule, row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
@@ -289,10 +289,6 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
 
 def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
     return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched)
-
-
-def _failed(rule: Rule, row: Any, reason: str) -> RowCheck:
-    return RowCheck(rule, row.case, FAIL, None, reason)
 
 
 def _has_time(row: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -79,6 +80,19 @@ def test_a_junit_file_that_exists_is_refused_before_the_verdict(
     assert (ended.code, ended.out) == (6, "")
     assert ended.err.startswith("error: report.xml exists\n")
     assert (runs / "report.xml").read_text() == "mine"
+
+
+def test_the_answer_goes_to_a_new_file_in_the_format_of_its_ending(
+    commbench: Commbench, runs: Path
+) -> None:
+    line = ("check", "new", "--max-time", "1us", "-o", "check.json")
+    ended = commbench(*line)
+    assert (ended.code, ended.out) == (1, "check.json\n")
+    found = json.loads((runs / "check.json").read_text())
+    assert (found["schema"], found["outcome"], found["exit_code"]) == (2, "fail", 1)
+    assert {row["outcome"] for rule in found["rules"] for row in rule["rows"]} == {"fail"}
+    assert commbench(*line).code == 6  # never overwritten
+    assert commbench("check", "new", "--max-time", "1us", "--format", "csv").code == 2
 
 
 def test_every_row_is_printed_on_request(commbench: Commbench, runs: Path) -> None:  # noqa: ARG001
@@ -184,7 +198,7 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
     assert "FAIL  all rows: time at most 1 s: 2 fail, 1 not measured, 1 pass\n" in ended.out
-    assert "1 row fail (wrong results)" in flat(ended.out)
+    assert "Fail (wrong results), 1 row: " in flat(ended.out)
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 1
@@ -195,16 +209,8 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (
-            (1024, 2048),
-            (2048,),
-            "only in the baseline): all_reduce float32 sum in_place 1 KiB.",
-        ),
-        (
-            (2048,),
-            (2048, 4096),
-            "not in the baseline): all_reduce float32 sum in_place 4 KiB.",
-        ),
+        ((1024, 2048), (2048,), "only in the baseline), 1 row: all_reduce float32 sum in_place 1"),
+        ((2048,), (2048, 4096), "not in the baseline), 1 row: all_reduce float32 sum in_place 4"),
     ],
 )
 def test_a_row_that_one_side_lacks_prevents_a_verdict(
@@ -214,7 +220,7 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     several_launches(tmp_path / "new", plan(sizes=new))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
-    assert f"1 row not measured ({reason}" in flat(ended.out)
+    assert f"Not measured ({reason} KiB." in flat(ended.out)
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
     for choice in ("pass", "fail"):
         assert commbench("check", "new", "--against", "old", "--undecided", choice).code == 7
@@ -227,7 +233,7 @@ def test_many_rows_that_the_run_lacks_are_counted(commbench: Commbench, tmp_path
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
     assert "11 not measured, 1 pass\n" in ended.out
-    assert "11 rows not measured (only in the baseline): " in flat(ended.out)
+    assert "Not measured (only in the baseline), 11 rows: " in flat(ended.out)
 
 
 def test_a_run_that_was_cut_off_does_not_pass(commbench: Commbench, tmp_path: Path) -> None:

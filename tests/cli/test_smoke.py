@@ -1,5 +1,6 @@
 """The smoke test: every operation on real ranks, and each way in which it can say no."""
 
+import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -8,7 +9,9 @@ import pytest
 from commands import Commbench, run_program_as
 from synthetic import steady, synthetic_run
 
-from commbench.runner.smoke import plan_smoke
+from commbench.errors import RankError
+from commbench.runner.smoke import OperationResult, SmokeResult, plan_smoke
+from commbench.runner.smoke_document import VIEW
 from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 
 SMOKED = (*OPERATION_SETS["all"], *OPERATION_SETS["p2p"])
@@ -16,7 +19,9 @@ SMOKED = (*OPERATION_SETS["all"], *OPERATION_SETS["p2p"])
 BREAK_ALL_GATHER = """
 from commbench.spec import operations
 from commbench.spec.operations import OPERATIONS
-from commbench.runner.smoke import plan_smoke
+from commbench.errors import RankError
+from commbench.runner.smoke import OperationResult, SmokeResult, plan_smoke
+from commbench.runner.smoke_document import VIEW
 operations.OPERATION_SETS |= {"all": ("all_reduce", "all_gather"), "p2p": ("send_recv",)}
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
@@ -75,6 +80,19 @@ def test_a_rank_that_dies_is_named_and_what_came_before_is_told(tmp_path: Path) 
     assert "\nFAIL: " in ended.out
     assert re.search(r"gather +FAIL +0 +the run ended after 0 of 9 cases", ended.out)
     assert ElementTree.parse(tmp_path / "report.xml").getroot()[0].get("failures") != "0"
+
+
+def test_every_format_has_every_operation_and_what_is_wrong() -> None:
+    operations = (
+        OperationResult("all_reduce", 9, 0.1, ""),
+        OperationResult("gather", 0, 0, "lost"),
+    )
+    result = SmokeResult(2, "gloo", "cpu", operations, RankError("rank 1 died"), 1.0)
+    for name in VIEW.formats:
+        text = VIEW.write(result, name)
+        assert all(word in text for word in ("all_reduce", "gather", "lost", "gloo"))
+    found = json.loads(VIEW.write(result, "json"))
+    assert (found["error"], found["operations"][0]["cases"]) == ("rank 1 died", 9)
 
 
 @pytest.mark.parametrize("command", ["smoke", "check new --max-time 1s"])

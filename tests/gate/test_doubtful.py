@@ -91,7 +91,7 @@ def test_every_file_of_a_killed_run_fails(commbench: Commbench, tmp_path: Path, 
     ended = commbench("check", name, "--max-time", "100s")
     assert ended.code == 1
     assert "FAIL: the run is incomplete, " in ended.out
-    assert "1 fail, 2 pass" in ended.out and "1 row fail (cut off)" in ended.out
+    assert "1 fail, 2 pass" in ended.out and "Fail (cut off), 1 row: " in ended.out
 
 
 def test_the_rows_of_a_run_without_an_end_fail(commbench: Commbench, tmp_path: Path) -> None:

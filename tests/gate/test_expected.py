@@ -10,7 +10,6 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
-from commands import Commbench
 from synthetic import in_memory, steady
 
 import commbench as cb
@@ -146,20 +145,6 @@ def test_a_misspelt_accelerator_is_refused_with_the_closest_name() -> None:
         parse_hardware("h20:8x400G")
     assert refused.value.hint.startswith("did you mean h200? known: gb300, ")
     assert refused.value.hint.endswith("; or run, the hardware that the run names")
-
-
-def test_the_command_writes_json_and_exits_with_the_verdict(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    line = ("check", str(A100), "--op", "all_reduce", "--expect", "h100", "--json", "out.json",
-            "--allow-unchecked")  # fmt: skip
-    ended = commbench(*line, COLUMNS="80")
-    assert (ended.code, ended.err) == (1, "")
-    document = json.loads((tmp_path / "out.json").read_text())
-    assert document["verdict"].startswith("FAIL: 10 of 64 rows failed")
-    assert max(map(len, (x for x in ended.out.splitlines() if "http" not in x))) <= 80
-    again = commbench(*line)
-    assert again.code == 6  # never overwritten
 
 
 def test_the_tolerance_alone_is_refused_and_a_csv_names_no_hardware(tmp_path: Path) -> None:
