@@ -239,7 +239,7 @@ def check_contents(gate: GateResult) -> Contents:
     found = gate_document.document(gate)
     return Contents(
         title=found.title,
-        subtitle=_describe(runs),
+        subtitle=" | ".join([*found.subtitle, _describe(runs)]),
         verdict=found.answer,
         runs=named,
         asked=[
