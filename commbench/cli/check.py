@@ -14,12 +14,14 @@ from commbench.cli.options import (
     Against,
     AllowUnchecked,
     AllowUnmatched,
+    AnyFormat,
     Dtype,
     Expect,
     MaxSlowdown,
     MaxTime,
     MinBusbw,
     Op,
+    OutputFile,
     Ranks,
     Rules,
     Tolerance,
@@ -63,6 +65,8 @@ def check(
         help="Print every row.  [default: the rows that fail or are undecided, 20 per rule]",
         rich_help_panel=OUTPUT,
     ),
+    format_: AnyFormat = None,
+    output: OutputFile = None,
     ranks: Ranks = None,
     op: Op = None,
     dtype: Dtype = None,
@@ -80,12 +84,14 @@ def check(
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
-    from commbench.gate.text import gate_text
-    from commbench.output.console import print_result, print_status, print_workflow_command
+    from commbench.gate.document import VIEW
+    from commbench.output.console import print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
     from commbench.results.files import require_new, write_new
+    from commbench.views.formats import JSON, MARKDOWN, choose_format, show
 
-    for file in filter(None, (junit, json)):
+    VIEW.require(choose_format(format_, output))
+    for file in filter(None, (junit, json, output)):
         require_new(file)  # before the check, so that a verdict is never lost
     gate = api.check(
         run, rules, against=against, max_slowdown=max_slowdown or (), min_busbw=min_busbw or (),
@@ -93,7 +99,7 @@ def check(
         allow_unmatched=allow_unmatched, allow_unchecked=allow_unchecked, force=force,
         ranks=ranks, op=op, dtype=dtype, notify=print_status,
     )  # fmt: skip
-    print_result(gate_text(gate, verbose))
+    show(VIEW, gate, format_, output, verbose)
     if junit or json or runs_in_actions():
         from commbench.gate import ci
         from commbench.output.github import add_to_summary
@@ -101,9 +107,9 @@ def check(
         if junit:
             write_new(junit, ci.gate_junit(gate))
         if json:
-            write_new(json, ci.gate_json(gate))
+            write_new(json, VIEW.write(gate, JSON))
         if runs_in_actions():
             for line in ci.make_annotations(gate):
                 print_workflow_command(line)
-            add_to_summary(ci.gate_markdown(gate))
+            add_to_summary(VIEW.write(gate, MARKDOWN))
     raise typer.Exit(gate.exit_code)

@@ -8,13 +8,17 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, measure_launches, more_precisely
+from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, more_precisely
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostic_figures import unread_variables
-from commbench.analysis.environment_diff import Difference
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, named_bytes, short_titles
-from commbench.analysis.rows import make_rows
+from commbench.compare.both_runs import (
+    difference_tables,
+    launches_note,
+    launches_of,
+    run_warnings,
+)
 from commbench.compare.comparison import (
     COLUMNS,
     ComparedRow,
@@ -32,7 +36,7 @@ from commbench.compare.sentences import (
     smallest_differences,
 )
 from commbench.output.paragraphs import join_words, list_some
-from commbench.report.run_notes import find_warnings, typed_name
+from commbench.report.run_notes import typed_name
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
@@ -137,12 +141,7 @@ def _blocks(found: Comparison) -> list[Block]:
         blocks.append(_crossovers(found.crossovers))
     has_p5 = any(row.undisturbed for row in found.rows)
     blocks.append(Items([P5] * has_p5 + [f"{t[0].upper()}{t[1:]}." for t in _notes(found)]))
-    if found.mismatches:
-        title = "These differ, and the runs are compared because of --force"
-        blocks.append(differences_table(title, found.mismatches))
-    if found.differences:
-        title = "Other differences" if found.mismatches else "What differs"
-        blocks.append(differences_table(title, found.differences))
+    blocks += difference_tables(found)
     if len(warnings) > 1:
         blocks.append(Folded("All warnings of the runs", [Items(warnings[1])]))
     return [*blocks, Pictures(lambda: _pictures(found))]
@@ -277,16 +276,6 @@ def _count_line(found: Comparison) -> str:
     return f"{common}: {', '.join(parts)}. Up to {found.tolerance * 100:g} % counts as the same."
 
 
-def differences_table(title: str, facts: Sequence[Difference]) -> Table:
-    """Facts in which two runs differ."""
-    columns = (
-        Column("", attrgetter("name"), TEXT, is_wrapped=True),
-        Column("A", attrgetter("a"), TEXT, is_wrapped=True),
-        Column("B", attrgetter("b"), TEXT, 8, is_wrapped=True),
-    )
-    return Table(title, columns, facts)
-
-
 CROSSOVER_COLUMNS = (
     Column("B is", attrgetter("below"), TEXT),
     Column("at", attrgetter("below_bytes"), BYTES),
@@ -363,22 +352,17 @@ def _host_notes(found: Comparison) -> list[str]:
 def _warnings(found: Comparison) -> list[list[str]]:
     """Of each run with warnings how many they are and the most important one; then each of them,
     with its explanation. A note says which variables the backend does not read."""
-    firsts, every = [], []
     both = (found.a, found.b)
-    for name, loaded in zip(distinct_names(both), both, strict=True):
-        found_here = find_warnings(make_rows(loaded.run)) if loaded.run else []
-        warnings = [each for each in found_here if each.name != _IN_A_NOTE]
-        if not loaded.run or not warnings:
-            continue
-        shown = [f"{each.name} ({each.which}): {each.message}" for each in warnings]
-        count = "1 warning" if len(shown) == 1 else f"{len(shown)} warnings, first"
-        command = f" See `commbench show {typed_name(loaded.run)} --warnings`."
-        firsts.append(f"{name} has {count}: {shown[0]}.{command}")
-        every += [
-            f"{name}: {text}. {each.explanation}"
-            for text, each in zip(shown, warnings, strict=True)
-        ]
-    return [firsts, every] if firsts else []
+    runs = dict(zip(distinct_names(both), both, strict=True))
+    every = [warning for warning in run_warnings(both) if warning.name != _IN_A_NOTE]
+    firsts = []
+    for name, (first, *more) in groupby(every, attrgetter("run")):
+        count = f"{len(more) + 1} warnings, first" if more else "1 warning"
+        run = runs[name].run
+        command = f" See `commbench show {typed_name(run)} --warnings`." if run else ""
+        firsts.append(f"{name} has {count}: {first.what}.{command}")
+    texts = [f"{warning.run}: {warning.what}. {warning.explanation}" for warning in every]
+    return [firsts, texts] if firsts else []
 
 
 def _unread_notes(found: Comparison) -> list[str]:
@@ -411,24 +395,9 @@ def _advice(found: Comparison) -> str:
     return "measure on a quieter host (`commbench doctor`), or allow more (--tolerance)"
 
 
-def launches_note(found: Comparison) -> list[str]:
-    """That a side is a single launch, and what that means; empty where none is."""
-    single = [side for side, run in (("A", found.a), ("B", found.b)) if _launches(run) == 1]
-    if (
-        not single
-        or not found.rows
-        or not any(row.ratio and row.ratio.has_interval for row in found.rows)
-    ):
-        return []
-    are = "is one launch" if len(single) == 1 else "are one launch each"
-    another = "by how much launches differ is assumed, not measured"
-    measure = measure_launches([found.a.header, found.b.header])
-    return [f"{' and '.join(single)} {are}: {another}; {measure}"]
-
-
 def _extent(run: LoadedRun) -> str:
     rows = len(run.rows)
-    launches = _launches(run)
+    launches = launches_of(run)
     parts = [f"{rows} {'row' if rows == 1 else 'rows'}"]
     if launches:
         parts.append(f"{launches} {'launch' if launches == 1 else 'launches'}")
@@ -441,11 +410,6 @@ def _extent(run: LoadedRun) -> str:
     elif run.run.incomplete:
         parts.append(f"incomplete: {run.run.incomplete}")
     return ", ".join(parts)
-
-
-def _launches(run: LoadedRun) -> int | None:
-    """The most launches of any row; None where it is not known."""
-    return max((row.launches or 0 for row in run.rows), default=0) or None
 
 
 def _csv(found: Comparisons) -> str:

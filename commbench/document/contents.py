@@ -16,15 +16,12 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare.comparison import Comparison, distinct_names
 from commbench.compare.document import Comparisons
 from commbench.compare.document import document as compare_document
-from commbench.compare.plot import comparison_figures
 from commbench.document import about_runs
 from commbench.document.about_runs import has_wrong, is_complete
 from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
-from commbench.gate import text as gate_text
-from commbench.gate.gate import GateResult, RuleResult
-from commbench.gate.notes import gate_notes, warning_notes
-from commbench.output.plot_style import Picture
+from commbench.gate import document as gate_document
+from commbench.gate.gate import GateResult
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
 from commbench.report.pairs_table import describe_pairs
@@ -33,7 +30,7 @@ from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
-from commbench.stats.verdict import NOT_MEASURED, PASS
+from commbench.stats.verdict import PASS
 from commbench.sweep import text as sweep_text
 from commbench.sweep.plot import sweep_figures
 from commbench.sweep.result import SweepResult
@@ -238,50 +235,21 @@ def _warnings_of_runs(runs: about_runs.NamedRuns) -> list[Section]:
 def check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
     runs = [run for run in (gate.run, gate.baseline) if run]
-    blocks = [_rule_section(gate, result) for result in gate_text.worst_first(gate)]
-    sections = [Section("Rules", blocks)]
-    sections.append(Section("Pictures", [Pictures(lambda: _check_pictures(gate))]))
-    if hints := gate_text.advice(gate):
-        sections.append(Section("What to do", [Items(hints)]))
     named = dict(zip(distinct_names(runs), runs, strict=True))
+    found = gate_document.document(gate)
     return Contents(
-        title=f"Check of {gate_text.gate_title(gate)}",
-        subtitle=_describe(runs),
-        verdict=[gate_text.verdict(gate), *gate_notes(gate), *warning_notes(gate)],
+        title=found.title,
+        subtitle=" | ".join([*found.subtitle, _describe(runs)]),
+        verdict=found.answer,
         runs=named,
         asked=[
             ("checked", next(iter(named))),
             *([("baseline", list(named)[1])] if gate.baseline else []),
             ("rules", "; ".join(result.rule.title for result in gate.results)),
         ],
-        results=[*sections, *_warnings_of_runs(named)],
+        results=[Section("Results", found.blocks), *_warnings_of_runs(named)],
         is_bad=gate.outcome != PASS,
     )
-
-
-def _check_pictures(gate: GateResult) -> Sequence[Picture]:
-    if gate.comparison:
-        limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
-        return list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
-    return list(run_figures([gate.run.run])) if gate.run.run else []
-
-
-def _rule_section(gate: GateResult, result: RuleResult) -> Section:
-    blocks: list[Block] = [Text(f"{gate_text.rule_counts(result)}.")]
-    if checks := gate_text.rows_to_show(result, verbose=True):
-        headings = ("row", "size", result.rule.limit.heading, "95 % interval", "outcome")
-        rows = [(check.case.title, *gate_text.row_cells(result, check)) for check in checks]
-        preventing = {id(check) for check in result.preventing()}
-        bad = {
-            row
-            for row, check in zip(rows, checks, strict=True)
-            if id(check) in preventing and check.outcome != NOT_MEASURED
-        }
-        left = ("row", "outcome")
-        blocks.append(text_table(result.rule.title, headings, rows, left, bad.__contains__))
-    if notes := gate_text.rule_notes(gate, result):
-        blocks.append(Items(notes))
-    return Section(f"{gate_text.WORDS[result.outcome]}: {result.rule.title}", blocks)
 
 
 def sweep_contents(result: SweepResult) -> Contents:

@@ -6,7 +6,7 @@ is plausible, and at most what the links allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
@@ -23,7 +23,6 @@ from commbench.expect.expectation import (
     IMPOSSIBLE,
     LOW,
     Call,
-    Expectation,
     expect,
     judge,
 )
@@ -33,7 +32,8 @@ from commbench.gate.rules import RowLimit, Rule
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import OK
 from commbench.spec.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
-from commbench.units import format_bytes, format_share
+from commbench.stats.estimate import Estimate
+from commbench.units import format_share
 
 FROM_RUN = "run"
 """The value of --expect for the hardware that the run names."""
@@ -141,65 +141,39 @@ def call_of(row: Any, hardware: Hardware) -> Call | None:
 
 
 def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[str]:
-    """What the hardware says about a rule: where limits of rows come from, or that a limit is
-    impossible, or more than others measured."""
+    """What the hardware says about a rule: that it is impossible, or more than others measured;
+    where limits of rows come from, and what explains the row that is furthest off."""
     if hardware is None or rule.limit.needs_baseline:
         return
-    rows = [row for row in run.rows if row.status == OK and rule.covers(row)]
-    if rule.of_row is not None:
-        yield from _remarks_of_expectation(rule, rows, hardware)
-        return
-    worst = [found for row in rows if (found := _demanded(rule, row, hardware))]
-    for verdict in (IMPOSSIBLE, HIGH):
-        found = [(row, judgement) for row, judgement in worst if judgement.verdict == verdict]
-        if found:
-            row, judgement = found[-1]
-            number = "" if len(rows) == 1 else f" ({len(found)} of {len(rows)} rows)"
-            machine = machine_text(judgement.expectation.call)
-            source = judgement.expectation.sources
-            yield (
-                f"This limit is {verdict}{number}. On {machine}, {format_bytes(row.size_bytes)}: "
-                f"{judgement_text(judgement)} Sources: {list_some(source, _MOST_SOURCES)}"
-            )
-            return
-
-
-def _demanded(rule: Rule, row: Any, hardware: Hardware) -> Any:
-    """A row with the judgement of the bus bandwidth that a rule demands of it."""
-    call = call_of(row, hardware)
-    if call is None:
-        return None
-    busbw = rule.value
-    if rule.limit.name == "max_time":
-        busbw = row.size_bytes / rule.value * call.factor
-    return row, judge(expect(call), busbw)
-
-
-def _remarks_of_expectation(rule: Rule, rows: Sequence[Any], hardware: Hardware) -> Iterator[str]:
-    """The sources of the limits, and what explains the row that is furthest off."""
     judged = []
-    for row in rows:
-        call = call_of(row, hardware)
-        if call and row.busbw:
-            judged.append((row, judge(expect(call), row.busbw.value)))
-    wanted = LOW if rule.limit.is_least else IMPOSSIBLE
-    if found := [(row, judgement) for row, judgement in judged if judgement.verdict == wanted]:
+    for row in run.rows:
+        call = call_of(row, hardware) if row.status == OK and rule.covers(row) else None
+        if call and (busbw := _judged_busbw(rule, row, call)) is not None:
+            judged.append((row, judge(expect(call), busbw)))
+    wanted = (LOW if rule.limit.is_least else IMPOSSIBLE,) if rule.of_row else (IMPOSSIBLE, HIGH)
+    of_verdict = ([each for each in judged if each[1].verdict == verdict] for verdict in wanted)
+    if found := next(filter(None, of_verdict), []):
         row, judgement = found[-1]
-        yield f"{row.case.name}: {judgement_text(judgement)}"
-    expectations = [judgement.expectation for _, judgement in judged]
-    if rule.limit.is_least:
-        known = [one for one in expectations if one.measured]
-        sources = [source for one in known for source in _published_sources(one)]
-        spans = [one.measured for one in known if one.measured]
-        if spans:
-            low, high = min(span[0] for span in spans), max(span[1] for span in spans)
-            yield f"Others measured {range_text(low, high)} in such calls."
-    else:
-        sources = [one.bound.source for one in expectations if one.bound]
-    if unique := list(dict.fromkeys(filter(None, sources))):
-        word = "Source" if len(unique) == 1 else "Sources"
-        yield f"{word}: {list_some(unique, _MOST_SOURCES)}"
+        machine = machine_text(judgement.expectation.call)
+        whose = "" if rule.of_row else "The limit of "
+        yield f"{whose}{row.case.name} on {machine}: {judgement_text(judgement)}"
+    expectations = [each.expectation for _, each in (judged if rule.of_row else found[-1:])]
+    spans = [found.measured for found in expectations if found.measured]
+    if rule.of_row and rule.limit.is_least and spans:
+        low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+        yield f"Others measured {range_text(low, high)} in such calls."
+    is_bound = rule.of_row and not rule.limit.is_least
+    bounds = [found.bound.source for found in expectations if found.bound]
+    figures = [source for found in expectations for source in found.sources]
+    if sources := list(dict.fromkeys(bounds if is_bound else figures)):
+        yield f"Sources: {list_some(sources, _MOST_SOURCES)}"
 
 
-def _published_sources(found: Expectation) -> list[str]:
-    return [one.published.source for one in found.known]
+def _judged_busbw(rule: Rule, row: Any, call: Call) -> float | None:
+    """The bus bandwidth (bytes/s) that is judged: what a limit demands of a row, or, where the
+    rows have limits of their own, what the row reached."""
+    if rule.of_row:
+        busbw: Estimate | None = row.busbw
+        return busbw.value if busbw else None
+    is_time = rule.limit.name == "max_time"
+    return row.size_bytes / rule.value * call.factor if is_time else rule.value

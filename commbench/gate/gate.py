@@ -6,8 +6,10 @@ and `GateResult.outcome` for what else it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run
@@ -19,7 +21,7 @@ from commbench.gate.rules import Rule
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
 from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED
+from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge
 from commbench.units import format_count
 
 CHECKED = (
@@ -47,6 +49,8 @@ BUSY = "the baseline lacked a core more than half of the time"
 class RowCheck(NamedTuple):
     """One row under one rule."""
 
+    rule: Rule
+    """With the limit of this row, where the rule has one for each; see Rule.of_row."""
     case: Case
     """What the row measured."""
     outcome: str
@@ -54,18 +58,28 @@ class RowCheck(NamedTuple):
     estimate: Estimate | None = None
     """The quantity that the rule limits; None where it was not measured."""
     reason: str = ""
-    """Why there is no estimate."""
-    is_beyond: bool = False
-    """Whether the estimate is beyond the limit."""
+    """Why there is no estimate, or why the row is undecided although the limit may lie outside the
+    interval."""
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
-    limit: float | None = None
-    """The limit of this row, where the rule has one for each; see Rule.of_row."""
-    doubt: str = ""
-    """Why the row is undecided although the limit may lie outside the interval."""
+
+    @property
+    def excess(self) -> float:
+        """How far the value is beyond the limit, as a factor: 1 at the limit, below 1 within it;
+        infinite where there is no value."""
+        return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
+
+    @property
+    def effect(self) -> str:
+        """What the row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
+        if self.outcome == UNDECIDED:
+            return self.rule.undecided or (NO_VERDICT if self.reason or self.excess > 1 else "")
+        if self.outcome == NOT_MEASURED:
+            return NO_VERDICT if self.is_unmatched and not self.rule.optional else ""
+        return self.outcome
 
 
-class Checks:
+class Checks(Collection[RowCheck]):
     """The rows of a rule. Those that pass may be a million, so they are counted, and checked again
     when they are asked for."""
 
@@ -85,6 +99,9 @@ class Checks:
     def __len__(self) -> int:
         return self.passed + len(self.others)
 
+    def __contains__(self, check: object) -> bool:
+        return any(check == each for each in self)
+
     def __iter__(self) -> Iterator[RowCheck]:
         return iter(self._make())
 
@@ -94,36 +111,19 @@ class RuleResult(NamedTuple):
 
     rule: Rule
     checks: Checks
-    undecided: str = ""
-    """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose estimate is beyond
-    the limit leave the rule without a verdict, the others do not matter."""
-    allow_unmatched: bool = False
-    """The rule need not match a row, and unmatched rows do not matter."""
     remarks: tuple[str, ...] = ()
     """What the hardware of the run says about the rule: that it is impossible, or from where the
     limits come."""
 
-    def limit_of(self, check: RowCheck) -> float:
-        """The limit of a row."""
-        return self.rule.value if check.limit is None else check.limit
-
-    def effect(self, check: RowCheck) -> str:
-        """What a row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
-        if check.outcome == UNDECIDED:
-            return self.undecided or (NO_VERDICT if check.is_beyond or check.doubt else "")
-        if check.outcome == NOT_MEASURED:
-            return NO_VERDICT if check.is_unmatched and not self.allow_unmatched else ""
-        return check.outcome
-
     @property
     def outcome(self) -> str:
         """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
-        otherwise. NOT_MEASURED if no row was judged and `allow_unmatched` allows that."""
-        effects = {self.effect(check) for check in self.checks.others}
+        otherwise. NOT_MEASURED if no row was judged and the rule is optional."""
+        effects = {check.effect for check in self.checks.others}
         effects |= {PASS} if self.checks.passed else set()
         if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
             return found
-        is_allowed = self.allow_unmatched and not self.with_outcome(UNDECIDED)
+        is_allowed = self.rule.optional and not self.with_outcome(UNDECIDED)
         return NOT_MEASURED if is_allowed else NO_VERDICT
 
     def with_outcome(self, *outcomes: str) -> list[RowCheck]:
@@ -132,9 +132,10 @@ class RuleResult(NamedTuple):
         found = (check for check in checks if check.outcome in outcomes)
         return sorted(found, key=lambda check: outcomes.index(check.outcome))
 
+    @property
     def preventing(self) -> list[RowCheck]:
         """The rows because of which the rule fails or has no verdict."""
-        return [c for c in self.checks.others if self.effect(c) in (FAIL, NO_VERDICT)]
+        return [check for check in self.checks.others if check.effect in (FAIL, NO_VERDICT)]
 
 
 class GateResult(NamedTuple):
@@ -148,12 +149,6 @@ class GateResult(NamedTuple):
     incomplete: str
     """Why the run is incomplete; then the check fails. Empty where the run is complete, or where
     its file does not hold whether it is."""
-
-    def __str__(self) -> str:
-        """What `commbench check` prints."""
-        from commbench.gate.text import gate_text
-
-        return gate_text(self)
 
     @property
     def outcome(self) -> str:
@@ -169,6 +164,28 @@ class GateResult(NamedTuple):
         """The exit code of `commbench check`."""
         return EXIT_CODES[self.outcome]
 
+    @property
+    def judged(self) -> int:
+        """How many rows are more than `not measured` under some rule."""
+        if len(self.results) == 1:  # then no row counts twice, and none need be made again
+            checks = self.results[0].checks
+            return len(checks) - len(self.results[0].with_outcome(NOT_MEASURED))
+        return len({c.case.name for c in self.with_outcome(PASS, FAIL, UNDECIDED)})
+
+    @property
+    def worst(self) -> RowCheck | None:
+        """The row that fails and is furthest beyond its limit."""
+        return max(self.with_outcome(FAIL), key=attrgetter("excess"), default=None)
+
+    @property
+    def unmatched(self) -> list[RowCheck]:
+        """The rows that only one of the two runs has."""
+        return [check for check in self.with_outcome(NOT_MEASURED) if check.is_unmatched]
+
+    def with_outcome(self, *outcomes: str) -> list[RowCheck]:
+        """The rows with these outcomes, of all rules."""
+        return [check for result in self.results for check in result.with_outcome(*outcomes)]
+
 
 def check(
     run: Run | LoadedRun,
@@ -181,28 +198,25 @@ def check(
 ) -> GateResult:
     """Check a run against rules, and against a baseline where a rule needs one.
 
-    `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` is that of
-    RuleResult. With `allow_unchecked`, rows pass although nobody has checked their results.
-    `hardware` is by default what the run names; limits that it makes impossible are
-    remarked on. Raises UsageError for a rule that needs a baseline where there is none. Whether run
-    and baseline may be compared at all: `require_comparable`.
+    `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
+    `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
+    makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
+    is none. Whether run and baseline may be compared at all: `require_comparable`.
     """
     run = as_loaded_run(run, CHECKED)
     hardware = hardware or hardware_of(run)
     baseline = as_loaded_run(baseline, CHECKED) if baseline else None
     comparison = compare(baseline, run, tolerance=0.0) if baseline else None
-    rules = [rule._replace(allow_unchecked=allow_unchecked) for rule in rules]
-    results = tuple(
-        RuleResult(
-            rule,
-            Checks(partial(_checks, rule, run, comparison)),
-            undecided,
-            allow_unmatched or rule.optional,
-            tuple(remarks(rule, run, hardware)),
+    results = []
+    for given in rules:
+        rule = given._replace(
+            optional=allow_unmatched or given.optional,
+            undecided=undecided,
+            allow_unchecked=allow_unchecked,
         )
-        for rule in rules
-    )
-    return GateResult(run, baseline, comparison, results, run.incomplete)
+        checks = Checks(partial(_checks, rule, run, comparison))
+        results.append(RuleResult(rule, checks, tuple(remarks(rule, run, hardware))))
+    return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
 def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
@@ -220,38 +234,39 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
     for rows, reason in ((comparison.only_a, ONLY_BASELINE), (comparison.only_b, ONLY_RUN)):
         for row in filter(rule.covers, rows):
             if row.status not in NOT_PLANNED and reason == ONLY_RUN and (flaw := _flaw(row)):
-                yield RowCheck(row.case, FAIL, reason=flaw)
+                yield RowCheck(rule, row.case, FAIL, None, flaw)
             else:
-                yield _not_measured(row, reason, _has_time(row))
+                yield _not_measured(rule, row, reason, _has_time(row))
 
 
 def _check_row(rule: Rule, row: Any) -> RowCheck:
     if row.status in NOT_PLANNED:
-        return _not_measured(row, row.status)
+        return _not_measured(rule, row, row.status)
     if flaw := _flaw(row):
-        return RowCheck(row.case, FAIL, reason=flaw)
+        return RowCheck(rule, row.case, FAIL, None, flaw)
     if (estimate := rule.limit.estimate(row)) is None:  # a barrier has no bandwidth
-        return _not_measured(row, "nothing timed" if row.time_s is None else "no such figure")
+        return _not_measured(rule, row, "nothing timed" if row.time_s is None else "no such figure")
     if rule.of_row is None:
         return _decide(rule, row, estimate)
     found = rule.of_row(row)
     if found.value is None:
-        return _not_measured(row, found.reason)
-    return _decide(rule._replace(value=found.value), row, estimate)._replace(limit=found.value)
+        return _not_measured(rule, row, found.reason)
+    return _decide(rule._replace(value=found.value), row, estimate)
 
 
 def _check_compared(rule: Rule, row: ComparedRow) -> RowCheck:
     """A is the baseline, B the run."""
     if row.b.status not in NOT_PLANNED and (flaw := _flaw(row.b)):
-        return RowCheck(row.b.case, FAIL, reason=flaw)
+        return RowCheck(rule, row.b.case, FAIL, None, flaw)
     if flaw := _flaw(row.a):
-        return _not_measured(row.a, f"{flaw} in the baseline", _has_time(row.b))
+        return _not_measured(rule, row.a, f"{flaw} in the baseline", _has_time(row.b))
     if row.b.status != OK:
-        return RowCheck(row.b.case, FAIL, reason=f"{row.b.status}, not so in the baseline")
+        reason = f"{row.b.status}, not so in the baseline"
+        return RowCheck(rule, row.b.case, FAIL, None, reason)
     if (estimate := rule.limit.estimate(row)) is None:
-        return _not_measured(row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
+        return _not_measured(rule, row.a, "nothing timed", _has_time(row.a) or _has_time(row.b))
     if other_work(row.a, row.b):
-        return _not_measured(row.a, "the baseline computes another amount")
+        return _not_measured(rule, row.a, "the baseline computes another amount")
     return _decide(rule, row.b, estimate, row.a)
 
 
@@ -259,23 +274,21 @@ def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> R
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
     fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
     a limit that no baseline gives passes."""
-    limit = rule.limit
-    is_beyond = limit.is_beyond(rule.value, estimate.value)
-    outcome = limit.decide(rule.value, estimate)
-    found = RowCheck(row.case, outcome, estimate, is_beyond=is_beyond)
+    outcome = judge(estimate, rule.value, rule.limit.is_least)
+    found = RowCheck(rule, row.case, outcome, estimate)
     if outcome == FAIL:
         return found
     is_checked = rule.allow_unchecked or not found.case.has_result
     if not is_checked and None in (row.wrong, (baseline or row).wrong):
-        return _not_measured(row, UNCHECKED + " in the baseline" * (row.wrong is not None))
+        return _not_measured(rule, row, UNCHECKED + " in the baseline" * (row.wrong is not None))
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
     doubt = WIDE if is_wide and (baseline or outcome == UNDECIDED) else ""
     doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else doubt
-    return found._replace(outcome=UNDECIDED, doubt=doubt) if doubt else found
+    return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 
-def _not_measured(row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
-    return RowCheck(row.case, NOT_MEASURED, reason=reason, is_unmatched=is_unmatched)
+def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
+    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched)
 
 
 def _has_time(row: Any) -> bool:

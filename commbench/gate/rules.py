@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import format_range, named_bytes
-from commbench.errors import RecordsError, UsageError, closest, name_error
+from commbench.errors import RecordsError, UsageError
 from commbench.gate.limits import DEFAULT_SLOWDOWN, LIMITS, Limit
 from commbench.output.paragraphs import list_some
 from commbench.results.files import why_unreadable
@@ -17,7 +17,7 @@ from commbench.spec.dtypes import find_dtype
 from commbench.spec.operations import REPLAY, find_operation
 from commbench.spec.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE, parse_size
-from commbench.validation import brief, is_within_limits
+from commbench.validation import brief, choose, is_within_limits
 
 
 class RowLimit(NamedTuple):
@@ -44,7 +44,10 @@ class Rule(NamedTuple):
     variant: str = ""
     """How the step is replayed (spec.workload_variants)."""
     optional: bool = False
-    """The rule may match no row."""
+    """The rule may match no row, and rows that only one run has do not matter."""
+    undecided: str = ""
+    """What undecided rows count as: PASS, FAIL, or empty. Empty: those whose value is beyond the
+    limit leave the rule without a verdict, the others do not matter."""
     of_row: Callable[[Any], RowLimit] | None = None
     """The limit of a row, where it is not `value` for all rows."""
     name: str = ""
@@ -65,13 +68,9 @@ class Rule(NamedTuple):
     @property
     def where(self) -> str:
         """Which rows, in a few words: `all_reduce float32 1M-1G`."""
-        sizes = ""
-        if self.smallest or self.largest != LARGEST_SIZE:
-            sizes = format_range(self.smallest, self.largest)
-            if self.smallest <= 0:
-                sizes = f"-{format_range(self.largest, self.largest)}"
-            elif self.largest == LARGEST_SIZE:
-                sizes = f"{format_range(self.smallest, self.smallest)}-"
+        low, high = (format_range(size, size) for size in (self.smallest, self.largest))
+        high = high if self.largest < LARGEST_SIZE else ""
+        sizes = low if low == high else f"{low}-{high}"
         every = "all operations" if self.dtype or sizes else "all rows"
         if self.step or self.variant:
             every = f"{REPLAY} {self.step}" if self.step else "all steps"
@@ -158,26 +157,17 @@ def _find_operation(name: str) -> str:
     try:
         return find_operation(name).name
     except UsageError as error:
-        if error.hint.startswith("did you mean"):
-            raise
-        step = name if name.isprintable() else "NAME"
-        hint = f"for the step of a replay write step={step}; {error.hint}"
+        hint = f"{error.hint}; for the step of a replay write step=NAME"
         raise UsageError(error.message, hint) from None
 
 
 def steps_note(rule: Rule, rows: Sequence[Any]) -> str:
-    """Which steps, or variants of a step, the rows have, where a rule selects one that it lacks."""
+    """Which steps the rows have, and how replayed, where a rule selects some and finds none."""
     if not (rule.step or rule.variant):
         return ""
-    steps = list(dict.fromkeys(row.step for row in rows if row.step))
-    if not steps:
-        return " It replays no step of a workload."
-    if rule.step and rule.step not in steps:
-        close = closest(rule.step, steps)
-        guess = f" Did you mean step={close}?" if close and len(steps) > 1 else ""
-        return f"{guess} Its steps: {list_some(steps, _MOST_STEPS)}."
-    own = [row.variant for row in rows if row.step and rule.step in ("", row.step)]
-    return f" Measured variants: {', '.join(dict.fromkeys(own))}."
+    steps = list(dict.fromkeys(f"{row.step} {row.variant}" for row in rows if row.step))
+    listed = list_some(steps, _MOST_STEPS)
+    return f" Its steps: {listed}." if steps else " It replays no step of a workload."
 
 
 def _sizes(text: str) -> tuple[int, int]:
@@ -204,19 +194,17 @@ def as_text(key: str, value: Any) -> str:
 _MOST_STEPS = 20
 """Steps that are named, at most."""
 _SELECTORS = ("operation", "sizes", "dtype", "step", "variant")
-_KEYS = (*_SELECTORS, *LIMITS, "optional")
+_KEYS = dict.fromkeys((*_SELECTORS, *LIMITS, "optional"))
 _LARGEST_BYTES = 1 << 20
-_EXAMPLE = "docs/comparing.md shows an example"
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
     """The tables `[[rule]]` of a TOML file; UsageError if it cannot be read or has other tables."""
     values = _toml(path)
     tables = values.get("rule")
-    if unknown := [key for key in values if key != "rule"]:
-        raise UsageError(f"{path} has an unknown key {unknown[0]!r}", "rules begin with [[rule]]")
-    if not isinstance(tables, list) or not tables:
-        raise UsageError(f"{path} contains no rule", "a rule begins with [[rule]]")
+    if [*values] != ["rule"] or not isinstance(tables, list) or not tables:
+        held = ", ".join(map(repr, values)) or "nothing"
+        raise UsageError(f"{path} holds {held}, no list of rules", "begin each with [[rule]]")
     rules: list[Rule] = []
     for number, table in enumerate(tables, start=1):
         try:
@@ -230,8 +218,7 @@ def _make_rules(table: Any) -> list[Rule]:
     if not isinstance(table, dict):
         raise UsageError("it is not a table", "a rule begins with [[rule]]")
     for key in table:
-        if key not in _KEYS:
-            raise name_error("key", key, list(_KEYS))
+        choose("key", key, _KEYS)
     optional = table.get("optional", False)
     if not isinstance(optional, bool):
         raise UsageError(f"optional is {brief(optional)}", "write true or false")

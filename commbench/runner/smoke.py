@@ -29,7 +29,7 @@ class OperationResult(NamedTuple):
 
     name: str
     cases: int
-    seconds: float
+    time_s: float
     failure: str
     """What is wrong with its first case that failed, or how many cases were not reached; empty if
     all cases are ok."""
@@ -38,10 +38,13 @@ class OperationResult(NamedTuple):
 class SmokeResult(NamedTuple):
     """What a smoke test found."""
 
+    ranks: int
+    backend: str
+    device: str
     operations: tuple[OperationResult, ...]
     error: CommbenchError | None
     """What ended the run, or the most important failure; None where everything works."""
-    seconds: float
+    time_s: float
     """How long it took."""
 
 
@@ -79,7 +82,8 @@ def run_smoke(plan: Plan) -> SmokeResult:
     planned = Counter(case.operation for case in plan.cases())
     operations = tuple(_summarise(name, planned[name], measurements) for name in plan.operations)
     error = error or _find_error(operations, measurements)
-    return SmokeResult(operations, error, time.monotonic() - started)
+    time_s = time.monotonic() - started
+    return SmokeResult(plan.world_size, plan.backend, plan.device, operations, error, time_s)
 
 
 def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> OperationResult:

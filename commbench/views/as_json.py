@@ -53,6 +53,6 @@ def fields_of(value: Any, *more: str, without: Iterable[str] = ()) -> dict[str, 
     return {name: getattr(value, name) for name in names if name not in {*without}}
 
 
-def json_text(schema: int, result: Any) -> str:
+def json_text(schema: int | None, result: Any) -> str:
     """A result as a JSON object that begins with the number of its schema."""
     return json.dumps({"schema": schema, **as_json(result)}, indent=1, allow_nan=False) + "\n"

@@ -3,7 +3,7 @@ between backticks are code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -48,7 +48,7 @@ class Table(NamedTuple):
 
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Any]
+    rows: Collection[Any]
     label: Callable[[Any], str] | None = None
     """What a row is about, where rows have long names: a column of its own where there is room,
     else a line above the rows that have the same."""
@@ -66,6 +66,10 @@ class Table(NamedTuple):
             for column, cells in filled
             if any(cells)
         ]
+
+    def tones(self) -> list[str]:
+        """The tone of each row."""
+        return [self.tone(row) if self.tone else "" for row in self.rows]
 
     def texts(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
         """The headings, the rows, and the headings of columns of text, for a format where there is

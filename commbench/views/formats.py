@@ -26,6 +26,8 @@ class View(NamedTuple):
     """Describes a result."""
     schema: int | None
     """Version of its JSON; raised when a field changes its meaning or goes. None: it has none."""
+    data: Callable[[Any], Any] = lambda result: result
+    """What JSON holds of a result; the result itself, where its fields are what a reader needs."""
     more: Mapping[str, Callable[[Any], str]] = {}
     """The formats that only these results have."""
 
@@ -36,7 +38,7 @@ class View(NamedTuple):
             TEXT: partial(_text, self),
             MARKDOWN: partial(_markdown, self),
             HTML: partial(_html, self),
-            **({JSON: partial(_json, self.schema)} if self.schema else {}),
+            **({JSON: partial(_json, self)} if self.schema else {}),
             **{name: partial(_own, write) for name, write in self.more.items()},
         }
 
@@ -67,10 +69,10 @@ def _html(view: View, result: Any, _: bool) -> str:
     return html_text(view.document(result))
 
 
-def _json(schema: int, result: Any, _: bool) -> str:
+def _json(view: View, result: Any, _: bool) -> str:
     from commbench.views.as_json import json_text
 
-    return json_text(schema, result)
+    return json_text(view.schema, view.data(result))
 
 
 def _own(write: Callable[[Any], str], result: Any, _: bool) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from commbench.output.markdown import details, escape, table
 from commbench.output.table import clean
 from commbench.views.document import (
     BAD,
+    GOOD,
     Block,
     Code,
     Document,
@@ -26,6 +28,9 @@ MOST_CHARACTERS = 65_536
 DETAILS = ((1000, True), (100, True), (30, True), (1000, False), (100, False), (30, False))
 """Rows of one table, and whether what is folded is there: the first with which the text is short
 enough, else the last."""
+
+MARKS = {GOOD: "🟢 ", BAD: "🔴 "}
+"""Before the title of a document with that tone."""
 
 
 class Detail(NamedTuple):
@@ -48,7 +53,7 @@ def markdown_text(document: Document) -> str:
 
 
 def _text(document: Document, detail: Detail) -> str:
-    lines = [f"# {escape(document.title)}", ""]
+    lines = [f"# {MARKS.get(document.tone, '')}{escape(document.title)}", ""]
     for sentence in document.subtitle:
         lines += [escape(sentence), ""]
     for sentence in document.answer:
@@ -93,14 +98,13 @@ def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
 
 
 def _table(block: Table, detail: Detail) -> list[str]:
-    shown = block._replace(rows=block.rows[: detail.most_rows])
+    shown = block._replace(rows=[*islice(block.rows, detail.most_rows)])
     if not shown.rows:
         return []
     headings, cells, left = shown.texts()
-    tones = [shown.tone(row) if shown.tone else "" for row in shown.rows]
     rows = [
         [f"**{cell.strip()}**" if cell and tone == BAD else cell for cell in map(escape, row)]
-        for row, tone in zip(cells, tones, strict=True)
+        for row, tone in zip(cells, shown.tones(), strict=True)
     ]
     lines = [f"**{escape(block.title)}**", ""] if block.title else []
     lines += table(headings, rows, ",".join(left), is_escaped=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -71,35 +72,6 @@ def test_exit_codes(commbench: Commbench, runs: Path, arguments: str, code: int)
     assert (root.get("failures") == "0") == (code == 0)
 
 
-def test_without_a_verdict_the_text_says_why_and_what_to_do(
-    commbench: Commbench,
-    runs: Path,  # noqa: ARG001
-) -> None:
-    ended = commbench("check", "new", "--against", "old", "--max-slowdown", "256K:29.9%")
-    assert (ended.code, ended.err) == (7, "")
-    assert flat(ended.out).startswith(
-        "NO VERDICT: new against old: all_reduce float32 sum in_place 256 KiB is undecided: "
-        "its value 1.300 is beyond the limit, but a part of its interval (1.277 … 1.324) is not. "
-    )
-    assert "256 KiB  1.300  1.277 … 1.324  undecided (value beyond)\n" in ended.out
-    assert (
-        "Undecided: the limit is inside the interval. Measure again with "
-        "`--launches 24 --precision 2% --budget 2`, or choose what undecided rows count as: "
-        "--undecided pass or --undecided fail."
-    ) in flat(ended.out)
-
-
-def test_that_the_runs_have_a_single_launch_is_said(commbench: Commbench, tmp_path: Path) -> None:
-    for name in ("old", "new"):
-        synthetic_run(tmp_path / name, name)
-    ended = commbench("check", "new", "--against", "old")
-    assert ended.code == 7
-    assert (
-        " Note: old and new have only one launch each. By how much launches differ is assumed, not "
-        "measured. `commbench run --launches 6` measures that. "
-    ) in flat(ended.out)
-
-
 def test_a_junit_file_that_exists_is_refused_before_the_verdict(
     commbench: Commbench, runs: Path
 ) -> None:
@@ -108,6 +80,19 @@ def test_a_junit_file_that_exists_is_refused_before_the_verdict(
     assert (ended.code, ended.out) == (6, "")
     assert ended.err.startswith("error: report.xml exists\n")
     assert (runs / "report.xml").read_text() == "mine"
+
+
+def test_the_answer_goes_to_a_new_file_in_the_format_of_its_ending(
+    commbench: Commbench, runs: Path
+) -> None:
+    line = ("check", "new", "--max-time", "1us", "-o", "check.json")
+    ended = commbench(*line)
+    assert (ended.code, ended.out) == (1, "check.json\n")
+    found = json.loads((runs / "check.json").read_text())
+    assert (found["schema"], found["outcome"], found["exit_code"]) == (2, "fail", 1)
+    assert {row["outcome"] for rule in found["rules"] for row in rule["rows"]} == {"fail"}
+    assert commbench(*line).code == 6  # never overwritten
+    assert commbench("check", "new", "--max-time", "1us", "--format", "csv").code == 2
 
 
 def test_every_row_is_printed_on_request(commbench: Commbench, runs: Path) -> None:  # noqa: ARG001
@@ -125,11 +110,7 @@ def test_a_row_with_too_few_iterations_is_decided_by_its_median(
     synthetic_run(tmp_path / "five", "five", lambda _: five, plan(sizes=(1024,)))
     ended = commbench("check", "five", "--max-time", "1ns")
     assert ended.code == 1
-    assert flat(ended.out).startswith(
-        "FAIL: five: all_reduce float32 sum in_place 1 KiB takes 535.0 us "
-        "(rule: time at most 0.001 us). FAIL all rows: time at most 0.001 us 1 fail size"
-    )
-    note = "decided by the median alone. No interval is known: fewer than 6 iterations (five)."
+    note = "1 row decided by the median or mean alone"
     assert note in flat(ended.out)
     passed = commbench("check", "five", "--max-time", "1s")
     assert (passed.code, note in flat(passed.out)) == (0, True)
@@ -160,11 +141,8 @@ def test_results_of_another_tool_are_judged_by_their_means(
     against = ("--against", "before.log", "--max-slowdown", "10%", "--op", "all_reduce")
     ended = commbench("check", "after.log", *against)
     assert ended.code == 1, ended.err
-    assert ended.out.startswith("FAIL: after against before: all 64 rows fail; worst: ")
-    assert (
-        "64 rows are decided by the mean alone. No interval is known: nccl-tests printed means, "
-        "no samples (after, before)."
-    ) in flat(ended.out)
+    assert "FAIL: 64 of 64 rows failed; worst: " in flat(ended.out)
+    assert "64 rows decided by the median or mean alone" in flat(ended.out)
     assert commbench("check", "again.log", *against, "--allow-unchecked").code == 0
     assert commbench("check", "before.log", "--op", "all_reduce", "--max-time", "1us").code == 1
 
@@ -208,8 +186,8 @@ def test_rules_come_from_a_file_too(commbench: Commbench, runs: Path) -> None:
     )
     ended = commbench("check", "new", "--against", "old", "--rules", "rules.toml")
     assert ended.code == 0, ended.err
-    assert "PASS  all_reduce: at most 40 % slower than the baseline\n  4 pass\n" in ended.out
-    assert "not measured  gather: time at most 1 s\n  No row" in ended.out
+    assert "PASS  all_reduce: at most 40 % slower than the baseline: 4 pass\n" in ended.out
+    assert "not measured  gather: time at most 1 s: no row\n" in ended.out
 
 
 def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
@@ -219,28 +197,20 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     several_launches(tmp_path / "new", statuses=statuses)
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    assert "FAIL  all rows: time at most 1 s\n  2 fail, 1 not measured, 1 pass\n" in ended.out
-    assert "in_place 1 KiB has no valid time (wrong results)" in flat(ended.out)
+    assert "FAIL  all rows: time at most 1 s: 2 fail, 1 not measured, 1 pass\n" in ended.out
+    assert "Fail (wrong results), 1 row: " in flat(ended.out)
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 1
-    assert "  3 fail, 1 pass\n" in ended.out
+    assert " 3 fail, 1 pass\n" in ended.out
     assert "unsupported, not so in the baseline" in ended.out
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (
-            (1024, 2048),
-            (2048,),
-            "only in the baseline): all_reduce float32 sum in_place 1 KiB.",
-        ),
-        (
-            (2048,),
-            (2048, 4096),
-            "not in the baseline): all_reduce float32 sum in_place 4 KiB.",
-        ),
+        ((1024, 2048), (2048,), "only in the baseline), 1 row: all_reduce float32 sum in_place 1"),
+        ((2048,), (2048, 4096), "not in the baseline), 1 row: all_reduce float32 sum in_place 4"),
     ],
 )
 def test_a_row_that_one_side_lacks_prevents_a_verdict(
@@ -250,10 +220,7 @@ def test_a_row_that_one_side_lacks_prevents_a_verdict(
     several_launches(tmp_path / "new", plan(sizes=new))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
-    assert ended.out.startswith(
-        "NO VERDICT: new against old: 1 row is in one of the two runs only."
-    )
-    assert f"  1 row not measured ({reason}\n" in ended.out
+    assert f"Not measured ({reason} KiB." in flat(ended.out)
     assert commbench("check", "new", "--against", "old", "--allow-unmatched").code == 0
     for choice in ("pass", "fail"):
         assert commbench("check", "new", "--against", "old", "--undecided", choice).code == 7
@@ -265,8 +232,8 @@ def test_many_rows_that_the_run_lacks_are_counted(commbench: Commbench, tmp_path
     several_launches(tmp_path / "new", plan(sizes=sizes[:1]))
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 7
-    assert "  11 not measured, 1 pass\n  11 rows not measured (only in the baseline): " in ended.out
-    assert "and 8 more.\n" in ended.out
+    assert "11 not measured, 1 pass\n" in ended.out
+    assert "Not measured (only in the baseline), 11 rows: " in flat(ended.out)
 
 
 def test_a_run_that_was_cut_off_does_not_pass(commbench: Commbench, tmp_path: Path) -> None:
@@ -276,9 +243,7 @@ def test_a_run_that_was_cut_off_does_not_pass(commbench: Commbench, tmp_path: Pa
     journal.write_text("".join(lines[:-1]))
     ended = commbench("check", "new", "--max-time", "1s", "--junit", "report.xml")
     assert ended.code == 1
-    assert ended.out.startswith(
-        "FAIL: new: the run is incomplete, it has not ended: it is still running, or was killed.\n"
-    )
+    assert "FAIL: the run is incomplete, it has not ended: " in ended.out
     root = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert root.get("failures") == "1"
 
@@ -295,5 +260,5 @@ def test_a_run_without_rows_fails_as_incomplete(commbench: Commbench, tmp_path: 
     journal.end(RunEnd("complete"))
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    assert ended.out.startswith("FAIL: new: the run is incomplete, it has 0 of its 4 cases.\n")
-    assert "  No row of new matches this rule.\n" in ended.out
+    assert "FAIL: the run is incomplete, it has 0 of its 4 cases.\n" in ended.out
+    assert "No row of new matches this rule." in ended.out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +12,8 @@ from synthetic import header, in_memory, plan, steady
 
 from commbench.analysis.load import LoadedRun
 from commbench.compare.comparison import compare
-from commbench.gate.ci import gate_junit, gate_markdown, make_annotations
+from commbench.gate.ci import gate_junit, make_annotations
+from commbench.gate.document import VIEW, verdict
 from commbench.gate.gate import (
     EXIT_CODES,
     NO_VERDICT,
@@ -24,7 +24,6 @@ from commbench.gate.gate import (
     check,
 )
 from commbench.gate.rules import parse_rule
-from commbench.gate.text import gate_text, verdict
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.spec.case import Case
 from commbench.stats.estimate import Estimate
@@ -47,13 +46,19 @@ def test_a_rank_test_that_finds_no_difference_does_not_hide_a_slowdown() -> None
 
 
 ROWS = {
-    "pass": (PASS, False, False),
-    "fail": (FAIL, True, False),
-    "undecided within": (UNDECIDED, False, False),
-    "undecided beyond": (UNDECIDED, True, False),
-    "unsupported": (NOT_MEASURED, False, False),
-    "unmatched": (NOT_MEASURED, False, True),
+    "pass": (PASS, 0.5e-3, False),
+    "fail": (FAIL, 2e-3, False),
+    "undecided within": (UNDECIDED, 0.95e-3, False),
+    "undecided beyond": (UNDECIDED, 1.05e-3, False),
+    "doubtful": (UNDECIDED, 0.5e-3, False),
+    "unsupported": (NOT_MEASURED, None, False),
+    "unmatched": (NOT_MEASURED, None, True),
 }
+
+
+def parse_rows(text: str) -> list[tuple[str, ...]]:
+    """The rows of each rule in `pass, fail | pass`."""
+    return [tuple(filter(None, rule.strip().split(", "))) for rule in text.split("|")]
 
 
 def gate_of(
@@ -65,15 +70,16 @@ def gate_of(
     """A check with rules that have these rows."""
     results = []
     for rows in rules:
+        rule = parse_rule("max_time", "1ms")._replace(undecided=undecided, optional=allow_unmatched)
         checks = []
         for number, row in enumerate(rows):
-            outcome, is_beyond, is_unmatched = ROWS[row]
+            outcome, time_s, is_unmatched = ROWS[row]
             size = 1024 << number
             case = Case(number, "all_reduce", "float32", "sum", None, "", "each", size, size // 4)
-            found = None if outcome == NOT_MEASURED else Estimate(1e-3, 0.9e-3, 1.1e-3)
-            checks.append(RowCheck(case, outcome, found, "why", is_beyond, is_unmatched))
-        rule = parse_rule("max_time", "1ms")
-        results.append(RuleResult(rule, Checks(partial(tuple, checks)), undecided, allow_unmatched))
+            found = time_s and Estimate(time_s, 0.9 * time_s, 1.1 * time_s)
+            reason = "" if found and row != "doubtful" else "why"
+            checks.append(RowCheck(rule, case, outcome, found, reason, is_unmatched))
+        results.append(RuleResult(rule, Checks(partial(tuple, checks))))
     loaded = LoadedRun("new", "new", (), ())  # type: ignore[arg-type]
     return GateResult(loaded, None, None, tuple(results), incomplete)
 
@@ -86,6 +92,7 @@ def gate_of(
         ("pass, fail", 1, 1, 1),
         ("pass, undecided within", 0, 0, 1),
         ("pass, undecided beyond", 7, 0, 1),
+        ("pass, doubtful", 7, 0, 1),
         ("undecided within", 7, 0, 1),
         ("undecided beyond", 7, 0, 1),
         ("fail, undecided beyond", 1, 1, 1),
@@ -103,8 +110,7 @@ def gate_of(
 def test_the_exit_code_of_rows_with_these_outcomes(
     rows: str, code: int, code_of_pass: int, code_of_fail: int
 ) -> None:
-    rules = [tuple(filter(None, rule.strip().split(", "))) for rule in rows.split("|")]
-    codes = [gate_of(*rules, undecided=choice).exit_code for choice in ("", PASS, FAIL)]
+    codes = [gate_of(*parse_rows(rows), undecided=choice).exit_code for choice in ("", PASS, FAIL)]
     assert codes == [code, code_of_pass, code_of_fail]
 
 
@@ -122,54 +128,41 @@ def test_the_exit_code_of_rows_with_these_outcomes(
     ],
 )
 def test_unmatched_rows_may_be_allowed_but_something_must_pass(rows: str, code: int) -> None:
-    rules = [tuple(filter(None, rule.strip().split(", "))) for rule in rows.split("|")]
-    assert gate_of(*rules, allow_unmatched=True).exit_code == code
+    assert gate_of(*parse_rows(rows), allow_unmatched=True).exit_code == code
 
 
 @pytest.mark.parametrize(
-    ("rules", "options", "text"),
+    ("rules", "judged", "worst", "unmatched"),
     [
-        ("pass, pass", {}, "PASS: new: both rows are within the limit."),
-        ("undecided beyond, undecided within", {"undecided": PASS},
-         "PASS: new: 2 undecided rows are accepted (--undecided pass), 1 of them with a value "
-         "beyond the limit."),
-        ("pass, undecided beyond", {"undecided": PASS},
-         "PASS: new: 1 of 2 rows is within the limit, 1 undecided row is accepted "
-         "(--undecided pass), whose value is beyond the limit."),
-        ("pass, undecided within", {},
-         "PASS: new: 1 of 2 rows is within the limit, 1 undecided with a value within the limit."),
-        ("pass, unmatched, unmatched", {"allow_unmatched": True},
-         "PASS: new: the only row is within the limit, 2 rows are in one of the two runs only and "
-         "ignored (--allow-unmatched)."),
-        ("undecided beyond, undecided within, undecided within", {"undecided": FAIL},
-         "FAIL: new: all 3 rows are undecided; --undecided fail counts them as failed."),
-        ("fail, undecided within, pass", {"undecided": FAIL},
-         "FAIL: new: 1 of 3 rows fails: all_reduce float32 sum each 1 KiB takes 1.00 ms "
-         "(rule: time at most 1 ms); 1 of 3 rows is undecided; --undecided fail counts it as "
-         "failed."),
-        ("fail, fail, pass, unmatched", {"allow_unmatched": True},
-         "FAIL: new: 2 of 3 rows fail; worst: all_reduce float32 sum each 1 KiB takes 1.00 ms "
-         "(rule: time at most 1 ms); 1 row is in one of the two runs only and ignored "
-         "(--allow-unmatched)."),
-        ("undecided within, undecided within", {},
-         "NO VERDICT: new: both rows are undecided under the rule 'all rows: time at most 1 ms'."),
-        ("unsupported", {},
-         "NO VERDICT: new: the only row is not measured under the rule "
-         "'all rows: time at most 1 ms'."),
-        ("", {},
-         "NO VERDICT: new: no row of the run matches the rule 'all rows: time at most 1 ms'."),
+        ("pass, undecided beyond", 2, None, 0),
+        ("fail, fail, pass, unmatched", 3, 1024, 1),
+        ("pass, undecided within | fail, fail, unsupported", 2, 1024, 0),
+        ("unsupported | ", 0, None, 0),
     ],
-)  # fmt: skip
-def test_the_first_sentence_says_how_many_rows_have_which_outcome(
-    rules: str, options: dict[str, Any], text: str
+)
+def test_the_whole_knows_its_rows(
+    rules: str, judged: int, worst: int | None, unmatched: int
 ) -> None:
-    assert verdict(gate_of(tuple(filter(None, rules.split(", "))), **options)) == text
+    gate = gate_of(*parse_rows(rules))
+    found = gate.worst and gate.worst.case.size_bytes
+    assert (gate.judged, found, len(gate.unmatched)) == (judged, worst, unmatched)
+
+
+def test_the_row_furthest_beyond_its_limit_is_the_worst() -> None:
+    run = in_memory("new", [steady(1e-4), steady(3e-4), steady(2e-4)])
+    rules = [parse_rule("max_time", "50us"), parse_rule("min_busbw", "1TB/s")]
+    for rule in rules:
+        worst = check(run, [rule]).worst
+        assert worst is not None
+        checks = check(run, [rule]).with_outcome(FAIL)
+        assert worst.excess == max(each.excess for each in checks) > 1
+        assert "worst: " + worst.case.name in verdict(check(run, [rule]))
 
 
 def test_an_incomplete_run_fails() -> None:
     gate = gate_of(("pass",), incomplete="it failed: rank 1 died")
     assert gate.exit_code == 1
-    assert gate_text(gate).startswith("FAIL: new: the run is incomplete, it failed: rank 1 died.\n")
+    assert verdict(gate) == "FAIL: the run is incomplete, it failed: rank 1 died."
 
 
 GATES = some.builds(
@@ -188,9 +181,10 @@ def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
     assert (root.get("failures") == "0") == (gate.exit_code == 0)
     levels = {line.split()[0] for line in make_annotations(gate)}
     assert ("::error" in levels) == (gate.exit_code != 0)
-    words = {0: "PASS: new: ", 1: "FAIL: new: ", 7: "NO VERDICT: new: "}
-    assert gate_text(gate).startswith(words[gate.exit_code])
-    assert words[gate.exit_code] in gate_markdown(gate).splitlines()[0]
+    word = {0: "PASS: ", 1: "FAIL: ", 7: "NO VERDICT: "}[gate.exit_code]
+    assert verdict(gate).startswith(word)
+    for name in VIEW.formats:
+        assert word in VIEW.write(gate, name)
 
 
 @settings(deadline=None)
@@ -198,7 +192,7 @@ def test_every_report_agrees_with_the_exit_code(gate: GateResult) -> None:
 def test_a_check_passes_only_if_it_looked(gate: GateResult) -> None:
     if gate.exit_code:
         return
-    judged = {PASS, UNDECIDED} if gate.results[0].undecided == PASS else {PASS}
+    judged = {PASS, UNDECIDED} if gate.results[0].rule.undecided == PASS else {PASS}
     assert any(c.outcome in judged for result in gate.results for c in result.checks)
     assert not any(result.with_outcome(FAIL) for result in gate.results)
 
@@ -211,7 +205,7 @@ def test_a_rule_without_rows_has_no_verdict_and_says_so() -> None:
     run = in_memory("new", [steady(1e-4)])
     gate = check(run, [parse_rule("max_time", "1s"), parse_rule("max_time", "gather:1s")])
     assert gate.exit_code == 7
-    assert "No row of new matches this rule." in gate_text(gate)
+    assert [len(result.checks) for result in gate.results] == [1, 0]
     assert check(run, [parse_rule("max_time", "1s")]).exit_code == 0
 
 

@@ -13,8 +13,6 @@ from commbench.errors import UsageError
 from commbench.gate.ci import gate_junit
 from commbench.gate.gate import FAIL, NO_VERDICT, PASS, GateResult, check
 from commbench.gate.rules import parse_rule, read_rules, steps_note
-from commbench.gate.text import gate_text
-from commbench.output.table import width
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -70,36 +68,18 @@ def test_what_selects_no_steps_is_refused(text: str, message: str) -> None:
         parse_rule("max_time", text)
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
-    [
-        ("step=trian:3ms", "No row of new matches this rule. Its steps: train."),
-        ("step=train:variant=bucket:8M:3ms", "Measured variants: calls, bucket:1M, bucket:6M"),
-        ("all_reduce:1K:3ms", "No row of new matches this rule.\n"),
-    ],
-)
-def test_a_rule_without_rows_names_the_steps_that_there_are(
-    tmp_path: Path, rule: str, said: str
-) -> None:
-    assert said in gate_text(checked(tmp_path, f"max_time {rule}"))
-
-
-def test_the_closest_of_several_steps_is_named() -> None:
+def test_the_steps_that_there_are_are_named() -> None:
     rows = [SimpleNamespace(step=name, variant="calls") for name in ("train", "evaluate", "")]
     rule = parse_rule("max_time", "step=trian:3ms")
-    assert steps_note(rule, rows) == " Did you mean step=train? Its steps: train, evaluate."
+    assert steps_note(rule, rows) == " Its steps: train calls, evaluate calls."
     assert steps_note(rule, rows[2:]) == " It replays no step of a workload."
+    assert steps_note(parse_rule("max_time", "all_reduce:3ms"), rows) == ""
 
 
 def test_the_name_of_a_step_alone_hints_at_how_to_select_it() -> None:
     with pytest.raises(UsageError) as found:
         parse_rule("max_time", "ProfilerStep#3:100ms")
-    assert found.value.hint.startswith("for the step of a replay write step=ProfilerStep#3; known")
-    with pytest.raises(UsageError) as found:
-        parse_rule("max_time", "all_reduc:100ms")
-    assert (
-        found.value.hint.startswith("did you mean all_reduce?") and "step" not in found.value.hint
-    )
+    assert found.value.hint.endswith("for the step of a replay write step=NAME")
 
 
 def test_a_file_selects_steps_too(tmp_path: Path) -> None:
@@ -109,13 +89,7 @@ def test_a_file_selects_steps_too(tmp_path: Path) -> None:
     assert (rule.step, rule.variant) == ("train", "bucket:6M")
 
 
-def test_steps_have_a_table_of_their_own_and_names_in_junit(tmp_path: Path) -> None:
-    found = checked(tmp_path, "max_time 10us", "max_slowdown 10%")
-    lines = gate_text(found).splitlines()
-    assert max(map(width, lines)) <= 100
-    steps = [line for line in lines if line.startswith("  train ")]
-    assert len(steps) == 8
-    assert all("fail" in line and "…" in line for line in steps)
-    assert lines.count("  all_reduce float32 sum in_place") == 1
+def test_steps_have_names_in_junit(tmp_path: Path) -> None:
+    found = checked(tmp_path, "max_time 10us")
     junit = gate_junit(found).decode()
     assert 'testcase name="replay train reduce_scatter+all_gather"' in junit

@@ -94,10 +94,10 @@ def test_a_file_holds_several_rules(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "{} contains no rule"),
-        ("rule = 3", "{} contains no rule"),
+        ("", "{} holds nothing, no list of rules"),
+        ("rule = 3", "{} holds 'rule', no list of rules"),
         ("rule = [3]", "{}, rule 1: it is not a table"),
-        ("[[rules]]", "{} has an unknown key 'rules'"),
+        ("[[rules]]", "{} holds 'rules', no list of rules"),
         ("[[rule]]", "{}, rule 1: it has no limit"),
         ("[[rule]]\nmax_slowdwon = 0.1", "{}, rule 1: unknown key 'max_slowdwon'"),
         ("[[rule]]\nmax_slowdown = 10", "{}, rule 1: '10' is not a percentage"),

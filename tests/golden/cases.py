@@ -152,6 +152,8 @@ CASES = (
           ("three_launches", "--max-time 1s --json j.json"),
       )),
     "check other/nccl-tests/nccl_allreduce.log --op all_reduce --expect a100",
+    "check results/two_ranks --max-time all_reduce:1us --format markdown",
+    "check results/wrong --max-time 1s -o c.html",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% --format markdown",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% -o check.html",
     # Sweeps and advice
