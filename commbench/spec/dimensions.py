@@ -300,7 +300,9 @@ def used_plan_fields(plan: Plan) -> set[str]:
 
 IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
 """The dimensions that a title names, in its order."""
-_KNOWN = {d.field: frozenset(("", *d.choices)) for d in DIMENSIONS if d.choices}
+_KNOWN = {d.field: frozenset(("", *d.choices)) for d in DIMENSIONS if d.choices} | {
+    "memory": frozenset(("", *ALLOCATORS))
+}
 
 
 def require_known(field: str, value: Any) -> None:
