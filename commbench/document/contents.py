@@ -16,7 +16,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.compare.comparison import Comparison, distinct_names
 from commbench.compare.document import Comparisons
 from commbench.compare.document import document as compare_document
-from commbench.compare.plot import comparison_figures
+from commbench.compare.plot import comparison_pictures
 from commbench.document import about_runs
 from commbench.document.about_runs import has_wrong, is_complete
 from commbench.document.reproduce import reproduce_sweep
@@ -24,18 +24,17 @@ from commbench.errors import UsageError
 from commbench.gate import text as gate_text
 from commbench.gate.gate import GateResult, RuleResult
 from commbench.gate.notes import gate_notes, warning_notes
-from commbench.output.plot_style import Picture
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
 from commbench.report.pairs_table import describe_pairs
-from commbench.report.plots import run_figures
+from commbench.report.plots import run_pictures
 from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
 from commbench.stats.verdict import NOT_MEASURED, PASS
 from commbench.sweep import text as sweep_text
-from commbench.sweep.plot import sweep_figures
+from commbench.sweep.plot import sweep_pictures
 from commbench.sweep.result import SweepResult
 from commbench.sweep.sentences import kind_sentences
 from commbench.views.document import (
@@ -51,6 +50,7 @@ from commbench.views.document import (
     Text,
     text_table,
 )
+from commbench.views.pictures import Picture
 
 MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
@@ -132,7 +132,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
         title = "Summary: one row for each kind of call"
         results.append(text_table(title, headings, cells, left))
-    results.append(Pictures(lambda: list(run_figures([run]))))
+    results.append(Pictures(lambda: run_pictures([run])))
     peak = run.header.plan.peak
     parsed = parse_peak(peak) if peak else None
     tables: list[Block] = []
@@ -259,11 +259,11 @@ def check_contents(gate: GateResult) -> Contents:
     )
 
 
-def _check_pictures(gate: GateResult) -> Sequence[Picture]:
+def _check_pictures(gate: GateResult) -> list[Picture]:
     if gate.comparison:
         limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
-        return list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
-    return list(run_figures([gate.run.run])) if gate.run.run else []
+        return comparison_pictures([gate.comparison], max(limits, default=1.0))
+    return run_pictures([gate.run.run]) if gate.run.run else []
 
 
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
@@ -287,7 +287,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
     measured = [each.run for each in result.settings if each.run]
-    results: list[Block] = [Pictures(lambda: sweep_figures(result)[:MOST_DRAWN])]
+    results: list[Block] = [Pictures(lambda: sweep_pictures(result)[:MOST_DRAWN])]
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(text_table(kind, headings, rows))
     results += map(Text, sweep_text.notes(result))

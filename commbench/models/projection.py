@@ -85,9 +85,11 @@ class Projection:
 
     def plot(self, output: str | Path) -> Path:
         """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
-        from commbench.models.projection_plot import draw
+        from commbench.models.projection_plot import projection_picture
+        from commbench.views.draw import require_ending, write_pictures
 
-        return draw(self, Path(output))
+        require_ending(Path(output))
+        return write_pictures([projection_picture(self)], Path(output))[0]
 
     @property
     def notes(self) -> list[str]:

@@ -1,7 +1,7 @@
 """A document as one HTML file, which needs no script and no network.
 
 Jinja escapes every value in `page.html` with markupsafe. Two texts are not escaped, because
-commbench makes them: the style, and drawings, which `drawings.py` writes with an XML serializer.
+commbench makes them: the style, and drawings, which `svg.py` writes with an XML serializer.
 The page's Content-Security-Policy forbids scripts, requests, and any other style.
 """
 
@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from commbench.output.table import clean
 from commbench.views import document as blocks
-from commbench.views.drawings import drawing_style, make_svg
+from commbench.views.svg import make_svg
 
 FIGURE_SPACE = "&#8199;"
 _FOLDER = Path(__file__).parent
@@ -29,8 +29,7 @@ _FOLDER = Path(__file__).parent
 def html_text(document: blocks.Document) -> str:
     """The document as an HTML page."""
     drawn = _Drawn()
-    drawings = [svg for pictures in _pictures(document.blocks) for svg in drawn(pictures)]
-    style = (_FOLDER / "page.css").read_text(encoding="utf-8") + drawing_style("".join(drawings))
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
