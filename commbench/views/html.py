@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,7 +27,7 @@ _FOLDER = Path(__file__).parent
 
 def html_text(document: blocks.Document) -> str:
     """The document as an HTML page."""
-    drawn = _Drawn()
+    numbers = count(1)
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = Environment(
@@ -46,39 +45,13 @@ def html_text(document: blocks.Document) -> str:
         style=style,
         style_hash=f"sha256-{digest}",
         anchor=_Anchors(),
-        drawn=drawn,
+        drawn=lambda block: [
+            (picture.title, make_svg(picture, f"picture-{next(numbers)}"))
+            for picture in block.draw()
+        ],
         bad=blocks.BAD,
     )
     return text + "\n"
-
-
-def _pictures(parts: Sequence[blocks.Block]) -> Iterator[blocks.Pictures]:
-    """Every block of pictures within these blocks."""
-    for block in parts:
-        if isinstance(block, blocks.Pictures):
-            yield block
-        elif isinstance(block, blocks.Section | blocks.Folded):
-            yield from _pictures(block.blocks)
-
-
-class _Drawn:
-    """The pictures of each block as `svg` elements, with ids of their own; drawn once."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, dict[str, str]] = {}
-        self._numbers = count(1)
-
-    def __call__(self, block: blocks.Pictures) -> Iterable[str]:
-        return self.by_title(block).values()
-
-    def by_title(self, block: blocks.Pictures) -> dict[str, str]:
-        """The elements by the titles of the pictures."""
-        if id(block) not in self._found:
-            self._found[id(block)] = {
-                picture.title: make_svg(picture, f"picture-{next(self._numbers)}")
-                for picture in block.draw()
-            }
-        return self._found[id(block)]
 
 
 def _is_of(kind: type, block: object) -> bool:
