@@ -91,14 +91,15 @@ def find_limits(panels: Sequence[Curves], scale: Axis, has_bands: bool) -> Limit
 
 def is_covered(drawn: Sequence[Series], number: int) -> bool:
     """Whether most points of a curve are hidden by one that is drawn later."""
-    own = drawn[number].known
-    lines = [each for each in drawn[number:] if each.look.marker and each.look.dashes is not None]
-    others = [dict(each.known) for each in lines if each is not drawn[number]]
-    hidden = [
-        sum(abs(values[x].value - e.value) < COINCIDENT * e.value for x, e in own if x in values)
-        for values in (others if len(others) < len(lines) else [])
+    lines = [
+        each.known if each.look.marker and each.look.dashes is not None else [] for each in drawn
     ]
-    return 2 * max(hidden, default=0) > len(own)
+    own = lines[number]
+    hidden = (
+        sum(abs(later[x].value - e.value) < COINCIDENT * e.value for x, e in own if x in later)
+        for later in map(dict, lines[number + 1 :])
+    )
+    return any(2 * each > len(own) for each in hidden)
 
 
 def _legends(panels: Sequence[Curves]) -> list[Sequence[Key]]:
