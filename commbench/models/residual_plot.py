@@ -59,5 +59,7 @@ def _panel(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
     marks += [
         Mark(Look(pictures.GREY, dashes=(4, 2)), at * 2**0.5, is_upright=True) for at in changes
     ]
-    across = SIZES if by_size else RANKS
+    # Each panel has an axis of its own: models are fitted to different sizes.
+    name = f"{'size' if by_size else 'number of ranks'}: {fitted.operation} {fitted.kind}"
+    across = (SIZES if by_size else RANKS)._replace(name=name)
     return Curves(_heading(fitted), series, RATIOS, across, marks, inches=2.2)
