@@ -48,9 +48,11 @@ def require_ending(path: Path) -> None:
 
 def names_file(output: Path) -> bool:
     """Whether a path means a file, and not a folder; UsageError for one of an unknown format."""
+    if is_folder(output):
+        return False
     if output.suffix.lower() in OTHER_ENDINGS:
         require_ending(output)
-    return output.suffix.lower() in ENDINGS and not is_folder(output)
+    return output.suffix.lower() in ENDINGS
 
 
 def write_pictures(pictures: Sequence[Picture], output: Path) -> list[Path]:

@@ -249,6 +249,12 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
         draw(runs, tmp_path / "whole.svg")
 
 
+def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
+    for name in ("run.gif", "run.png"):
+        (tmp_path / name).mkdir()
+        assert len(draw(shapes()["two sizes"](), tmp_path / name)) == 2
+
+
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no ending that says how to draw it"):
         draw(shapes()["two sizes"](), tmp_path / "plot.gif")
