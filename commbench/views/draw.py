@@ -144,13 +144,14 @@ def draw(picture: Picture) -> Figure:
             "hspace": layout.gap * rows / sum(layout.heights),
         },
     )  # fmt: skip
+    heading = EDGE - layout.left if layout.columns == 1 else 0.0
     for own, panel in zip_longest(axes.flat, picture.panels):
         own.set_visible(panel is not None)
         if panel is not None:
             layout.draw(own, panel)
             own.annotate(
                 plain(panel.heading), (0, 1), xycoords="axes fraction",
-                xytext=(-layout.heading_left * 72, 7), textcoords="offset points",
+                xytext=(heading * 72, 7), textcoords="offset points",
             )  # fmt: skip
     return figure
 

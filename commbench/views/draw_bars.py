@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from commbench.views.layout import EDGE, Layout, line_properties
+from commbench.views.layout import Layout, line_properties
 from commbench.views.lettering import LONGEST_NAME, SMALL, plain, widest
 from commbench.views.pictures import INK, Bar, Bars, Key, Picture
 from commbench.views.ticks import linear_ticks, log_ticks
@@ -27,7 +27,7 @@ def lay_out(picture: Picture) -> Layout:
     each = 0.36 if any(len(row.bars) > 1 for row in rows) else 0.27
     return Layout(
         _draw, [each * len(panel.rows) + 0.1 for panel in panels], [_legend(bars)],
-        left=left, right=right, heading_left=left - EDGE,
+        left=left, right=right,
     )  # fmt: skip
 
 

@@ -65,7 +65,6 @@ def lay_out(picture: Picture) -> Layout:
         draw, [panel.inches for panel in panels[:: picture.columns]], _legends(panels),
         [*_notes(panels, limits, has_bands)], picture.columns,
         gap=0.62 + 0.2 * (len(places) > 1), space=0.2, bottom=0.55,
-        heading_left=LEFT - layout.EDGE if picture.columns == 1 else 0.0,
     )  # fmt: skip
 
 

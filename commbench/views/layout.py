@@ -36,8 +36,6 @@ class Layout(NamedTuple):
     bottom: float = 0.4
     left: float = LEFT
     right: float = RIGHT
-    heading_left: float = 0.0
-    """How far the headings of panels begin to the left of the axes."""
 
 
 def line_properties(look: Look) -> dict[str, Any]:
