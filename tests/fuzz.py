@@ -320,7 +320,7 @@ def call(line: list[str]) -> Ended:
     from commbench.analysis.load import open_run
     from commbench.cli.main import main
     from commbench.errors import CommbenchError
-    from commbench.report.curves import why_no_picture
+    from commbench.report.plots import run_pictures
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     code: int | str = 0
@@ -330,7 +330,7 @@ def call(line: list[str]) -> Ended:
         with redirect_stdout(out), redirect_stderr(err):
             if line[0] == "curves":  # what plot reads; drawing takes its time
                 with suppress(CommbenchError):
-                    why_no_picture([open_run(Path(name)) for name in line[1:]])
+                    run_pictures([open_run(Path(name)) for name in line[1:]])
             else:
                 sys.argv = ["commbench", *line]
                 main()

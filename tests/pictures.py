@@ -7,21 +7,25 @@ from itertools import combinations
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+
+from commbench.views.draw import draw, styled
+from commbench.views.pictures import Curves, Picture
 
 SLACK = 1.0
 """Pixels by which the boxes of two texts may overlap: boxes are larger than the letters."""
 
 
-def require_readable(figure: Figure) -> None:
+def require_readable(picture: Picture) -> Figure:
     """Fail unless all text is within the figure, no text covers another, legends cover no panel,
-    and no two curves of a panel look alike."""
-    canvas = FigureCanvasAgg(figure)
-    figure.draw_without_rendering()
-    renderer: Any = canvas.get_renderer()
+    and no two curves of a panel look alike. The picture as it is drawn."""
+    with styled():
+        figure = draw(picture)
+        figure.draw_without_rendering()
+    canvas: Any = figure.canvas
+    renderer = canvas.get_renderer()
     boxes = [(text, text.get_window_extent(renderer)) for text in texts(figure)]
     whole = figure.bbox
     outside = [
@@ -42,9 +46,12 @@ def require_readable(figure: Figure) -> None:
     for legend in figure.legends:
         box = legend.get_window_extent(renderer)
         assert not any(overlap(box, panel) for panel in panels)
-    for axes in panels_of(figure):
-        looks = Counter(map(look, curves(axes)))
-        assert [found for found, number in looks.items() if number > 1] == []
+    for panel in picture.panels:
+        if isinstance(panel, Curves):
+            looks = Counter({each.name: each.look for each in panel.series}.values())
+            assert [look for look, number in looks.items() if number > 1] == []
+    assert picture.description.endswith(".")
+    return figure
 
 
 def overlap(a: Bbox, b: Bbox) -> bool:
@@ -56,11 +63,20 @@ def panels_of(figure: Figure) -> list[Axes]:
 
 
 def texts(figure: Figure) -> list[Text]:
-    """All text that can be seen: titles, legends, tick labels, and text in panels."""
-    found = [*figure.texts, *(t for legend in figure.legends for t in legend.get_texts())]
+    """All text that can be seen: titles, legends, names of axes, labels, and text in panels."""
+    found = [*figure.texts, *legend_texts(figure)]
     for axes in panels_of(figure):
-        found += [*axes.texts, axes.title, *tick_labels(axes)]
+        found += [*axes.texts, axes.title, axes.xaxis.label, *tick_labels(axes)]
     return [text for text in found if text.get_visible() and text.get_text().strip()]
+
+
+def legend_texts(figure: Figure) -> list[Text]:
+    return [text for legend in figure.legends for text in legend.get_texts()]
+
+
+def said(figure: Figure) -> str:
+    """The title and the notes, as one line."""
+    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
 
 
 def tick_labels(axes: Axes) -> list[Text]:
@@ -69,21 +85,6 @@ def tick_labels(axes: Axes) -> list[Text]:
     for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         low, high = sorted(limits)
         for tick in axis.get_major_ticks():
-            if low <= tick.get_loc() <= high and tick.label1.get_visible():
-                found.append(tick.label1)
+            if low <= tick.get_loc() <= high:
+                found += [each for each in (tick.label1, tick.label2) if each.get_visible()]
     return found
-
-
-def curves(axes: Axes) -> list[Any]:
-    """The curves of a panel, without lines that mark something."""
-    return [line for line in axes.get_lines() if not line.get_label().startswith("_")]
-
-
-def look(line: Any) -> tuple[Any, ...]:
-    # `get_linestyle` says `--` of every pattern of dashes.
-    return line.get_color(), line.get_marker(), str(line._unscaled_dash_pattern)
-
-
-def bands(axes: Axes) -> int:
-    """How many bands a panel has."""
-    return len([found for found in axes.collections if found.get_alpha() == 0.18])

@@ -52,7 +52,6 @@ def advise(
     no sense.
     """
     from commbench.advise.advice import Question, find_advice
-    from commbench.results.files import write_new
 
     question = Question(
         params=None if params is None else parse_parameters(str(params)),
@@ -67,17 +66,16 @@ def advise(
     if not runs:
         raise UsageError("there is no run to read", "name at least one run")
     if output is not None:
-        from commbench.output.plot_style import require_ending
+        from commbench.views.draw import require_ending
 
         require_ending(Path(output))
     found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
-        from commbench.advise.plot import advice_figure
-        from commbench.output.plot_style import render
+        from commbench.advise.plot import advice_picture
+        from commbench.views.draw import write_pictures
 
-        path = Path(output)
-        write_new(path, render(advice_figure(report).figure, path.suffix))
+        write_pictures([advice_picture(report)], Path(output))
     return report
 
 

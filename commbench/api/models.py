@@ -47,8 +47,9 @@ def fit_model(
     from commbench.models.fit_machine import fit_machine
     from commbench.models.machine_file import write_machine
     from commbench.models.observations import parse_leave_out
-    from commbench.models.plots import draw, residual_picture
+    from commbench.models.plots import residual_picture
     from commbench.results.files import require_new
+    from commbench.views.draw import write_pictures
 
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
@@ -67,7 +68,7 @@ def fit_model(
                        notify, hints)  # fmt: skip
     if file and picture:
         write_machine(made, file)
-        draw(lambda: residual_picture(made), picture)
+        write_pictures([residual_picture(made)], picture)
     return made
 
 

@@ -74,12 +74,14 @@ def compare(
         comparisons.append(found)
     drawn: list[Path] = []
     if plot or output:
-        from commbench.compare.plot import draw_all, draw_one
+        from commbench.compare.plot import comparison_pictures, require_pictures
+        from commbench.views.draw import require_ending, write_pictures
 
         if plot:
-            draw_one(comparisons, plot)
-            drawn.append(plot)
-        drawn += draw_all(comparisons, output) if output else []
+            require_ending(plot)
+        pictures = require_pictures(comparison_pictures(comparisons))
+        for place in filter(None, (plot, output)):
+            drawn += write_pictures(pictures, place)
     show(VIEW, Comparisons(comparisons), format_, is_verbose=verbose)
     for file in drawn:
         print_status(file)

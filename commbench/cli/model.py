@@ -133,7 +133,7 @@ def predict(
     from commbench import api
     from commbench.cli.options import print_or_write
     from commbench.output.console import print_result, print_status, wrap_on_terminal
-    from commbench.output.plot_style import ENDINGS
+    from commbench.views.draw import ENDINGS
 
     found = api.predict(
         machine, op=op, ranks=ranks, ranks_per_node=ranks_per_node, sizes=sizes, variant=variant

@@ -66,6 +66,7 @@ from commbench.views.document import (
     Text,
 )
 from commbench.views.formats import View
+from commbench.views.pictures import Picture
 
 MOST_CHARACTERS = 200
 """Of the names of rows in a sentence."""
@@ -147,10 +148,10 @@ def _blocks(found: Comparison) -> list[Block]:
     return [*blocks, Pictures(lambda: _pictures(found))]
 
 
-def _pictures(found: Comparison) -> Sequence[Any]:
-    from commbench.compare.plot import comparison_figures
+def _pictures(found: Comparison) -> Sequence[Picture]:
+    from commbench.compare.plot import comparison_pictures
 
-    return list(comparison_figures([found]).values())
+    return comparison_pictures([found])
 
 
 SIDE_COLUMNS = (

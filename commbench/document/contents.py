@@ -25,14 +25,14 @@ from commbench.gate.gate import GateResult
 from commbench.report import overlap_table, run_notes, run_table
 from commbench.report.groups_table import group_tables
 from commbench.report.pairs_table import describe_pairs
-from commbench.report.plots import run_figures
+from commbench.report.plots import run_pictures
 from commbench.report.shape_text import shape_lines
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
 from commbench.stats.verdict import PASS
 from commbench.sweep import text as sweep_text
-from commbench.sweep.plot import sweep_figures
+from commbench.sweep.plot import sweep_pictures
 from commbench.sweep.result import SweepResult
 from commbench.sweep.sentences import kind_sentences
 from commbench.views.document import (
@@ -129,7 +129,7 @@ def run_contents(loaded: LoadedRun) -> Contents:
         headings, cells, left = run_table.condensed_table(list(kinds.values()))
         title = "Summary: one row for each kind of call"
         results.append(text_table(title, headings, cells, left))
-    results.append(Pictures(lambda: list(run_figures([run]))))
+    results.append(Pictures(lambda: run_pictures([run])))
     peak = run.header.plan.peak
     parsed = parse_peak(peak) if peak else None
     tables: list[Block] = []
@@ -255,7 +255,7 @@ def check_contents(gate: GateResult) -> Contents:
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
     measured = [each.run for each in result.settings if each.run]
-    results: list[Block] = [Pictures(lambda: sweep_figures(result)[:MOST_DRAWN])]
+    results: list[Block] = [Pictures(lambda: sweep_pictures(result)[:MOST_DRAWN])]
     for kind, headings, rows in sweep_text.kind_tables(result):
         results.append(text_table(kind, headings, rows))
     results += map(Text, sweep_text.notes(result))

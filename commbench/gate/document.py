@@ -46,13 +46,13 @@ def document(gate: GateResult) -> Document:
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:
-    from commbench.compare.plot import comparison_figures
-    from commbench.report.plots import run_figures
+    from commbench.compare.plot import comparison_pictures
+    from commbench.report.plots import run_pictures
 
     if gate.comparison:
         limits = {r.rule.value for r in gate.results if r.rule.limit.needs_baseline}
-        return list(comparison_figures([gate.comparison], max(limits, default=1.0)).values())
-    return list(run_figures([gate.run.run])) if gate.run.run else []
+        return comparison_pictures([gate.comparison], max(limits, default=1.0))
+    return run_pictures([gate.run.run]) if gate.run.run else []
 
 
 def _runs(gate: GateResult) -> list[LoadedRun]:

@@ -77,9 +77,11 @@ class Projection:
 
     def plot(self, output: str | Path) -> Path:
         """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
-        from commbench.models.plots import draw, predicted_picture
+        from commbench.models.plots import predicted_picture
+        from commbench.views.draw import require_ending, write_pictures
 
-        return draw(lambda: predicted_picture(self), Path(output))
+        require_ending(Path(output))
+        return write_pictures([predicted_picture(self)], Path(output))[0]
 
     @property
     def notes(self) -> list[str]:

@@ -1,50 +1,23 @@
-"""The curves of runs: times and bus bandwidths by size, their styles, and titles of pictures."""
+"""The curves of runs: the rows of each kind of call by size, their looks and names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from commbench.analysis.pair_values import has_matrix, outside_matrix, pair_matrices
+from commbench.analysis.pair_values import outside_matrix
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.output.paragraphs import list_some
-from commbench.output.plot_style import (
-    COLOURS,
-    DASHES,
-    MARKERS,
-    MOST_BANDS,
-    Style,
-    nth_style,
-    plain,
-)
 from commbench.results.schema import FAILED, OK, WRONG, Run
 from commbench.spec.case import Case
 from commbench.spec.dimensions import IN_TITLE, Dimension
 from commbench.spec.operations import OPERATIONS
-from commbench.units import format_bytes, format_known_GBps, format_known_time, format_time
+from commbench.stats.estimate import Estimate
+from commbench.units import format_bytes, format_known_GBps, format_known_time
+from commbench.views.pictures import COLOURS, DASHES, MARKERS, Look, nth_look
 
-
-class Point(NamedTuple):
-    """One size of a curve, in seconds and bytes/s; NaN where it has no valid time, or no interval
-    or bandwidth."""
-
-    size: int
-    time: float = nan
-    low: float = nan
-    high: float = nan
-    """The 95 % interval of the time."""
-    busbw: float = nan
-    busbw_low: float = nan
-    busbw_high: float = nan
-    is_bad: bool = False
-    """Whether it failed, or gave wrong results."""
-
-    @property
-    def busbw_text(self) -> str:
-        """Its bus bandwidth in GB/s, with the digits that tables give it."""
-        values = (self.busbw, self.busbw_low, self.busbw_high)
-        return format_known_GBps(*(None if isnan(value) else value for value in values))
+MOST_MACHINES, MOST_PEAKS, MOST_IN_ONE_PANEL = 4, 10, 12
+Points = list[tuple[float, Estimate | None]]
 
 
 class Curve(NamedTuple):
@@ -55,10 +28,8 @@ class Curve(NamedTuple):
     """What else of the case differs within an operation, such as `float32`; may be empty."""
     run: str
     """The name of the run, unique among the runs drawn."""
-    points: tuple[Point, ...]
+    rows: tuple[ResultRow, ...]
     """By ascending size."""
-    row: ResultRow
-    """One of its rows."""
 
     @property
     def other(self) -> tuple[str, str]:
@@ -71,27 +42,49 @@ class Curve(NamedTuple):
         return OPERATIONS[self.operation].has_data
 
     @property
-    def timed(self) -> list[Point]:
-        """The points that have a time."""
-        return [point for point in self.points if point.time == point.time]
+    def timed(self) -> list[ResultRow]:
+        """The rows that have a valid time."""
+        return [row for row in self.rows if time_of(row)]
 
     @property
-    def peak(self) -> Point | None:
-        """The point of the highest bus bandwidth; None where it has none above 0."""
-        return max((p for p in self.timed if p.busbw > 0), key=lambda p: p.busbw, default=None)
+    def times(self) -> Points:
+        """The time at each size; None where a row failed or gave wrong results."""
+        return [(size_of(row), time_of(row)) for row in self.rows]
+
+    @property
+    def busbws(self) -> Points:
+        """The bus bandwidth at each size, in bytes/s."""
+        return [(size_of(r), busbw_of(r)) for r in self.rows if r.busbw or not time_of(r)]
+
+    @property
+    def peak(self) -> ResultRow | None:
+        """The row of the highest bus bandwidth; None where it has none above 0."""
+        rows = [row for row in self.timed if row.busbw]
+        return max(rows, key=lambda row: row.busbw or 0.0, default=None)
 
 
-class Curves(NamedTuple):
+def size_of(row: ResultRow) -> int:
+    """The size of a row."""
+    return row.measurement.case.size_bytes
+
+
+def time_of(row: ResultRow) -> Estimate | None:
+    """The time of a row; None where it has no valid one."""
+    return row.time.estimate if row.time and row.measurement.status == OK else None
+
+
+def busbw_of(row: ResultRow) -> Estimate | None:
+    """The bus bandwidth of a row with a valid time."""
+    time = time_of(row)
+    return time.map(lambda seconds: row.busbw_at(seconds) or 0.0) if time and row.busbw else None
+
+
+class CurveSet(NamedTuple):
     """All curves of some runs."""
 
     curves: tuple[Curve, ...]
     common: str
     """What all cases have in common, besides their operation: `float32`."""
-
-    @property
-    def with_sizes(self) -> list[Curve]:
-        """Those whose operation moves data."""
-        return [curve for curve in self.curves if curve.has_size]
 
     @property
     def operations(self) -> list[str]:
@@ -104,45 +97,46 @@ class Curves(NamedTuple):
         """The variants and runs drawn."""
         return list(dict.fromkeys(curve.other for curve in self.curves))
 
-    def style(self, curve: Curve) -> Style:
-        """Colour is the operation; marker and dashes are the run and variant. Where there is one
-        operation, or more runs than dashes, the colour is the run, too; where there is one run,
-        the marker is the operation, too."""
+    def look(self, curve: Curve) -> Look:
+        """Colour is the operation; marker and dashes are the run and variant. Where a panel has one
+        operation, the colour is the run, too; where there is one run, the marker is the operation,
+        too. That of an operation without sizes has no markers."""
         number = list(OPERATIONS).index(curve.operation)
         colour = COLOURS[number % len(COLOURS)]
-        if len(self.others) == 1:
-            return Style(colour, MARKERS[number % len(MARKERS)])
-        place = self.others.index(curve.other)
-        return nth_style(place, None if self.is_colour_free else colour)
-
-    def look(self, curve: Curve) -> dict[str, Any]:
-        """The properties of its line; that of an operation without sizes has no markers."""
-        look = self.style(curve).line
         if not curve.has_size:
             same = [each for each in self.curves if each.operation == curve.operation]
-            look |= {"marker": "", "linestyle": (0, (6, 2, *(1, 2) * same.index(curve)))}
-        return look
-
-    def may_have_bands(self, drawn: Sequence[Curve]) -> bool:
-        """Whether the bands of curves in one panel can be told apart: they are few, and each has a
-        colour of its own."""
-        colours = {self.style(curve).colour for curve in drawn}
-        return len(drawn) <= MOST_BANDS and len(colours) == len(drawn)
+            return Look(colour, dashes=(6, 2, *(1, 2) * same.index(curve)))
+        if len(self.others) == 1:
+            return Look(colour, MARKERS[number % len(MARKERS)])
+        place = self.others.index(curve.other)
+        is_colour_free = len(self.operations) == 1 or self.is_split
+        return nth_look(place, None if is_colour_free else colour)
 
     @property
-    def is_colour_free(self) -> bool:
-        """Whether the colour need not be the operation, because that is named in another way."""
-        return len(self.operations) == 1 or len(self.others) > len(DASHES)
+    def is_split(self) -> bool:
+        """Whether each operation needs a panel, because all curves are too many for one."""
+        is_crowded = len(self.curves) > MOST_IN_ONE_PANEL or len(self.others) > len(DASHES)
+        return is_crowded and len(self.operations) > 1 and len(self.others) > 1
+
+    def name(self, curve: Curve, is_alone: bool = False) -> str:
+        """What tells a curve from others: `all_reduce float32 in ring`; in panels of operations
+        without these, unless `is_alone`."""
+        has_operation = is_alone or (len(self.operations) > 1 and not self.is_split)
+        operation = curve.operation if has_operation else ""
+        text = " ".join(filter(None, [operation, curve.variant]))
+        if len({each.run for each in self.curves}) > 1:
+            return f"{text} in {curve.run}" if text else curve.run
+        return text or curve.operation
 
 
-def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
+def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     """The curves of runs that have at least so many sizes with a time, and operations without data;
     a run that is given twice counts once."""
     distinct = list({run.path: run for run in runs}.values())
-    names = distinct_names(distinct)
+    labels = [run.name for run in distinct]
     rows = [
-        (name, row)
-        for run, name in zip(distinct, names, strict=True)
+        (run.name if labels.count(run.name) == 1 else f"{run.name} ({run.path})", row)
+        for run in distinct
         if not run.header.plan.workload  # report.replay_plot draws its steps
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
@@ -150,48 +144,19 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> Curves:
     cases = [row.measurement.case for _, row in rows if row.time]
     # Of groups that were measured alone only the slowest is drawn.
     varied = [
-        d.field
-        for d in IN_TITLE
+        d for d in IN_TITLE
         if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
-    ]
-    fixed = [d.field for d in IN_TITLE if d.field not in varied and d.field != "operation"]
+    ]  # fmt: skip
+    fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:
         case = row.measurement.case
-        variant = " ".join(
-            filter(None, (_value_text(case, d) for d in IN_TITLE if d.field in varied))
-        )
+        variant = " ".join(filter(None, (_value_text(case, d) for d in varied)))
         grouped.setdefault((case.operation, variant, name), []).append(row)
-    curves = [
-        Curve(*key, tuple(sorted(map(_point, found), key=lambda point: point.size)), found[0])
-        for key, found in grouped.items()
-    ]
-    names_in_order = list(OPERATIONS)
-    curves.sort(key=lambda curve: names_in_order.index(curve.operation))
+    curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
+    curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
-    return Curves(kept, _common_title(cases, fixed))
-
-
-def why_no_picture(runs: Sequence[Run]) -> str:
-    """Why there is no picture of runs; empty where there is one: a kind of call was timed at two
-    sizes, or two kinds of call were timed, or pairs of ranks, or a workload was replayed."""
-    if any(has_matrix(run.header.plan) and pair_matrices(run) for run in runs):
-        return ""
-    if any(run.header.plan.workload and any(m.batches for m in run.measurements) for run in runs):
-        return ""
-    timed = [len(curve.timed) for curve in find_curves(runs, least=1).curves]
-    if not timed:
-        return "no plot: nothing was timed"
-    return "no plot: there is only one time" if timed == [1] else ""
-
-
-def distinct_names(runs: Sequence[Run]) -> list[str]:
-    """A name for each run; with its path where two runs have the same name."""
-    names = [run.name for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{name} ({run.path})"
-        for name, run in zip(names, runs, strict=True)
-    ]
+    return CurveSet(kept, _common_title(cases, fixed))
 
 
 def _value_text(case: Case, dimension: Dimension) -> str:
@@ -223,158 +188,52 @@ def _common_title(cases: Sequence[Case], fields: Sequence[str]) -> str:
     return first.title_without(*(d.field for d in IN_TITLE if d.field not in same))
 
 
-def _point(row: ResultRow) -> Point:
-    size, status = row.measurement.case.size_bytes, row.measurement.status
-    if not row.time or status != OK:
-        return Point(size, is_bad=status in (FAILED, WRONG))
-    time = row.time.median
-    low, high = row.time.low, row.time.high
-    return Point(
-        size, time, _known(low), _known(high),
-        _known(row.busbw), _known(row.busbw_at(high)), _known(row.busbw_at(low)),
-    )  # fmt: skip
-
-
-def _known(value: float | None) -> float:
-    return nan if value is None else value
-
-
-CPU_MODE = "cpu mode"
-MOST_TITLES = 4
-
-
-def make_titles(runs: Sequence[Run]) -> list[str]:
-    """A line for each machine on which runs were measured, without repetitions; of several
-    machines with the names of their runs."""
-    lines: dict[str, list[tuple[str, ...]]] = {}
-    names: dict[str, dict[str, None]] = {}
+def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
+    """Lines for below a title: where and what was measured, and which figure is drawn."""
+    machines: dict[str, dict[str, None]] = {}
     for run in runs:
-        machine, *settings = _title_parts(run)
-        lines.setdefault(machine, []).append(tuple(settings))
-        names.setdefault(machine, {})[run.name] = None
-    titles = [
-        ", ".join([machine, *(_join_parts(p) for p in zip(*settings, strict=True) if any(p))])
-        for machine, settings in lines.items()
-    ]
-    if len(titles) == 1:
-        return titles
-    return [f"{list_some([*names[m]], 3)}: {t}" for m, t in zip(lines, titles, strict=True)]
-
-
-def _join_parts(texts: Sequence[str]) -> str:
-    """Different texts in one, with `cpu mode` only once: `cpu mode quiet / plain`."""
-    first, *others = dict.fromkeys(text for text in texts if text)
-    head = f"{CPU_MODE} " if first.startswith(f"{CPU_MODE} ") else ""
-    return " / ".join([first, *(text.removeprefix(head) for text in others)])
-
-
-def _title_parts(run: Run) -> tuple[str, ...]:
-    """Hosts and device, ranks, CPU mode, and a warning; the latter two may be empty."""
-    plan, ranks = run.header.plan, run.header.ranks
-    device = ranks[0].device if ranks else ", ".join(run.header.devices[:2]) or plan.device
-    if plan.device == "cpu":
-        device = run.header.environment.get("processor") or device
-    shared = "ranks share a GPU: not performance" if run.header.gpu_shared else ""
-    where = f"{', '.join(run.header.hosts[:3]) or 'hosts unknown'} ({device})"
-    mode = f"{CPU_MODE} {plan.cpu_mode}" if plan.device == "cpu" else ""
-    return where, f"{plan.world_size} {plan.backend} ranks", mode, shared
-
-
-def make_subtitles(runs: Sequence[Run], common: str) -> list[str]:
-    """Where and what was measured, the same for all curves of a picture."""
-    titles = [plain(title) for title in make_titles(runs)]
-    if len(titles) > MOST_TITLES:
-        titles = [*titles[:MOST_TITLES], f"and {len(titles) - MOST_TITLES} more"]
-    name = f"{plain(runs[0].name, 60)}: " if len({run.path for run in runs}) == 1 else ""
-    end = f"; {common}" if common else ""
-    return [f"{name}{titles[0]}{end}", *titles[1:]]
-
-
-def statistic(runs: Sequence[Run]) -> list[str]:
-    """What the curves show: our median, or what another tool reported."""
+        shared = ", ranks share a GPU: not performance" if run.header.gpu_shared else ""
+        machines.setdefault(run.header.describe_ranks() + shared, {})[run.name] = None
+    lines = [f"{list_some([*names], 3)}: {machine}" for machine, names in machines.items()]
+    lines[0] += f"; {common}" if common else ""
+    if len(lines) > MOST_MACHINES:
+        lines[MOST_MACHINES:] = [f"and {len(lines) - MOST_MACHINES} more"]
     reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
-    ours = any(m.batches for run in runs for m in run.measurements)
-    own = ["median of the slowest rank's times"] if ours else []
-    return [*own, *map(plain, sorted(reported)[:2])]
+    is_ours = any(m.batches for run in runs for m in run.measurements)
+    statistics = ["median of the slowest rank's times"] * is_ours + sorted(reported)[:2]
+    text = "; ".join(statistics)
+    return [*lines, *([text[:1].upper() + text[1:]] if text else [])]
 
 
-def describe_busbw(curves: Sequence[Curve]) -> str:
-    """The highest bus bandwidth, and the lowest peak, in a sentence."""
-    peaks = [(curve, curve.peak) for curve in curves if curve.peak]
-    highest, top = max(peaks, key=lambda each: each[1].busbw)
-    text = f"{curve_name(highest, curves)} reaches the highest bus bandwidth, {peak_text(top)}"
-    if len(peaks) > 1:
-        lowest, low = min(peaks, key=lambda each: each[1].busbw)
-        text += f"; {curve_name(lowest, curves)} reaches the lowest peak, {peak_text(low)}"
-    return f"{text}."
+def describe_busbw(curves: CurveSet) -> str:
+    """The highest bus bandwidths, in a sentence: of each operation, or of each curve of one."""
+    peaks = [(curve, peak) for curve in curves.curves if (peak := curve.peak)]
+    peaks.sort(key=lambda each: -(each[1].busbw or 0.0))
+    if len(curves.operations) > 1:
+        peaks = [*{curve.operation: (curve, row) for curve, row in peaks[::-1]}.values()][::-1]
+    texts = [
+        f"{curves.name(curve, is_alone=True)} {format_known_GBps(*value)} GB/s at "
+        f"{format_bytes(size_of(row))}"
+        for curve, row in peaks
+        if (value := busbw_of(row))
+    ]
+    return f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}."
 
 
-def describe_time(curves: Sequence[Curve]) -> str:
+def describe_time(curves: CurveSet) -> str:
     """The shortest and the longest time of the smallest and the largest size, in a sentence."""
-    by_size: dict[int, list[tuple[Point, Curve]]] = {}
-    for curve in curves:
-        for point in curve.timed:
-            by_size.setdefault(point.size if curve.has_size else 0, []).append((point, curve))
-    sized = sorted(size for size in by_size if size)
-    shown = list(dict.fromkeys([*sized[:1], *sized[-1:], *([0] if 0 in by_size else [])]))
+    by_size: dict[float, list[tuple[Estimate, Curve]]] = {}
+    for curve in curves.curves:
+        for size, time in curve.times:
+            if time:
+                by_size.setdefault(size if curve.has_size else 0, []).append((time, curve))
+    sized = sorted(filter(None, by_size))
     parts = []
-    for size in shown:
-        times = sorted(by_size[size], key=lambda each: each[0].time)
-        ends = [times[0], *times[1:][-1:]]
-        named = [f"{curve_name(curve, curves)} takes {time_text(point)}" for point, curve in ends]
-        text = " and ".join(named)
-        parts.append(f"at {format_bytes(size)} {text}" if size else text)
-    sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}." if sized else f"{sentence}."
-
-
-def time_text(point: Point) -> str:
-    """A time, with the digits that its interval supports."""
-    if isnan(point.low) or isnan(point.high):
-        return format_time(point.time)
-    return format_known_time(point.time, point.low, point.high)[0]
-
-
-def curve_name(curve: Curve, among: Sequence[Curve]) -> str:
-    """What tells a curve from others: `all_reduce float32 in ring`."""
-    words = [curve.operation, curve.variant]
-    if len({each.run for each in among}) > 1:
-        words += ["in", curve.run]
-    return " ".join(filter(None, words))
-
-
-def peak_text(point: Point) -> str:
-    """A bus bandwidth and its size: `1.56 GB/s at 2 MiB`."""
-    return f"{point.busbw_text} GB/s at {format_bytes(point.size)}"
-
-
-COINCIDENT = 0.03
-"""Points that differ by less cover each other; the lower one is drawn larger."""
-
-
-def covers(later: Curve, curve: Curve) -> bool:
-    """Whether most points of a curve are hidden by one that is drawn later."""
-    times = {p.size: p.time for p in later.timed}
-    hidden = [abs(times.get(p.size, 0.0) - p.time) < COINCIDENT * p.time for p in curve.timed]
-    return 2 * sum(hidden) > len(hidden)
-
-
-def is_covered(drawn: Sequence[Curve], place: int) -> bool:
-    """Whether the curve at that place is hidden by one that is drawn later."""
-    return any(covers(later, drawn[place]) for later in drawn[place + 1 :])
-
-
-def explain_thick_lines(panels: Sequence[Sequence[Curve]]) -> list[str]:
-    """What a thick line means, where a panel has one."""
-    has_any = any(is_covered(drawn, place) for drawn in panels for place in range(len(drawn)))
-    return ["A thick line lies under another curve"] if has_any else []
-
-
-def bands_beyond(drawn: Sequence[Curve], high: float) -> str:
-    """At which sizes a band reaches beyond the bandwidth `high`, where the axis ends; empty where
-    none does."""
-    cut = [point.size for curve in drawn for point in curve.timed if point.busbw_high > high]
-    if not cut:
-        return ""
-    ends = dict.fromkeys(map(format_bytes, (min(cut), max(cut))))
-    return f". A band leaves the axis ({' to '.join(ends)})"
+    for size in dict.fromkeys([*sized[:1], *sized[-1:], *([0] if 0 in by_size else [])]):
+        times = sorted(by_size[size], key=lambda each: each[0].value)
+        text = " and ".join(
+            f"{curves.name(curve, is_alone=True)} takes {format_known_time(*time)[0]}"
+            for time, curve in [times[0], *times[1:][-1:]]
+        )
+        parts.append(f"{format_bytes(int(size))}: {text}" if size else text)
+    return "; ".join(parts) + "."

@@ -52,15 +52,14 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     for file in _write_pairs(run):
         listener.status(f"{file}: pairs of ranks")
     if options.plots:
-        from commbench.report.curves import why_no_picture
+        from commbench.report.plots import run_pictures, why_no_picture
+        from commbench.views.draw import write_pictures
 
-        if why := why_no_picture([run]):
-            listener.status(why)
-        else:
-            from commbench.report.plots import draw
-
-            for file in draw([run], Path(run.path)):
-                listener.status(f"{file}: plot of {run.name}")
+        pictures = run_pictures([run])
+        for file in write_pictures(pictures, Path(run.path)):
+            listener.status(f"{file}: plot of {run.name}")
+        if not pictures:
+            listener.status(why_no_picture([run]))
     listener.status(f"results are in {run.path}")
     require_correct(run)
     return run

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.spec.allocators import DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
+from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.spec.computations import AT_ONCE, COMMUNICATION, PARTS, expand_overlap
 from commbench.spec.dtypes import DTYPES

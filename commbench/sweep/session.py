@@ -261,9 +261,10 @@ def _resumable(
 
 
 def _draw(result: SweepResult, print_status: Callable[[str], None]) -> None:
-    from commbench.sweep.plot import draw
+    from commbench.sweep.plot import sweep_pictures
+    from commbench.views.draw import write_pictures
 
-    for path in draw(result, result.path):
+    for path in write_pictures(sweep_pictures(result), result.path):
         print_status(str(path))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from commbench.views.cells import NUMBER, TEXT, Column
 
 if TYPE_CHECKING:
-    from commbench.output.plot_style import Picture
+    from commbench.views.pictures import Picture
 
 GOOD, BAD = "good", "bad"
 """Tones of an answer or a row; empty for neither."""

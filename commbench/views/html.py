@@ -1,7 +1,7 @@
 """A document as one HTML file, which needs no script and no network.
 
 Jinja escapes every value in `page.html` with markupsafe. Two texts are not escaped, because
-commbench makes them: the style, and drawings, which `drawings.py` writes with an XML serializer.
+commbench makes them: the style, and drawings, which `svg.py` writes with an XML serializer.
 The page's Content-Security-Policy forbids scripts, requests, and any other style.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,7 +19,7 @@ from markupsafe import Markup, escape
 
 from commbench.output.table import clean
 from commbench.views import document as blocks
-from commbench.views.drawings import drawing_style, make_svg
+from commbench.views.svg import make_svg
 
 FIGURE_SPACE = "&#8199;"
 _FOLDER = Path(__file__).parent
@@ -28,9 +27,8 @@ _FOLDER = Path(__file__).parent
 
 def html_text(document: blocks.Document) -> str:
     """The document as an HTML page."""
-    drawn = _Drawn()
-    drawings = [svg for pictures in _pictures(document.blocks) for svg in drawn(pictures)]
-    style = (_FOLDER / "page.css").read_text(encoding="utf-8") + drawing_style("".join(drawings))
+    numbers = count(1)
+    style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -47,39 +45,13 @@ def html_text(document: blocks.Document) -> str:
         style=style,
         style_hash=f"sha256-{digest}",
         anchor=_Anchors(),
-        drawn=drawn,
+        drawn=lambda block: [
+            (picture.title, make_svg(picture, f"picture-{next(numbers)}"))
+            for picture in block.draw()
+        ],
         bad=blocks.BAD,
     )
     return text + "\n"
-
-
-def _pictures(parts: Sequence[blocks.Block]) -> Iterator[blocks.Pictures]:
-    """Every block of pictures within these blocks."""
-    for block in parts:
-        if isinstance(block, blocks.Pictures):
-            yield block
-        elif isinstance(block, blocks.Section | blocks.Folded):
-            yield from _pictures(block.blocks)
-
-
-class _Drawn:
-    """The pictures of each block as `svg` elements, with ids of their own; drawn once."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, dict[str, str]] = {}
-        self._numbers = count(1)
-
-    def __call__(self, block: blocks.Pictures) -> Iterable[str]:
-        return self.by_title(block).values()
-
-    def by_title(self, block: blocks.Pictures) -> dict[str, str]:
-        """The elements by the titles of the pictures."""
-        if id(block) not in self._found:
-            self._found[id(block)] = {
-                picture.title: make_svg(picture, f"picture-{next(self._numbers)}")
-                for picture in block.draw()
-            }
-        return self._found[id(block)]
 
 
 def _is_of(kind: type, block: object) -> bool:

@@ -104,7 +104,7 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
     ended = commbench("compare", "a", "b", "--plot", "one.png")
     assert (ended.code, ended.err) == (
         2,
-        "error: one.png can hold one kind of case, and here are 2\n"
+        "error: one.png can hold one picture, and here are 2\n"
         "hint: --output DIR draws a picture of each\n",
     )
     assert commbench("compare", "a", "b", "--output", ".").err.splitlines() == [

@@ -189,7 +189,7 @@ def test_a_report_has_a_table_of_each_group_and_draws_only_the_slowest_alone(
     assert "over tp: each group" in text
     assert "alone 0,1" not in text.split("each group")[0]
     curves = find_curves([grouped_run()], least=1).curves
-    assert [(curve.variant, curve.row.worst_group) for curve in curves] == [
+    assert [(curve.variant, curve.rows[0].worst_group) for curve in curves] == [
         ("together", "2,3"), ("alone", "2,3"),
     ]  # fmt: skip
 

@@ -9,7 +9,6 @@ from io import StringIO
 import pytest
 from synthetic_pairs import Speed, pairs_plan, pairs_run
 
-from commbench.report.curves import why_no_picture
 from commbench.report.pairs_plots import pair_pictures
 from commbench.report.pairs_table import describe_pairs, pairs_files, pairs_text
 from commbench.report.run_table import run_text
@@ -152,4 +151,3 @@ def test_a_run_of_halves_has_no_matrix() -> None:
 def test_a_run_of_pairs_has_a_heat_map_of_each_quantity() -> None:
     run = pairs_run(pairs_plan(), slow_way)
     assert [picture.name for picture in pair_pictures([run])] == ["latency", "bandwidth"]
-    assert why_no_picture([run]) == ""

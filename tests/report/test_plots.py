@@ -11,19 +11,20 @@ from typing import Any
 
 import matplotlib
 import pytest
-from pictures import bands, curves, look, panels_of, require_readable
+from pictures import legend_texts, panels_of, require_readable, said
 from synthetic_rows import batches
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError, UnavailableError, UsageError
-from commbench.report.curves import find_curves, make_titles, why_no_picture
-from commbench.report.plots import draw, run_figures, whole_figure
+from commbench.report.curves import find_curves
+from commbench.report.plots import draw, run_pictures, why_no_picture
 from commbench.results.schema import Measurement, RankInfo, Run, RunHeader
 from commbench.spec.links import parse_peak
 from commbench.spec.operations import OPERATION_SETS
 from commbench.spec.plan import Plan
 from commbench.units import format_known_GBps
+from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Bars, Curves, Picture
 
 
 def synthetic_run(
@@ -86,16 +87,15 @@ def test_several_runs_share_their_axes_above_a_legend_that_hides_nothing(tmp_pat
     assert size_of_png(tmp_path / "time.png")[0] == 1600
 
 
-def test_a_title_says_nothing_twice() -> None:
-    one, other, third = (
-        synthetic_run(1024, 4096, cpu_mode=mode, world_size=ranks)
-        for mode, ranks in (("quiet", 2), ("plain", 2), ("plain", 4))
-    )
-    place = make_titles([one])[0].removesuffix(", 2 gloo ranks, cpu mode quiet")
-    assert make_titles([one, one]) == make_titles([one])
-    assert make_titles([one, other, third]) == [
-        f"{place}, 2 gloo ranks / 4 gloo ranks, cpu mode quiet / plain"
+def test_a_picture_says_where_its_runs_were_measured_and_nothing_twice() -> None:
+    runs = [
+        synthetic_run(1024, 4096, label=mode, folder=mode, cpu_mode=mode)
+        for mode in ("quiet", "plain")
     ]
+    quiet, plain = (f"{run.name}: {run.header.describe_ranks()}" for run in runs)
+    first, median = f"{quiet}; float32 sum in_place", "Median of the slowest rank's times"
+    assert run_pictures([runs[0]] * 2)[1].notes == [first, median]
+    assert run_pictures(runs)[1].notes == [first, plain, median]
 
 
 def test_more_curves_than_colours_and_markers_are_drawn(tmp_path: Path) -> None:
@@ -126,14 +126,15 @@ def test_a_run_of_one_rank_has_no_bus_bandwidth_and_no_picture_of_it(tmp_path: P
     ],
 )
 def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], why: str) -> None:
-    assert why_no_picture(runs) == why
+    assert bool(run_pictures(runs)) == (not why)
+    assert not why or why_no_picture(runs) == why
 
 
 def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
     # A label not given is made of the operations, so that many runs have the same.
     for size in (1024, 4096):
         runs = [synthetic_run(1024, folder="monday"), synthetic_run(size, folder="tuesday")]
-        assert not find_curves(runs).with_sizes
+        assert not any(curve.has_size for curve in find_curves(runs).curves)
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -144,14 +145,14 @@ def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
         )
         for k, name in enumerate(("ring", "tree", "a-long-name-of-a-run-with-many-words-in-it"))
     ][:runs]
-    (picture,) = run_figures(found)
-    require_readable(picture.figure)
+    (picture,) = run_pictures(found)
+    require_readable(picture)
     assert picture.title == "Time of 10 operations at 1 MiB"
-    (axes,) = panels_of(picture.figure)
-    assert len(curves(axes)) == 10 * runs
-    assert len([line for line in axes.get_lines() if line.get_gid() == "interval"]) == 10 * runs
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert len(set(names)) == len(names)
+    (panel,) = picture.panels
+    assert isinstance(panel, Bars)
+    bars = [bar for row in panel.rows for bar in row.bars]
+    assert len(bars) == len({row.name for row in panel.rows}) == 10 * runs
+    assert all(bar.time.has_interval for bar in bars)
 
 
 def test_a_figure_of_a_single_time_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -228,14 +229,10 @@ def shapes() -> dict[str, Callable[[], list[Run]]]:
 def test_nothing_covers_anything_else_and_no_two_curves_look_alike(shape: str, peak: str) -> None:
     runs = shapes()[shape]()
     parsed = parse_peak(peak) if peak else None
-    pictures = run_figures(runs, parsed)
+    pictures = run_pictures(runs, parsed)
     assert [picture.name for picture in pictures] == ["busbw", "time"]
     for picture in pictures:
-        require_readable(picture.figure)
-        assert picture.description.endswith(".")
-        for axes in panels_of(picture.figure):
-            assert bands(axes) <= 4
-            assert not bands(axes) or len(curves(axes)) <= 4
+        require_readable(picture)
 
 
 def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_path: Path) -> None:
@@ -245,12 +242,17 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
         path = tmp_path / f"whole{ending}"
         assert draw(runs, path) == [path]
         assert path.read_bytes().startswith(beginning)
-    whole = whole_figure(runs)
-    assert whole
-    require_readable(whole.figure)
-    assert len(panels_of(whole.figure)) == 3
+    (whole,) = run_pictures(runs, is_whole=True)
+    require_readable(whole)
+    assert [panel.scale for panel in curve_panels(whole)] == [BANDWIDTHS, LOG_BANDWIDTHS, TIMES]
     with pytest.raises(RecordsError, match="exists"):
         draw(runs, tmp_path / "whole.svg")
+
+
+def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
+    for name in ("run.gif", "run.png"):
+        (tmp_path / name).mkdir()
+        assert len(draw(shapes()["two sizes"](), tmp_path / name)) == 2
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
@@ -259,109 +261,129 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def curve_panels(picture: Picture) -> list[Curves]:
+    return [panel for panel in picture.panels if isinstance(panel, Curves)]
+
+
 def test_a_curve_has_the_colour_of_its_operation_and_the_style_of_its_run() -> None:
-    found = run_figures(shapes()["three operations in three runs"]())[1]
-    lines = curves(panels_of(found.figure)[0])
-    assert len(lines) == 9
-    looks = {tuple(line.get_label().split(" ", 1)): look(line) for line in lines}
+    found = run_pictures(shapes()["three operations in three runs"]())[1]
+    series = curve_panels(found)[0].series
+    assert len(series) == 9
+    looks = {tuple(each.name.split(" in ", 1)): each.look for each in series}
+    assert len({run for _, run in looks}) == 3
     for (operation, run), own in looks.items():
         for (other, another), theirs in looks.items():
-            assert (own[0] == theirs[0]) == (operation == other)
-            assert (own[1:] == theirs[1:]) == (run.strip() == another.strip())
-    texts = [text.get_text() for legend in found.figure.legends for text in legend.get_texts()]
-    assert texts[:3] == ["all_reduce", "all_gather", "broadcast"]
-    assert len(texts) == 6
-    assert {"ring", "tree"} < set(texts)
-    assert not any("float32" in text for text in texts)
-    assert "float32" in " ".join(text.get_text() for text in found.figure.texts)
+            assert (own.colour == theirs.colour) == (operation == other)
+            assert (own[1:] == theirs[1:]) == (run == another)
+    assert not any("float32" in each.name for each in series)
+    assert "float32" in found.notes[0]
 
 
 def test_an_operation_has_the_same_colour_in_every_picture() -> None:
-    alone = run_figures([synthetic_run(*LADDER, operations=("broadcast", "reduce"))])[1]
-    among = run_figures(shapes()["ten operations"]())[1]
+    alone = run_pictures([synthetic_run(*LADDER, operations=("broadcast", "reduce"))])[1]
+    among = run_pictures(shapes()["ten operations"]())[1]
     colours = [
-        {line.get_label().split()[0]: line.get_color() for line in curves(panels_of(f.figure)[0])}
-        for f in (alone, among)
+        {each.name: each.look.colour for each in curve_panels(picture)[0].series}
+        for picture in (alone, among)
     ]
-    assert len(set(colours[1].values())) == 10
+    assert len(set(colours[1].values())) == 9
     assert colours[0].items() <= colours[1].items()
 
 
-def test_ticks_are_at_measured_sizes_and_times_have_units() -> None:
-    for picture in run_figures(shapes()["one operation"]()):
-        axes = panels_of(picture.figure)[-1]
+def test_ticks_are_at_measured_sizes_and_values_have_plain_labels() -> None:
+    figure = require_readable(run_pictures(shapes()["one operation"](), is_whole=True)[0])
+    *bandwidths, times = panels_of(figure)
+    for axes in (*bandwidths, times):
         ticks = {*axes.xaxis.get_majorticklocs(), *axes.xaxis.get_minorticklocs()}
         assert ticks == set(LADDER)
         labels = [label.get_text() for label in axes.get_xticklabels()]
         assert {"1 KiB", "1 MiB", "64 MiB"} <= set(labels)
-    for label in axes.get_yticklabels():
+    for label in times.get_yticklabels():
         assert re.fullmatch(r"\d+(\.\d+)? (us|ms|s)", label.get_text())
+    for axes in bandwidths:
+        assert axes.get_yticklabels()
+        for label in axes.get_yticklabels():
+            assert re.fullmatch(r"\d+(\.\d+)?", label.get_text())
+    assert [axes.get_yscale() for axes in bandwidths] == ["linear", "log"]
+    assert bandwidths[0].get_ylim()[0] == 0
 
 
-def test_bandwidth_has_a_linear_axis_from_zero_with_the_peak_written_at_it() -> None:
-    run = shapes()["one operation"]()[0]
+def test_the_highest_bandwidth_is_said_with_the_digits_of_the_table() -> None:
+    (run,) = shapes()["one operation"]()
     row = max(make_rows(run), key=lambda row: row.busbw or 0)
     assert row.time
-    # As in the table.
     shown = format_known_GBps(row.busbw, row.busbw_at(row.time.high), row.busbw_at(row.time.low))
-    figure = run_figures([run])[0].figure
-    linear, log = panels_of(figure)
-    assert (linear.get_yscale(), log.get_yscale()) == ("linear", "log")
-    assert linear.get_ylim()[0] == 0
-    written = [text.get_text() for text in linear.texts if text.get_gid() == "peak-label"]
-    assert written == [f"{shown} GB/s"]
-    assert log.get_yticklabels()
-    for label in (*linear.get_yticklabels(), *log.get_yticklabels()):
-        assert re.fullmatch(r"\d+(\.\d+)?", label.get_text())
+    (said_twice,) = {note for note in run_pictures([run])[0].notes if "Highest" in note}
+    assert said_twice == f"Highest bus bandwidth: all_reduce {shown} GB/s at 64 MiB."
+    assert said_twice in run_pictures([run])[0].description
 
 
 def test_every_entry_of_a_legend_says_something() -> None:
-    found = run_figures([synthetic_run(*LADDER, timing="both")])[0]
-    texts = [text.get_text() for legend in found.figure.legends for text in legend.get_texts()]
+    found = run_pictures([synthetic_run(*LADDER, timing="both")])[0]
+    texts = [text.get_text() for text in legend_texts(require_readable(found))]
     assert texts == ["isolated", "pipelined"]
+    (alone,) = run_pictures([synthetic_run(*LADDER)], is_whole=True)
+    assert not legend_texts(require_readable(alone))
 
 
 @pytest.mark.parametrize("speed", [0.5, 3.0, 450.0])
 def test_the_peak_is_a_line_with_its_speed(speed: float) -> None:
     run = synthetic_run(*LADDER, peak=f"{speed:g}GB/s")
-    for picture in (run_figures([run])[0], run_figures([run], parse_peak(f"{speed:g}GB/s"))[0]):
-        drawn = []
-        for axes in panels_of(picture.figure):
-            drawn += [line.get_ydata()[0] for line in axes.get_lines() if line.get_gid() == "peak"]
-            seen = " ".join(text.get_text() for text in axes.texts)
-            assert f"{speed:g} GB/s" in seen
-        assert set(drawn) == {speed}
+    for picture in (run_pictures([run])[0], run_pictures([run], parse_peak(f"{speed:g}GB/s"))[0]):
+        figure = require_readable(picture)
+        for panel, axes in zip(curve_panels(picture), panels_of(figure), strict=True):
+            assert [mark.low for mark in panel.marks] == [speed * 1e9]
+            seen = [text.get_text() for text in axes.texts]
+            is_within = axes.get_ylim()[1] >= speed * 1e9
+            assert (f"peak {speed:g} GB/s" in seen) == is_within
+            assert is_within or f"Above this picture: peak {speed:g} GB/s" in said(figure)
         assert f"{speed:g} GB/s" in picture.description
 
 
 def test_a_size_that_failed_is_a_gap_and_a_cross() -> None:
-    time = run_figures(shapes()["failed rows"]())[1]
-    axes = panels_of(time.figure)[0]
-    line = next(line for line in curves(axes) if line.get_label().startswith("all_reduce"))
-    gaps = [size for size, y in zip(line.get_xdata(), line.get_ydata(), strict=True) if y != y]
+    time = run_pictures(shapes()["failed rows"]())[1]
+    (panel,) = curve_panels(time)
+    points = dict(panel.series[0].points)
+    gaps = [size for size, value in points.items() if value is None]
     assert gaps == [LADDER[3], LADDER[4]]
-    crosses = [size for found in axes.get_lines() if found.get_gid() == "bad"
-               for size in found.get_xdata()]  # fmt: skip
+    figure = require_readable(time)
+    (axes,) = panels_of(figure)
+    crosses = [place for line in axes.get_lines() if line.get_label() == "_bad"
+               for place in line.get_xdata()]  # fmt: skip
     assert crosses == gaps
-    legend = [text.get_text() for each in time.figure.legends for text in each.get_texts()]
-    assert legend[-1] == "failed or wrong: no time"
-    barrier = next(line for line in curves(axes) if line.get_label().startswith("barrier"))
-    assert len(set(barrier.get_ydata())) == 1
+    assert legend_texts(figure)[-1].get_text() == "failed or wrong: no time"
+    assert [mark.name for mark in panel.marks] == ["barrier"]
+
+
+def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
+    few, many = (
+        run_pictures([synthetic_run(*LADDER)])[1],
+        run_pictures(shapes()["ten operations"]())[1],
+    )
+    assert "Band: 95 % interval" in said(require_readable(few))
+    assert "Band" not in said(require_readable(many))
+
+
+def test_a_curve_under_another_is_thicker() -> None:
+    same = [synthetic_run(*LADDER, label=name, folder=name) for name in ("a", "b")]
+    figure = require_readable(run_pictures(same)[1])
+    widths = [line.get_linewidth() for line in panels_of(figure)[0].get_lines()]
+    assert max(widths) > 2 * min(widths)
+    assert "A thick line lies under another curve" in said(figure)
 
 
 def test_a_description_names_the_highest_bandwidth_and_the_times_at_either_end() -> None:
     run = synthetic_run(1024, 4096, operations=("all_reduce", "broadcast"))
-    busbw, time = run_figures([run])
+    busbw, time = run_pictures([run])
     assert busbw.description == (
-        "all_reduce reaches the highest bus bandwidth, 0.171 GB/s at 4 KiB; broadcast reaches the "
-        "lowest peak, 0.085 GB/s at 4 KiB."
+        "Highest bus bandwidth: all_reduce 0.171 GB/s at 4 KiB, broadcast 0.085 GB/s at 4 KiB."
     )
-    assert "At 1 KiB all_reduce takes 12.0 us and broadcast takes 36 us; at 4" in time.description
+    assert "1 KiB: all_reduce takes 12.0 us and broadcast takes 36 us; 4" in time.description
 
 
 def test_making_a_picture_leaves_matplotlib_as_it_is() -> None:
     with matplotlib.rc_context({"font.size": 33, "axes.facecolor": "red"}):
-        run_figures(shapes()["two sizes"]())
+        require_readable(run_pictures(shapes()["two sizes"]())[0])
         assert matplotlib.rcParams["font.size"] == 33
         assert matplotlib.rcParams["axes.facecolor"] == "red"
     assert "matplotlib.pyplot" not in sys.modules

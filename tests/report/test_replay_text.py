@@ -14,6 +14,7 @@ from commbench.api.runs import Run
 from commbench.results.schema import Run as Recorded
 from commbench.spec.case import Case
 from commbench.spec.workload import Call, Program, Step
+from commbench.views.pictures import Bars
 
 VARIANTS = {
     "calls": 16e-3, "gaps": 20e-3, "bucket:4M": 18e-3, "bucket:16M": 20e-3,
@@ -92,7 +93,7 @@ def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
     from commbench.report.replay_plot import replay_pictures
 
     for picture in replay_pictures([run]):
-        require_readable(picture.figure)
+        require_readable(picture)
 
 
 def test_tables_of_single_calls_are_printed_where_they_are_asked_for(run: Recorded) -> None:
@@ -204,18 +205,18 @@ def test_markdown_has_both_tables(run: Recorded) -> None:
 
 
 def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> None:
-    from commbench.report.plots import run_figures
+    from commbench.report.plots import run_pictures
 
-    (picture,) = run_figures([run])
+    (picture,) = run_pictures([run])
+    require_readable(picture)
     assert picture.name == "replay"
     assert "90 % in the trace" in picture.description
-    operations, whole = picture.figure.axes
-    names = [label.get_text() for label in operations.get_yticklabels()]
-    assert names == ["all_reduce, world", "recv, pp", "send, pp"]
-    widths = sorted(patch.get_width() for patch in operations.patches)
-    assert widths[-2:] == pytest.approx([9e-3, 12e-3])
-    texts = [text.get_text() for text in whole.texts]
-    assert "18.00 ms" in texts and "20.0 ms" in texts
+    operations, whole = (panel for panel in picture.panels if isinstance(panel, Bars))
+    assert [row.name for row in operations.rows] == ["all_reduce, world", "recv, pp", "send, pp"]
+    trace, here = operations.rows[0].bars
+    assert (trace.time.value, trace.more_s) == pytest.approx((9e-3, 5e-4))
+    assert here.time.value == pytest.approx(12e-3)
     # A bar of two parts has both numbers, and they are those of the tables.
-    assert "8.00 ms + 1.00 ms" in texts
-    assert "9.00 ms + 500 us" in [text.get_text() for text in operations.texts]
+    assert trace.text == "9.00 ms + 500 us"
+    texts = [bar.text for row in whole.rows for bar in row.bars]
+    assert texts[:2] == ["20.0 ms", "8.00 ms + 1.00 ms"] and "18.00 ms" in texts

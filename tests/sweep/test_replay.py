@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Commbench
-from pictures import texts
+from pictures import require_readable, texts
 from synthetic_replay import SIZES, WORKLOAD, synthetic_replay_sweep
 
 from commbench.analysis.nccl_log import SELECTIONS
@@ -15,7 +15,7 @@ from commbench.output.table import width
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.spec.case import Case
 from commbench.sweep.nccl_tuning import make_tuner_ranges
-from commbench.sweep.plot import sweep_figures
+from commbench.sweep.plot import sweep_pictures
 from commbench.sweep.result import SweepResult, load_sweep
 from commbench.sweep.sentences import kind_sentences
 from commbench.sweep.text import kind_tables, sweep_text
@@ -85,9 +85,9 @@ def test_the_tables_name_steps_and_fit_a_terminal(
 
 
 def test_one_picture_has_all_steps(result: SweepResult) -> None:
-    first, *_ = sweep_figures(result)
+    first, *_ = sweep_pictures(result)
     assert first.name == "sweep-replay-map"
-    words = {text.get_text() for text in texts(first.figure)}
+    words = {text.get_text() for text in texts(require_readable(first))}
     assert {"train calls", "train bucket 6M", "one", "two"} <= words
 
 

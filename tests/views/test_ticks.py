@@ -7,8 +7,8 @@ from math import log10
 
 import pytest
 
-from commbench.output import plot_axes
-from commbench.output.plot_style import TEXT, text_width
+from commbench.views import ticks
+from commbench.views.lettering import TEXT, text_width
 
 
 @pytest.mark.parametrize(
@@ -19,25 +19,35 @@ from commbench.output.plot_style import TEXT, text_width
     ],
 )  # fmt: skip
 def test_a_time_is_a_plain_number_with_its_unit(seconds: float, label: str) -> None:
-    assert plot_axes.time_label(seconds) == label
+    assert ticks.time_label(seconds) == label
 
 
 @pytest.mark.parametrize(
     ("value", "label"), [(0.0, "0"), (1e-4, "0.0001"), (0.3, "0.3"), (1.5, "1.5"), (450.0, "450")]
 )
 def test_a_number_has_no_exponent(value: float, label: str) -> None:
-    assert plot_axes.number(value) == label
+    assert ticks.number_label(value) == label
 
 
 @pytest.mark.parametrize(
-    "limits", [(0.9, 1.1), (0.5, 1.7), (1e-4, 2e-4), (1e-5, 0.3), (1e-9, 1e4), (0.97, 60), (3, 3.1)]
+    "limits",
+    [
+        (0.9, 1.1),
+        (0.5, 1.7),
+        (1e-4, 2e-4),
+        (1e-5, 0.3),
+        (1e-9, 1e4),
+        (0.97, 60),
+        (3, 3.1),
+        (2, 8.5),
+    ],
 )
 def test_ticks_are_few_round_and_within_the_limits(limits: tuple[float, float]) -> None:
     low, high = limits
-    for ticks in (plot_axes.log_ticks(low, high), plot_axes.linear_ticks(low, high)):
-        assert 2 <= len(ticks) <= 7
-        assert low * 0.999999 <= ticks[0] < ticks[-1] <= high * 1.000001
-        for tick in ticks:
+    for found in (ticks.log_ticks(low, high), ticks.linear_ticks(low, high)):
+        assert 2 <= len(found) <= 7
+        assert low * 0.999999 <= found[0] < found[-1] <= high * 1.000001
+        for tick in found:
             assert len(f"{tick:.5e}".partition("e")[0].replace(".", "").rstrip("0")) <= 3
 
 
@@ -50,17 +60,10 @@ def test_ticks_are_few_round_and_within_the_limits(limits: tuple[float, float]) 
     ],
 )  # fmt: skip
 def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: float) -> None:
-    low, high = sizes[0] / 1.12, sizes[-1] * 1.12
-    labels = plot_axes.thin_sizes(sizes, low, high, width)
-    assert set(labels) <= set(sizes)
-    assert labels
-    for a, b in pairwise(labels):
-        apart = log10(b / a) / log10(high / low) * width
-        assert apart > (text_width(labels[a], TEXT) + text_width(labels[b], TEXT)) / 2
-
-
-def test_a_doubling_ladder_has_labels_at_every_nth_size() -> None:
-    sizes = [1 << k for k in range(10, 27)]
-    labels = plot_axes.thin_sizes(sizes, sizes[0] / 1.3, sizes[-1] * 1.3, 7.0)
-    assert list(labels.values())[:3] == ["1 KiB", "4 KiB", "16 KiB"]
-    assert list(labels.values())[-1] == "64 MiB"
+    inches = width / log10(sizes[-1] * 1.12 / sizes[0])
+    places = [log10(size) * inches for size in sizes]
+    widths = [text_width(ticks.size_label(size), TEXT) for size in sizes]
+    chosen = ticks.every_nth(places, widths)
+    assert chosen
+    for a, b in pairwise(chosen):
+        assert places[b] - places[a] > (widths[a] + widths[b]) / 2

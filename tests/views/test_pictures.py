@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commbench.output import plot_style
 from commbench.spec.operations import COLLECTIVES
+from commbench.views import lettering, pictures
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -45,32 +45,30 @@ def lab(colour: str, sight: Array) -> Array:
 
 @pytest.mark.parametrize("sight", SIGHT)
 def test_all_colours_differ_for_all_eyes(sight: str) -> None:
-    seen = [lab(colour, SIGHT[sight]) for colour in plot_style.COLOURS]
+    seen = [lab(colour, SIGHT[sight]) for colour in pictures.COLOURS]
     apart = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
     assert apart > 15
     assert all(colour[0] < 75 for colour in seen)  # L* 100 is white paper
 
 
 def test_there_is_a_colour_and_a_marker_for_each_operation() -> None:
-    assert len(set(plot_style.COLOURS)) == len(set(plot_style.MARKERS)) == len(COLLECTIVES)
+    assert len(set(pictures.COLOURS)) == len(set(pictures.MARKERS)) == len(COLLECTIVES)
 
 
 @pytest.mark.parametrize("colour", [None, "#0072B2"])
 def test_no_two_of_the_first_styles_are_alike(colour: str | None) -> None:
     number = 30 if colour is None else 20
-    styles = [plot_style.nth_style(n, colour) for n in range(number)]
-    looks = {(style.colour, style.marker, str(style.dashes)) for style in styles}
-    assert len(looks) == number
+    assert len({pictures.nth_look(n, colour) for n in range(number)}) == number
 
 
 def test_text_that_the_font_lacks_is_written_as_codes() -> None:
-    assert plot_style.plain("été 测") == "été \\u6d4b"
-    assert plot_style.plain("$x$") == r"\$x\$"
-    assert plot_style.plain("a\nb\x1b") == "a b "
+    assert lettering.plain("été 测") == "été \\u6d4b"
+    assert lettering.plain("$x$") == r"\$x\$"
+    assert lettering.plain("a\nb\x1b") == "a b "
 
 
 @pytest.mark.parametrize("text", ["a b " * 200, "W" * 300, "", "W" * 40 + " i" * 200])
 def test_wrapped_lines_fit_their_width(text: str) -> None:
-    lines = plot_style.wrap(text, 9, 4.0)
-    assert max(plot_style.text_width(line, 9) for line in lines) <= 4.0
+    lines = lettering.wrap(text, 9, 4.0)
+    assert max(lettering.text_width(line, 9) for line in lines) <= 4.0
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")

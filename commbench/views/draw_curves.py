@@ -1,0 +1,200 @@
+"""Draws panels of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2, log10, nan
+from typing import TYPE_CHECKING
+
+from commbench.views import layout, pictures
+from commbench.views.layout import LEFT, Layout, area_properties, line_properties
+from commbench.views.lettering import SMALL, TEXT, plain, text_width
+from commbench.views.pictures import BAND, Axis, Curves, Key, Look, Mark, Picture, Series
+from commbench.views.ticks import every_nth, linear_ticks, log_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REACH, LINEAR_REACH = 10.0, 1.6
+"""An axis reaches at most by these factors beyond the values: wider intervals are cut off, because
+they would press all curves into lines."""
+NEARBY = 3.0
+"""A linear axis reaches up to a mark that is at most so many times the highest value."""
+CROSS = Look(pictures.INK, "x", None, size=6)
+COINCIDENT = 0.03
+"""Points that differ by less cover each other; the lower one is drawn larger."""
+
+
+Limits = tuple[float, float]
+"""The ends of a vertical axis."""
+
+
+def lay_out(picture: Picture) -> Layout:
+    """How a picture with panels of curves is drawn."""
+    panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
+    has_bands = picture.has_bands
+    if has_bands is None:
+        has_bands = all(panel.may_have_bands for panel in panels)
+    limits = {
+        scale: find_limits([p for p in panels if p.scale == scale], scale, has_bands)
+        for scale in dict.fromkeys(panel.scale for panel in panels)
+    }
+    places = {
+        across: sorted(
+            {x for p in panels if p.across == across for s in p.series for x, _ in s.points}
+        )
+        for across in dict.fromkeys(panel.across for panel in panels)
+    }  # fmt: skip
+    last_row = (len(panels) - 1) // picture.columns * picture.columns
+    named = {panel.across: place for place, panel in enumerate(panels)}
+    if picture.columns > 1:
+        named = {panels[-1].across: min(last_row + 1, len(panels) - 1)}
+
+    def draw(axes: Axes, panel: Curves) -> None:
+        _draw_marks(axes, panel.marks, limits[panel.scale])
+        for number, series in enumerate(panel.series):
+            is_thick = is_covered(panel.series, number)
+            _draw_series(axes, series, has_bands and series.has_band, is_thick, picture.columns > 1)
+        _set_values(axes, panel.scale, limits[panel.scale])
+        width = (layout.WIDTH - LEFT - layout.RIGHT) / picture.columns * 0.9
+        _set_across(axes, panel.across, places[panel.across], width)
+        if panels[named[panel.across]] is panel:
+            axes.set_xlabel(panel.across.name)
+
+    return Layout(
+        draw, [panel.inches for panel in panels[:: picture.columns]], _legends(panels),
+        [*_notes(panels, limits, has_bands)], picture.columns,
+        gap=0.62 + 0.2 * (len(places) > 1), space=0.2, bottom=0.55,
+    )  # fmt: skip
+
+
+def find_limits(panels: Sequence[Curves], scale: Axis, has_bands: bool) -> Limits:
+    """The ends that show every value and mark, and every interval within the reach of an axis."""
+    found = [(s, e) for panel in panels for s in panel.series for _, e in s.known]
+    values = [estimate.value for _, estimate in found]
+    ends = [end for s, e in found if has_bands and s.has_band for end in e.ends]
+    marks = [
+        end for panel in panels for mark in panel.marks if not mark.is_upright
+        for end in (mark.low, mark.high) if end is not None
+    ]  # fmt: skip
+    if not scale.is_log:
+        top = max(values)
+        near = [1.15 * mark for mark in marks if mark <= NEARBY * top]
+        band = min(1.04 * max(ends, default=0.0), LINEAR_REACH * top)
+        return 0.0, max([1.18 * top, band, *near])
+    shown = [value for value in (*values, *marks) if value > 0]
+    pad = max(1.02, (max(shown) / min(shown)) ** 0.06)
+    low = max(min([*shown, *(end for end in ends if end > 0)]) / pad, min(shown) / REACH)
+    return low, min(max([*shown, *ends]) * pad, max(shown) * REACH)
+
+
+def is_covered(drawn: Sequence[Series], number: int) -> bool:
+    """Whether most points of a curve are hidden by one that is drawn later."""
+    lines = [
+        each.known if each.look.marker and each.look.dashes is not None else [] for each in drawn
+    ]
+    own = lines[number]
+    hidden = (
+        sum(abs(later[x].value - e.value) < COINCIDENT * e.value for x, e in own if x in later)
+        for later in map(dict, lines[number + 1 :])
+    )
+    return any(2 * each > len(own) for each in hidden)
+
+
+def _legends(panels: Sequence[Curves]) -> list[Sequence[Key]]:
+    """Names of curves, unless there is only one; then of marks, and of crosses."""
+    curves: dict[str, Look] = {}
+    for series in (each for panel in panels for each in panel.series):
+        curves.setdefault(series.name, series.look)
+    marks = {m.name: (m.name, m.look) for p in panels for m in p.marks if m.name}
+    has_cross = any(value is None for p in panels for s in p.series for _, value in s.points)
+    return [
+        [*curves.items()] * (len(curves) > 1),
+        [*marks.values()],
+        [("failed or wrong: no time", CROSS)] * has_cross,
+    ]
+
+
+def _notes(panels: Sequence[Curves], limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
+    """What bands and thick lines mean, and what the axes leave out."""
+    banded = [
+        (limits[panel.scale], estimate)
+        for panel in panels for s in panel.series if has_bands and s.has_band
+        for _, estimate in s.known if estimate.has_interval
+    ]  # fmt: skip
+    text = "Band: 95 % interval" if banded else ""
+    if any(e.ends[0] < low or e.ends[1] > high for (low, high), e in banded):
+        text += "; one that reaches the edge of a panel goes on beyond it"
+    notes = [text] if text else []
+    if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
+        notes.append("A thick line lies under another curve")
+    beyond = dict.fromkeys(
+        m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
+    )
+    if beyond:
+        notes.append(f"Above this picture: {', '.join(beyond)}")
+    return notes
+
+
+def _draw_series(
+    axes: Axes, series: Series, has_band: bool, is_thick: bool, is_small: bool
+) -> None:
+    look = line_properties(series.look)
+    if is_small:
+        look["markersize"] = 3
+    if is_thick:
+        look |= {"linewidth": 4.5, "markersize": look["markersize"] + 4}
+    places = [place for place, _ in series.points]
+    if has_band:
+        ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
+        lows, highs = zip(*ends, strict=True)
+        axes.fill_between(places, lows, highs, color=series.look.colour, alpha=BAND,
+                          linewidth=0)  # fmt: skip
+    values = [estimate.value if estimate else nan for _, estimate in series.points]
+    axes.plot(places, values, label=plain(f" {series.name}"), **look)
+    bad = [place for place, estimate in series.points if estimate is None]
+    cross = line_properties(CROSS._replace(colour=series.look.colour, is_hollow=False))
+    axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), clip_on=False,
+              label="_bad", **cross)  # fmt: skip
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], limits: Limits) -> None:
+    for mark in marks:
+        if mark.high is not None:
+            span = axes.axvspan if mark.is_upright else axes.axhspan
+            span(mark.low, mark.high, zorder=0.8, **area_properties(mark.look))
+        elif mark.is_upright:
+            axes.axvline(mark.low, zorder=0.9, label="_mark", **line_properties(mark.look))
+        elif mark.low <= limits[1]:
+            axes.axhline(mark.low, zorder=1.5, label="_mark", **line_properties(mark.look))
+            axes.annotate(
+                plain(mark.text), (0.01, mark.low), xycoords=axes.get_yaxis_transform(),
+                xytext=(0, 2), textcoords="offset points", size=SMALL, va="bottom",
+            )  # fmt: skip
+
+
+def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
+    """The vertical axis, with a line of the grid at each tick."""
+    ticks = log_ticks(*limits) if scale.is_log else linear_ticks(*limits, 6)
+    axes.set_yscale("log" if scale.is_log else "linear")
+    axes.set_yticks(ticks, [scale.text(tick) for tick in ticks])
+    axes.set_yticks([], minor=True)
+    axes.set_ylim(*limits)
+    axes.grid(True, axis="y")
+
+
+def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float) -> None:
+    """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
+    part = (places[-1] / places[0]) ** (0.03 if width > 4 else 0.07) if places[1:] else 1.12
+    low, high = places[0] / part, places[-1] * part
+    inches = width / log10(high / low)
+    powers = [place for place in places if log2(place).is_integer()]
+    labelled = powers if powers[1:] else places
+    texts = [across.text(place) for place in labelled]
+    at = every_nth(
+        [log10(place) * inches for place in labelled], [text_width(text, TEXT) for text in texts]
+    )
+    axes.set_xscale("log")
+    axes.set_xticks([labelled[n] for n in at], [texts[n] for n in at])
+    axes.set_xticks(places, [""] * len(places), minor=True)
+    axes.set_xlim(low, high)
