@@ -17,6 +17,7 @@ from commbench.host import procfs
 from commbench.host.cgroup import read_cpu_limit
 from commbench.host.cpu_modes import apply_cpu_mode
 from commbench.host.environment import host_facts
+from commbench.views.as_json import fields_of
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
@@ -87,6 +88,10 @@ class HostFacts(NamedTuple):
         """How many ranks can have a physical core each, within the processor limit."""
         most = self.physical_cores or len(self.cores)
         return max(1, min(most, int(self.cpu_limit)) if self.cpu_limit else most)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every fact."""
+        return fields_of(self, "ranks_fit")
 
 
 class Process(NamedTuple):

@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 from commbench.stats.estimate import Estimate
 from commbench.units import (
+    GB,
     format_bytes,
+    format_decimals,
     format_known_GBps,
     format_known_time,
     format_percent,
+    known_decimals,
 )
 
 
@@ -68,6 +71,15 @@ def bandwidth_text(found: Any) -> str:
     return format_known_GBps(*_estimate(found))
 
 
+def bandwidth_interval_text(found: Any) -> str:
+    """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
+    if not isinstance(found, Estimate) or not found.has_interval:
+        return ""
+    value, low, high = found.scaled(1 / GB)
+    decimals = known_decimals(value, low or 0.0, high or 0.0)
+    return f"{format_decimals(low or 0.0, decimals)} … {format_decimals(high or 0.0, decimals)}"
+
+
 def ratio_text(found: Any) -> str:
     """A ratio with the digits that its interval supports; empty for None."""
     return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found)}f}"
@@ -112,6 +124,7 @@ BYTES = Unit(format_bytes)
 TIME = Unit(time_text)
 TIME_INTERVAL = Unit(time_interval_text)
 BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
+BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 SHARE = Unit(format_percent)
