@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commbench.doctor.host_bandwidth import HostBandwidth, median_range
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_trials import SIZES, SizeResult, Trial
 from commbench.doctor.report import DoctorOptions, DoctorReport, OtherLoad
+from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(
     host="example",

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from commbench.doctor.findings import make_findings
 from commbench.doctor.host_bandwidth import measure_host_bandwidth
-from commbench.doctor.host_facts import measure_use, read_facts
 from commbench.doctor.mode_trials import try_modes
 from commbench.doctor.report import DoctorOptions, DoctorReport, OtherLoad
 from commbench.errors import CommbenchError, Interrupted
+from commbench.host.facts import measure_use, read_facts
 from commbench.host.gpu_system import read_gpu_system
 from commbench.host.gpus import read_gpus
 from commbench.host.procfs import read_cpu_ticks

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
 
 from commbench.doctor.findings import STILL_QUIET
 from commbench.doctor.mode_effects import ModeEffect
 from commbench.doctor.mode_trials import MODES
 from commbench.doctor.report import DoctorReport
 from commbench.output.paragraphs import join_words
-from commbench.stats.estimate import Estimate, known
+from commbench.stats.estimate import known, ratio
 from commbench.stats.verdict import FASTER, SLOWER
 from commbench.units import format_bytes, format_count
-from commbench.views.cells import (
-    BANDWIDTH,
-    BANDWIDTH_INTERVAL,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    SHARE,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    in_brackets,
-    time_interval_text,
-    time_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column
 from commbench.views.document import BAD, GOOD, Block, Document, Facts, Folded, Items, Table
 from commbench.views.facts import facts
 from commbench.views.formats import View
@@ -75,21 +61,11 @@ def _answer(report: DoctorReport) -> str:
     return problems or f"No problems found{untried}."
 
 
-class Limit(NamedTuple):
-    """A bandwidth that the host or gloo reaches."""
-
-    what: str
-    rate: Estimate | None
-    loopback: Estimate | None
-
-
 LIMIT_COLUMNS = (
-    Column("limit of this host", attrgetter("what"), TEXT),
-    Column("GB/s", attrgetter("rate"), BANDWIDTH),
-    Column("least … most", attrgetter("rate"), BANDWIDTH_INTERVAL),
-    Column(
-        "of the loopback", lambda row: row.loopback and row.rate.value / row.loopback.value, SHARE
-    ),
+    Column("limit of this host", itemgetter(0), cells.TEXT),
+    Column("GB/s", itemgetter(1), cells.BANDWIDTH),
+    Column("least … most", itemgetter(1), cells.BANDWIDTH_INTERVAL),
+    Column("of the loopback", itemgetter(2), cells.SHARE),
 )
 
 
@@ -98,24 +74,21 @@ def _limits(report: DoctorReport) -> Iterator[Block]:
     if not (found := report.ceilings):
         return
     loopback, trip = found.loopback_bytes_per_s, found.round_trip_s
-    rates = [
-        ("loopback TCP, one way", loopback),
-        ("memory copied by one core", found.copy_one_bytes_per_s),
-        (f"memory copied by {format_count(found.cores, 'core')}", found.copy_all_bytes_per_s),
-    ]
+    rates = {
+        "loopback TCP, one way": loopback,
+        "memory copied by one core": found.copy_one_bytes_per_s,
+        f"memory copied by {format_count(found.cores, 'core')} at once": found.copy_all_bytes_per_s,
+    }
     if best := max(report.effects, key=lambda e: e.busbw_bytes_per_s or 0, default=None):
-        what = f"gloo, {best.mode}, {_sizes(best)}"
-        rates.append((what, known(best.busbw_bytes_per_s)))
-    yield Table("", LIMIT_COLUMNS, [Limit(*each, loopback) for each in rates if each[1]])
+        rates[f"gloo, {best.mode}, {_sizes(best)}"] = known(best.busbw_bytes_per_s)
+    rows = [(what, rate, ratio(rate, loopback)) for what, rate in rates.items() if rate]
+    yield Table("", LIMIT_COLUMNS, [(*row[:2], row[2] and row[2].value) for row in rows])
     notes = []
     if trip:
-        interval = in_brackets(time_interval_text(trip))
-        notes.append(f"Loopback TCP, a byte there and back: {time_text(trip)}{interval}.")
+        interval = cells.in_brackets(cells.time_interval_text(trip))
+        notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}{interval}.")
     if found.undisturbed:
-        notes.append(
-            "All but the copies by all cores were measured under SCHED_FIFO: other "
-            "programs had to wait."
-        )
+        notes.append("All but the copies by all cores had SCHED_FIFO: other programs had to wait.")
     elif report.facts and (report.facts.busy_share or 0) > STILL_QUIET:
         notes.append("Other programs may have slowed these measurements down.")
     yield Items(notes)
@@ -127,20 +100,20 @@ def _sizes(effect: ModeEffect) -> str:
 
 
 SIZE_COLUMNS = (
-    Column("mode", attrgetter("mode"), TEXT),
-    Column("size", _sizes, NUMBER),
-    Column("time", attrgetter("time_s"), TIME),
-    Column("of launches", attrgetter("time_s"), TIME_INTERVAL, 3),
-    Column("time over\nplain", attrgetter("ratio"), RATIO),
-    Column("of rounds", attrgetter("ratio"), RATIO_INTERVAL, 5),
-    Column("stalled", attrgetter("stalled_share"), SHARE, 4),
-    Column("queued", attrgetter("queued_share"), SHARE, 2),
-    Column("n", attrgetter("launches"), NUMBER, 1),
+    Column("mode", attrgetter("mode"), cells.TEXT),
+    Column("size", _sizes, cells.NUMBER),
+    Column("time", attrgetter("time_s"), cells.TIME),
+    Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
+    Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
+    Column("of rounds", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
+    Column("stalled", attrgetter("stalled_share"), cells.SHARE, 4),
+    Column("queued", attrgetter("queued_share"), cells.SHARE, 2),
+    Column("n", attrgetter("launches"), cells.NUMBER, 1),
 )
 EFFECT_COLUMNS = (
     *SIZE_COLUMNS[:6],
-    Column("verdict", attrgetter("verdict"), TEXT),
-    Column("by chance", attrgetter("chance"), SHARE, 6),
+    Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("by chance", attrgetter("chance"), cells.SHARE, 6),
     *SIZE_COLUMNS[6:],
 )
 

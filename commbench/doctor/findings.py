@@ -7,12 +7,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from commbench.analysis.advice import more_launches
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import SMALL, compare_mode
 from commbench.doctor.mode_trials import MODES, PLAIN
 from commbench.doctor.report import DoctorReport, Finding
+from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem
 from commbench.host.gpus import Gpu
+from commbench.stats.estimate import ratio
 from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_share, format_time
 
@@ -77,6 +78,16 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     }
 
 
+def _busy(facts: HostFacts, report: DoctorReport) -> float | None:
+    """Share of the cores' time that other programs use: before modes were tried, or meanwhile."""
+    return _largest(facts.busy_share, report.meanwhile and report.meanwhile.others_share)
+
+
+def _stolen(facts: HostFacts, report: DoctorReport) -> float | None:
+    """Share of the cores' time that the hypervisor gave to others: before, or meanwhile."""
+    return _largest(facts.stolen_share, report.meanwhile and report.meanwhile.stolen_share)
+
+
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     """Mean share of the measured time in which the control group had used up its own."""
     points = [point.throttled_share for trial in report.trials for point in trial.points]
@@ -119,12 +130,10 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate of one core's memory copies over the loopback's; None where other work may slow it."""
-    ceilings = report.ceilings
-    if not ceilings or not ceilings.loopback_bytes_per_s or not ceilings.copy_one_bytes_per_s:
-        return None
-    if not ceilings.undisturbed and (facts.busy_share or 0) > STILL_QUIET:
-        return None
-    return ceilings.copy_one_bytes_per_s.value / ceilings.loopback_bytes_per_s.value
+    found = report.ceilings
+    is_quiet = found and (found.undisturbed or (facts.busy_share or 0) <= STILL_QUIET)
+    rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s) if found else None
+    return rate.value if rate and is_quiet else None
 
 
 def _around_gpus(
@@ -152,15 +161,13 @@ def _largest(*shares: float | None) -> float | None:
 _RAISE_LIMIT = "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)"
 FINDINGS: tuple[Rule, ...] = (
     Rule(
-        "busy_cores", lambda f, r: _largest(f.busy_share, r.meanwhile and r.meanwhile.others_share),
-        STILL_QUIET,
+        "busy_cores", _busy, STILL_QUIET,
         "Other programs use {percent} of the cores' time (in cores, at the first look: {busiest})",
-        "Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node). A "
-        "rank that is bound to one core cannot move away from them",
+        "Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node)",
     ),
     Rule(
-        "stolen", lambda f, r: _largest(f.stolen_share, r.meanwhile and r.meanwhile.stolen_share),
-        0.05, "The hypervisor gave {percent} of the cores' time to other virtual machines",
+        "stolen", _stolen, 0.05,
+        "The hypervisor gave {percent} of the cores' time to other virtual machines",
         "Measure again when they are idle, or on another host",
     ),
     Rule(
@@ -170,8 +177,8 @@ FINDINGS: tuple[Rule, ...] = (
     ),
     Rule(
         "cpu_limit", lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0,
-        "The control group allows the time of {facts.cpu_limit:.3g} processors, so {figure:.3g} "
-        "ranks share each", _RAISE_LIMIT,
+        "The CPU limit is {facts.cpu_limit:.3g} processors, so {figure:.3g} ranks share each",
+        _RAISE_LIMIT,
     ),
     Rule(
         "few_cores", lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0,
@@ -181,13 +188,12 @@ FINDINGS: tuple[Rule, ...] = (
     Rule(
         "quiet_slower", _quiet_slower, 1.05,
         "In cpu mode quiet small calls take {figure:.1f} times as long as in plain",
-        "Other programs use the cores to which quiet binds the ranks. Free these cores, or let the "
-        "ranks move (--cpu-mode plain)",
+        "Other programs use the same cores. Stop them, or let the ranks move (--cpu-mode plain)",
     ),
     Rule(
         "quiet_stalls", _quiet_stalls, 0.05,
-        "In cpu mode quiet up to {percent} of small calls stall, and they are not faster than in "
-        "plain", "Other programs use the cores in turn. Stop them: no cpu mode helps",
+        "In cpu mode quiet {percent} of small calls stall, and they are not faster than in plain",
+        "Other programs use the cores in turn. Stop them: no cpu mode helps",
     ),
     Rule(
         "better_mode", lambda _, r: _better(r)[0], 1.25,
@@ -196,8 +202,7 @@ FINDINGS: tuple[Rule, ...] = (
     ),
     Rule(
         "unsteady", _unsteady, 1.5,
-        "In cpu mode quiet the slowest launch took {figure:.1f} times as long as the fastest, for "
-        "small calls",
+        "In cpu mode quiet the launches differ by a factor of {figure:.1f}, for small calls",
         f"Do not rely on a single run here: compare runs of several launches ({more_launches()})",
     ),
     Rule(
@@ -218,9 +223,9 @@ FINDINGS: tuple[Rule, ...] = (
     ),
     Rule(
         "slow_loopback", _slow_loopback, 5.0,
-        "One core copies memory {figure:.1f} times as fast as loopback TCP, which gloo uses on one "
-        "host", "Look for what handles each packet: firewall rules on lo, a small MTU (65536 is "
-        "usual), a sandbox with its own network",
+        "One core copies memory {figure:.1f} times as fast as loopback TCP, gloo's way on one host",
+        "Look for what handles each packet: firewall rules on lo, a small MTU (65536 is usual), a "
+        "sandbox with its own network",
     ),
     Rule(
         "narrow_gpu", _count_gpus(lambda g: 0 < (g.link_width or 0) < (g.most_width or 0)), 0.0,
@@ -240,15 +245,15 @@ FINDINGS: tuple[Rule, ...] = (
     Rule(
         "gpu_throttled", _count_gpus(lambda gpu: gpu.throttle_reasons), 0.0,
         "{figure:.0f} GPU(s) are throttled now ({reasons})",
-        "Raise a power cap (nvidia-smi -pl). For a temperature, a slowdown or a power brake, check "
-        "the cooling and the power supply: nvidia-smi -q -d PERFORMANCE",
+        "Raise a power cap (nvidia-smi -pl), or check the cooling and the power supply: "
+        "nvidia-smi -q -d PERFORMANCE",
     ),
     Rule(
-        "low_power_cap",
-        _count_gpus(lambda g: 0 < (g.power_cap_w or 0) < 0.99 * (g.default_power_cap_w or 0)), 0.0,
-        "{figure:.0f} GPU(s) have a power cap below their default",
-        "Raise it, as root: nvidia-smi -pl WATTS, or compare only runs with the same cap. "
-        "nvidia-smi -q -d POWER shows both",
+        "low_power_cap", _count_gpus(
+            lambda gpu: 0 < (gpu.power_cap_w or 0) < 0.99 * (gpu.default_power_cap_w or 0)
+        ), 0.0,
+        "{figure:.0f} GPU(s) have a power cap below their default: nvidia-smi -q -d POWER",
+        "Raise it, as root: nvidia-smi -pl WATTS, or compare only runs with the same cap",
     ),
     Rule(
         "gpu_ecc_errors", lambda _, r: sum(gpu.ecc_errors or 0 for gpu in r.gpus), 0.0,
@@ -264,10 +269,9 @@ FINDINGS: tuple[Rule, ...] = (
     ),
     Rule(
         "no_p2p", _count_gpus(lambda gpu: gpu.unreachable), 0.0,
-        "{figure:.0f} GPU(s) cannot read the memory of another GPU directly (P2P), so NCCL copies "
-        "through memory of the host",
-        "nvidia-smi topo -p2p r shows which, and why. Look at ACS and IOMMU settings; in a virtual "
-        "machine, at how the GPUs are passed through",
+        "{figure:.0f} GPU(s) cannot read the memory of another one (P2P): NCCL copies through the "
+        "host", "nvidia-smi topo -p2p r shows which, and why. Look at ACS and IOMMU settings; in a "
+        "virtual machine, at how the GPUs are passed through",
     ),
     Rule(
         "no_gpudirect", _around_gpus(lambda s: s.gpudirect is False and bool(s.hcas)), 0.0,

@@ -14,9 +14,9 @@ from functools import partial
 from typing import NamedTuple
 
 from commbench.analysis.statistics import median
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.parallel import run_parallel
 from commbench.host.cgroup import read_free_bytes
+from commbench.host.facts import HostFacts
 from commbench.stats.estimate import Estimate
 
 REPEATS = 5

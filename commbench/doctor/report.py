@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from commbench import __version__
 from commbench.doctor.host_bandwidth import HostBandwidth
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.mode_effects import GROUPS, ModeEffect, compare_modes
 from commbench.doctor.mode_trials import SIZES, Trial
 from commbench.errors import CommbenchError, UnavailableError, UsageError
+from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem
 from commbench.host.gpus import Gpu
 from commbench.validation import require_within
@@ -94,4 +94,6 @@ class DoctorReport(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Everything that is known, and the version that found it."""
-        return {"commbench": __version__, **fields_of(self, "effects", "modes")}
+        fit = self.facts.ranks_fit if self.facts else None
+        found = fields_of(self, "effects", "modes")
+        return {"commbench": __version__, "ranks_fit": fit, **found}

@@ -50,7 +50,7 @@ def test_problems_are_in_the_answer() -> None:
 
 def test_the_tables_have_limits_and_effects() -> None:
     limits, effects = (block for block in document(whole()).blocks if isinstance(block, Table))
-    assert [row.what for row in limits.rows][-1] == "gloo, quiet, 16 MiB"
+    assert [what for what, *_ in limits.rows][-1] == "gloo, quiet, 16 MiB"
     assert [(row.mode, row.verdict) for row in effects.rows] == [
         ("plain", ""), ("plain", ""), ("quiet", "faster"), ("quiet", "faster"),
         ("batch", "undecided"), ("batch", "undecided"),
@@ -85,12 +85,12 @@ def test_a_check_that_found_nothing_out_is_a_document_too() -> None:
 def test_json_has_every_fact_and_null_for_what_is_not_known() -> None:
     found = json.loads(VIEW.write(whole(ended=Interrupted("stopped by SIGINT")), "json"))
     assert list(found) == [
-        "schema", "commbench", "request", "facts", "gpus", "gpu_system", "ceilings", "trials",
-        "meanwhile", "ended", "findings", "effects", "modes",
+        "schema", "commbench", "ranks_fit", "request", "facts", "gpus", "gpu_system",
+        "ceilings", "trials", "meanwhile", "ended", "findings", "effects", "modes",
     ]  # fmt: skip
     assert found["ended"] == "stopped by SIGINT"
     assert found["request"] == {"ranks": 2, "rounds": 3, "seconds": 60.0, "seed": 0}
-    assert (found["facts"]["cache_bytes"], found["facts"]["ranks_fit"]) == (None, 2)
+    assert (found["facts"]["cache_bytes"], found["ranks_fit"]) == (None, 2)
     loopback = found["ceilings"]["loopback_bytes_per_s"]
     assert loopback == {"value": 5e9, "low": 4e9, "high": 6e9}
     assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO"

@@ -16,8 +16,8 @@ from commbench.doctor.host_bandwidth import (
     measure_loopback,
     measure_round_trip,
 )
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.parallel import run_parallel
+from commbench.host.facts import HostFacts
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
