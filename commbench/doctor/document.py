@@ -96,7 +96,7 @@ def _limits(report: DoctorReport) -> Iterator[Block]:
 
 def _sizes(effect: ModeEffect) -> str:
     largest = format_bytes(effect.sizes_bytes[-1])
-    return f"up to {largest}" if len(effect.sizes_bytes) > 1 else largest
+    return f"to {largest}" if len(effect.sizes_bytes) > 1 else largest
 
 
 SIZE_COLUMNS = (
@@ -106,14 +106,14 @@ SIZE_COLUMNS = (
     Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
     Column("of rounds", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
-    Column("stalled", attrgetter("stalled_share"), cells.SHARE, 4),
+    Column("stalled", attrgetter("stalled_share"), cells.SHARE, 7),
     Column("queued", attrgetter("queued_share"), cells.SHARE, 2),
     Column("n", attrgetter("launches"), cells.NUMBER, 1),
 )
 EFFECT_COLUMNS = (
     *SIZE_COLUMNS[:6],
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("by chance", attrgetter("chance"), cells.SHARE, 6),
+    Column("by\nchance", attrgetter("chance"), cells.SHARE, 6),
     *SIZE_COLUMNS[6:],
 )
 
