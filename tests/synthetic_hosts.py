@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commbench.doctor.checkup import DoctorOptions, DoctorReport, OtherLoad
-from commbench.doctor.host_bandwidth import HostBandwidth
-from commbench.doctor.host_facts import HostFacts
+from commbench.doctor.host_bandwidth import HostBandwidth, median_range
 from commbench.doctor.mode_trials import SIZES, SizeResult, Trial
-from commbench.doctor.sample_range import make_range
+from commbench.doctor.report import DoctorOptions, DoctorReport, OtherLoad
+from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(
     host="example",
@@ -42,10 +41,10 @@ def facts(**other: Any) -> HostFacts:
 
 def ceilings(**other: Any) -> HostBandwidth:
     usual = HostBandwidth(
-        loopback=make_range([4e9, 5e9, 6e9]),
-        round_trip=make_range([20e-6]),
-        copy_one=make_range([10e9]),
-        copy_all=make_range([30e9]),
+        loopback_bytes_per_s=median_range([4e9, 5e9, 6e9]),
+        round_trip_s=median_range([20e-6]),
+        copy_one_bytes_per_s=median_range([10e9]),
+        copy_all_bytes_per_s=median_range([30e9]),
         cores=4,
         undisturbed=False,
     )
@@ -57,7 +56,7 @@ def point(size: int, time_s: float, **other: Any) -> SizeResult:
         size_bytes=size,
         iterations=100,
         time_s=time_s,
-        busbw=size / time_s,
+        busbw_bytes_per_s=size / time_s,
         stalled_share=0.0,
         queued_share=0.1,
         throttled_share=0.0,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
     from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
     from commbench.compare.comparison import Comparison
-    from commbench.doctor.checkup import DoctorReport
+    from commbench.doctor.report import DoctorReport
     from commbench.gate.gate import GateResult
     from commbench.gate.rules import Rule
     from commbench.jobs.kubernetes import KubernetesOptions
@@ -121,7 +121,8 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.doctor.checkup import DoctorOptions, examine
+    from commbench.doctor.checkup import examine
+    from commbench.doctor.report import DoctorOptions
     from commbench.launch.process_setup import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
@@ -160,14 +161,12 @@ def environment() -> dict[str, Any]:
     """What this machine offers: versions, devices, backends, host facts and environment variables,
     without those that may hold secrets."""
     from commbench.host.environment import device_names, gather_facts
-    from commbench.host.gpu_system import describe_gpu_facts
     from commbench.launch.devices import detect_capabilities
 
     devices = detect_capabilities().devices
     gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
     gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
-    facts = gather_facts() | {"devices": gpus or "no GPU"}
-    return facts | describe_gpu_facts(facts)
+    return gather_facts() | {"devices": gpus}
 
 
 def job_script(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from commbench.cli.options import AnyFormat, OutputFile
 
-def env() -> None:
+
+def env(format_: AnyFormat = None, output: OutputFile = None) -> None:
     """Print what this machine offers: torch, backends, devices, host, environment variables.
 
     \b
     commbench env
+    commbench env -o machine.json
     """
     from commbench import api
-    from commbench.output.console import print_result
-    from commbench.output.table import format_facts
+    from commbench.report.environment import VIEW
+    from commbench.views.formats import show
 
-    print_result(format_facts(api.environment()))
+    show(VIEW, api.environment(), format_, output)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from commbench.cli.options import AnyFormat, OutputFile
 
-def list_() -> None:
+
+def list_(format_: AnyFormat = None, output: OutputFile = None) -> None:
     """List the runs and sweeps in the folder `results`, the newest first.
 
     Other commands take the label of a run or the name of its folder.
@@ -12,12 +14,8 @@ def list_() -> None:
     commbench list
     """
     from commbench import api
-    from commbench.output.console import print_result, print_status
-    from commbench.report.run_list import run_list_text, sweep_list_text
+    from commbench.report.run_list import VIEW, RunList
     from commbench.results.run_folder import list_sweeps
+    from commbench.views.formats import show
 
-    runs, sweeps = api.list_runs(), list_sweeps()
-    if runs or sweeps:
-        print_result("\n\n".join(filter(None, (run_list_text(runs), sweep_list_text(sweeps)))))
-    else:
-        print_status("there are no runs in the folder results")
+    show(VIEW, RunList(api.list_runs(), list_sweeps()), format_, output)

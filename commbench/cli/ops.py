@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from commbench.cli.options import AnyFormat, OutputFile
 
-def ops() -> None:
+
+def ops(format_: AnyFormat = None, output: OutputFile = None) -> None:
     """Print the operations: the torch call, what it does, its size and its bus bandwidth.
 
     \b
     commbench ops
     """
-    from commbench.output.console import print_result
-    from commbench.report.plan_table import operations_text
+    from commbench.report.operations import VIEW, operation_table
+    from commbench.views.formats import show
 
-    print_result(operations_text())
+    show(VIEW, operation_table(), format_, output)

@@ -9,12 +9,19 @@ from typing import Any
 
 from commbench.errors import closest
 
+REMOVED_OPTIONS = {
+    "commbench doctor": {"--json": "--format json"},
+}
+"""By command: options that it had, and what to use instead."""
+
 
 def describe_usage_error(error: Any) -> tuple[str, str]:
     """The message and the hint of a usage error of Typer's Click."""
     path = _path(error)
     listed = f"`{path} --help` lists the options"
     option = getattr(error, "option_name", "")
+    if instead := REMOVED_OPTIONS.get(path, {}).get(option):
+        return f"{option} is gone", f"use {instead}"
     if guess := _closest(option, getattr(error, "possibilities", None) or ()):
         listed = f"did you mean {guess}? {listed}"
     error.possibilities = None  # the message would list them all

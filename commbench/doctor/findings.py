@@ -7,13 +7,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from commbench.analysis.advice import more_launches
-from commbench.doctor.checkup import DoctorReport
-from commbench.doctor.host_facts import HostFacts
-from commbench.doctor.mode_effects import FASTER, SLOWER, SMALL, UNCLEAR, compare_modes, find_times
+from commbench.doctor.mode_effects import SMALL, compare_mode
 from commbench.doctor.mode_trials import MODES, PLAIN
+from commbench.doctor.report import DoctorReport, Finding
+from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem
 from commbench.host.gpus import Gpu
-from commbench.units import format_bytes, format_share
+from commbench.stats.estimate import ratio
+from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
+from commbench.units import format_bytes, format_share, format_time
 
 QUIET = "quiet"
 FAST_CLOCKS = ("tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource")
@@ -27,18 +29,6 @@ OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 """Drivers whose `powersave` still raises the frequency under load."""
 
 
-class Finding(NamedTuple):
-    """A problem for measurements on this host."""
-
-    name: str
-    figure: float
-    threshold: float
-    message: str
-    """A sentence without its full stop, as is the advice."""
-    advice: str
-    """What to do about it."""
-
-
 class Rule(NamedTuple):
     """A problem that a host may have, and how it is recognised."""
 
@@ -48,10 +38,9 @@ class Rule(NamedTuple):
     threshold: float
     """The finding is reported where the figure is larger."""
     message: str
-    """`{0}` is replaced by the figure, `{percent}` by it in percent, `{1}` by `subject`."""
+    """What is in braces is one of _words."""
     advice: str
-    """`{1}` as in the message."""
-    subject: Callable[[HostFacts, DoctorReport], str] = lambda *_: ""
+    """The same."""
 
 
 def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
@@ -64,29 +53,39 @@ def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
         assert facts
         figure = rule.figure(facts, report)
         if figure is not None and figure > rule.threshold:
-            words = figure, rule.subject(facts, report)
-            message = rule.message.format(*words, percent=format_share(figure))
-            advice = rule.advice.format(*words)
-            found.append(Finding(rule.name, float(figure), rule.threshold, message, advice))
+            words = _words(facts, report, figure)
+            texts = (text.format_map(words) for text in (rule.message, rule.advice))
+            found.append(Finding(rule.name, float(figure), rule.threshold, *texts))
     return tuple(found)
+
+
+def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, object]:
+    """What a message may name: the figure, also in percent and as a time, and facts."""
+    system = report.gpu_system or GpuSystem()
+    reasons = chain.from_iterable(gpu.throttle_reasons for gpu in report.gpus)
+    busiest = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
+    return {
+        "figure": figure,
+        "percent": format_share(figure),
+        "time": format_time(figure),
+        "facts": facts,
+        "busiest": busiest or "none is visible from here",
+        "governors": ", ".join(facts.governors),
+        "mode": _better(report)[1],
+        "reasons": ", ".join(dict.fromkeys(reasons)),
+        "shm": format_bytes(system.shm_bytes or 0),
+        "memlock": format_bytes(system.memlock_bytes or 0),
+    }
 
 
 def _busy(facts: HostFacts, report: DoctorReport) -> float | None:
     """Share of the cores' time that other programs use: before modes were tried, or meanwhile."""
-    meanwhile = report.meanwhile.others_share if report.meanwhile else None
-    return _largest(facts.busy_share, meanwhile)
-
-
-def _busiest(facts: HostFacts, _: DoctorReport) -> str:
-    """The programs that were seen to use the cores."""
-    named = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
-    return named or "none is visible from here"
+    return _largest(facts.busy_share, report.meanwhile and report.meanwhile.others_share)
 
 
 def _stolen(facts: HostFacts, report: DoctorReport) -> float | None:
     """Share of the cores' time that the hypervisor gave to others: before, or meanwhile."""
-    meanwhile = report.meanwhile.stolen_share if report.meanwhile else None
-    return _largest(facts.stolen_share, meanwhile)
+    return _largest(facts.stolen_share, report.meanwhile and report.meanwhile.stolen_share)
 
 
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
@@ -98,32 +97,29 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
 
 def _quiet_slower(_: HostFacts, report: DoctorReport) -> float | None:
     """Time of small calls in quiet over that in plain, where quiet is slower beyond noise."""
-    found = compare_modes(report.trials, QUIET, SMALL)
-    return found.ratio.median if found and found.verdict == SLOWER else None
+    found = compare_mode(report.trials, QUIET, SMALL)
+    return found.ratio.value if found and found.ratio and found.verdict == SLOWER else None
 
 
 def _quiet_stalls(_: HostFacts, report: DoctorReport) -> float | None:
     """Share of small calls that stall in quiet, where it is not faster than plain beyond noise."""
-    found = compare_modes(report.trials, QUIET, SMALL)
-    if not found or found.verdict != UNCLEAR:
-        return None
-    results = (r for r in report.results if r.mode == QUIET and r.size_bytes in SMALL)
-    return _largest(*(result.stalled_share for result in results))
+    found = compare_mode(report.trials, QUIET, SMALL)
+    return found.stalled_share if found and found.verdict == UNDECIDED else None
 
 
 def _better(report: DoctorReport) -> tuple[float, str]:
     """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
     that mode; 0 where none is faster."""
     rivals = [mode for mode in MODES if mode not in (QUIET, PLAIN)]
-    effects = [compare_modes(report.trials, mode, SMALL, other=QUIET) for mode in rivals]
-    found = [(1 / e.ratio.median, e.mode) for e in effects if e and e.verdict == FASTER]
+    effects = [compare_mode(report.trials, mode, SMALL, other=QUIET) for mode in rivals]
+    found = [(1 / e.ratio.value, e.mode) for e in effects if e and e.ratio and e.verdict == FASTER]
     return max(found, default=(0.0, ""))
 
 
 def _unsteady(_: HostFacts, report: DoctorReport) -> float | None:
     """Time of the slowest over that of the fastest launch in quiet, for small calls."""
-    times = find_times(report.trials, QUIET, SMALL).values()
-    return max(times) / min(times) if len(times) > 1 else None
+    found = compare_mode(report.trials, QUIET, SMALL)
+    return found.time_s.ends[1] / found.time_s.ends[0] if found else None
 
 
 def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
@@ -134,12 +130,10 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
 
 def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
     """Rate of one core's memory copies over the loopback's; None where other work may slow it."""
-    ceilings = report.ceilings
-    if not ceilings or not ceilings.loopback or not ceilings.copy_one:
-        return None
-    if not ceilings.undisturbed and (facts.busy_share or 0) > STILL_QUIET:
-        return None
-    return ceilings.copy_one.median / ceilings.loopback.median
+    found = report.ceilings
+    is_quiet = found and (found.undisturbed or (facts.busy_share or 0) <= STILL_QUIET)
+    rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s) if found else None
+    return rate.value if rate and is_quiet else None
 
 
 def _around_gpus(
@@ -160,35 +154,16 @@ def _missing_nvlinks(_: HostFacts, report: DoctorReport) -> float:
     return max(numbers, default=0) - min(numbers, default=0)
 
 
-def _throttling(_: HostFacts, report: DoctorReport) -> str:
-    """Why GPUs are throttled, each reason once."""
-    return ", ".join(dict.fromkeys(chain.from_iterable(g.throttle_reasons for g in report.gpus)))
-
-
-def _no_gpudirect(system: GpuSystem) -> float:
-    """1 where HCAs cannot reach the memory of NVIDIA's GPUs."""
-    return float(system.gpudirect is False and bool(system.hcas))
-
-
-def _shm_size(_: HostFacts, report: DoctorReport) -> str:
-    return format_bytes((report.gpu_system and report.gpu_system.shm_bytes) or 0)
-
-
-def _locked_limit(_: HostFacts, report: DoctorReport) -> str:
-    return format_bytes((report.gpu_system and report.gpu_system.memlock_bytes) or 0)
-
-
 def _largest(*shares: float | None) -> float | None:
     return max((share for share in shares if share is not None), default=None)
 
 
+_RAISE_LIMIT = "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)"
 FINDINGS: tuple[Rule, ...] = (
     Rule(
         "busy_cores", _busy, STILL_QUIET,
-        "Other programs use {percent} of the cores' time (in cores, at the first look: {1})",
-        "Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node). A "
-        "rank that is bound to one core cannot move away from them",
-        _busiest,
+        "Other programs use {percent} of the cores' time (in cores, at the first look: {busiest})",
+        "Stop them, or give the ranks cores of their own (taskset, a cpuset, an exclusive node)",
     ),
     Rule(
         "stolen", _stolen, 0.05,
@@ -198,147 +173,128 @@ FINDINGS: tuple[Rule, ...] = (
     Rule(
         "throttled", _throttled, 0.01,
         "The CPU limit of the control group stopped the ranks for {percent} of the measured time",
-        "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
+        _RAISE_LIMIT,
     ),
     Rule(
         "cpu_limit", lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0,
-        "The control group allows the time of {1} processors, so {0:.3g} ranks share each",
-        "Raise the CPU limit of this container, or start fewer ranks (--nproc-per-node)",
-        lambda f, _: f"{f.cpu_limit:.3g}",
+        "The CPU limit is {facts.cpu_limit:.3g} processors, so {figure:.3g} ranks share each",
+        _RAISE_LIMIT,
     ),
     Rule(
         "few_cores", lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0,
-        "{0:.3g} ranks share a core, so they wait for each other",
+        "{figure:.3g} ranks share a core, so they wait for each other",
         "Start fewer ranks (--nproc-per-node), or allow this process more cores",
     ),
     Rule(
         "quiet_slower", _quiet_slower, 1.05,
-        "In cpu mode quiet small calls take {0:.1f} times as long as in plain",
-        "Other programs use the cores to which quiet binds the ranks. Free these cores, or let the "
-        "ranks move (--cpu-mode plain)",
+        "In cpu mode quiet small calls take {figure:.1f} times as long as in plain",
+        "Other programs use the same cores. Stop them, or let the ranks move (--cpu-mode plain)",
     ),
     Rule(
         "quiet_stalls", _quiet_stalls, 0.05,
-        "In cpu mode quiet up to {percent} of small calls stall, and they are not faster than in "
-        "plain",
+        "In cpu mode quiet {percent} of small calls stall, and they are not faster than in plain",
         "Other programs use the cores in turn. Stop them: no cpu mode helps",
     ),
     Rule(
         "better_mode", lambda _, r: _better(r)[0], 1.25,
-        "In cpu mode {1} small calls are {0:.1f} times as fast as in quiet, the default",
-        "Measure with --cpu-mode {1}, and compare only runs of the same mode",
-        lambda _, r: _better(r)[1],
+        "In cpu mode {mode} small calls are {figure:.1f} times as fast as in quiet, the default",
+        "Measure with --cpu-mode {mode}, and compare only runs of the same mode",
     ),
     Rule(
         "unsteady", _unsteady, 1.5,
-        "In cpu mode quiet the slowest launch took {0:.1f} times as long as the fastest, for small "
-        "calls",
+        "In cpu mode quiet the launches differ by a factor of {figure:.1f}, for small calls",
         f"Do not rely on a single run here: compare runs of several launches ({more_launches()})",
     ),
     Rule(
         "clock_source", lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0,
-        "The clock source is {1}, which is not a counter of the processor",
+        "The clock source is {facts.clock_source}, which is not a counter of the processor",
         "Choose tsc or arch_sys_counter if the host offers it, in /sys/devices/system/clocksource/"
         "clocksource0/current_clocksource or at boot (clocksource=tsc)",
-        lambda f, _: f.clock_source or "",
     ),
     Rule(
         "slow_clock", lambda f, _: f.clock_read_s, 0.5e-6,
-        "Reading the clock takes {1}, and every call needs two readings",
+        "Reading the clock takes {time}, and every call needs two readings",
         "Choose a clock source that needs no system call, or use --timing pipelined",
-        lambda f, _: f"{(f.clock_read_s or 0) * 1e6:.2g} us",
     ),
     Rule(
         "slow_governor", _slow_governor, 0.0,
-        "The frequency governor is {1}, which raises the frequency of a core late or never",
+        "The frequency governor is {governors}, which raises the frequency of a core late or never",
         "Use the governor performance while you measure: cpupower frequency-set -g performance",
-        lambda f, _: ", ".join(f.governors),
     ),
     Rule(
         "slow_loopback", _slow_loopback, 5.0,
-        "One core copies memory {0:.1f} times as fast as loopback TCP, which gloo uses on one host",
-        "Look for something that handles each packet: firewall rules on lo, a small MTU (65536 is "
-        "usual), a sandbox with its own network",
+        "One core copies memory {figure:.1f} times as fast as loopback TCP, gloo's way on one host",
+        "Look for what handles each packet: firewall rules on lo, a small MTU (65536 is usual), a "
+        "sandbox with its own network",
     ),
     Rule(
-        "narrow_gpu",
-        lambda _, r: sum(0 < (g.link_width or 0) < (g.most_width or 0) for g in r.gpus), 0.0,
-        "{0:.0f} GPU(s) use fewer PCIe lanes than they have",
+        "narrow_gpu", _count_gpus(lambda g: 0 < (g.link_width or 0) < (g.most_width or 0)), 0.0,
+        "{figure:.0f} GPU(s) use fewer PCIe lanes than they have",
         "Reseat them, or look for a slot or a riser with fewer lanes",
     ),
     Rule(
-        "far_gpu", lambda _, r: sum(gpu.near_cores == 0 for gpu in r.gpus), 0.0,
-        "{0:.0f} GPU(s) have no core nearby that this process may use, so data takes a detour",
+        "far_gpu", _count_gpus(lambda gpu: gpu.near_cores == 0), 0.0,
+        "{figure:.0f} GPU(s) have no core nearby that this process may use, so data takes a detour",
         "Allow this process cores of their NUMA nodes (numactl, srun --cpu-bind)",
     ),
     Rule(
         "gpu_persistence", _count_gpus(lambda gpu: gpu.persistence is False), 0.0,
-        "Persistence mode is off on {0:.0f} GPU(s), so the driver initialises them for every run",
+        "Persistence mode is off on {figure:.0f} GPU(s): the driver initialises them for every run",
         "Switch it on, as root: nvidia-smi -pm 1, or start nvidia-persistenced",
     ),
     Rule(
         "gpu_throttled", _count_gpus(lambda gpu: gpu.throttle_reasons), 0.0,
-        "{0:.0f} GPU(s) are throttled now ({1})",
-        "Raise a power cap (nvidia-smi -pl). For a temperature, a slowdown or a power brake, check "
-        "the cooling and the power supply: nvidia-smi -q -d PERFORMANCE",
-        _throttling,
+        "{figure:.0f} GPU(s) are throttled now ({reasons})",
+        "Raise a power cap (nvidia-smi -pl), or check the cooling and the power supply: "
+        "nvidia-smi -q -d PERFORMANCE",
     ),
     Rule(
         "low_power_cap", _count_gpus(
-            lambda gpu: (gpu.power_cap_w or 0) < 0.99 * (gpu.default_power_cap_w or 0)
-            and gpu.power_cap_w
+            lambda gpu: 0 < (gpu.power_cap_w or 0) < 0.99 * (gpu.default_power_cap_w or 0)
         ), 0.0,
-        "{0:.0f} GPU(s) have a power cap below their default",
-        "Raise it, as root: nvidia-smi -pl WATTS, or compare only runs with the same cap. "
-        "nvidia-smi -q -d POWER shows both",
+        "{figure:.0f} GPU(s) have a power cap below their default: nvidia-smi -q -d POWER",
+        "Raise it, as root: nvidia-smi -pl WATTS, or compare only runs with the same cap",
     ),
     Rule(
         "gpu_ecc_errors", lambda _, r: sum(gpu.ecc_errors or 0 for gpu in r.gpus), 0.0,
-        "The memory of the GPUs had {0:.0f} uncorrected ECC errors since the driver was loaded",
+        "The GPUs had {figure:.0f} uncorrected ECC errors in memory since the driver was loaded",
         "Reset the GPU (nvidia-smi -r) or reboot, and replace it if errors come back: "
         "nvidia-smi -q -d ECC,ROW_REMAPPER shows which one",
     ),
     Rule(
         "nvlink_down", _missing_nvlinks, 0.0,
-        "A GPU has {0:.0f} active NVLinks less than another one of this host",
+        "A GPU has {figure:.0f} active NVLinks less than another one of this host",
         "nvidia-smi nvlink -s shows which links are down. With NVSwitches, check that the service "
         "nvidia-fabricmanager is running",
     ),
     Rule(
         "no_p2p", _count_gpus(lambda gpu: gpu.unreachable), 0.0,
-        "{0:.0f} GPU(s) cannot read the memory of another GPU directly (P2P), so NCCL copies "
-        "through memory of the host",
-        "nvidia-smi topo -p2p r shows which, and why. Look at ACS and IOMMU settings; in a virtual "
-        "machine, at how the GPUs are passed through",
+        "{figure:.0f} GPU(s) cannot read the memory of another one (P2P): NCCL copies through the "
+        "host", "nvidia-smi topo -p2p r shows which, and why. Look at ACS and IOMMU settings; in a "
+        "virtual machine, at how the GPUs are passed through",
     ),
     Rule(
-        "no_gpudirect", _around_gpus(_no_gpudirect), 0.0,
+        "no_gpudirect", _around_gpus(lambda s: s.gpudirect is False and bool(s.hcas)), 0.0,
         "Network adapters cannot read the memory of GPUs (GPUDirect RDMA): the module "
         "nvidia_peermem is not loaded, and the driver has no dma-buf",
         "Load it, as root: modprobe nvidia_peermem, or install the driver's open kernel modules",
     ),
     Rule(
         "acs", _around_gpus(lambda system: system.redirecting_bridges), 0.0,
-        "{0:.0f} PCIe bridge(s) send data between devices through the processor (ACS)",
+        "{figure:.0f} PCIe bridge(s) send data between devices through the processor (ACS)",
         "Switch ACS off in the BIOS, or with setpci as NCCL's documentation describes it under "
         "PCI Access Control Services. A virtual machine may need it",
     ),
     Rule(
-        "small_shm", _around_gpus(
-            lambda system: SHM_BYTES / system.shm_bytes if system.shm_bytes else None
-        ), 1.0,
-        "/dev/shm has only {1}, and NCCL makes a buffer in it for each connection",
+        "small_shm", _around_gpus(lambda s: s.shm_bytes and SHM_BYTES / s.shm_bytes), 1.0,
+        "/dev/shm has only {shm}, and NCCL makes a buffer in it for each connection",
         "Enlarge it: docker run --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir of "
         "medium Memory at /dev/shm",
-        _shm_size,
     ),
     Rule(
-        "memlock", _around_gpus(
-            lambda system: float(bool(system.hcas) and system.memlock_bytes is not None)
-        ), 0.0,
-        "This process may lock only {1} of memory, and RDMA locks its buffers",
+        "memlock", _around_gpus(lambda s: bool(s.hcas) and s.memlock_bytes is not None), 0.0,
+        "This process may lock only {memlock} of memory, and RDMA locks its buffers",
         "Lift the limit: docker run --ulimit memlock=-1, memlock unlimited in "
         "/etc/security/limits.conf, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
-        _locked_limit,
     ),
 )  # fmt: skip

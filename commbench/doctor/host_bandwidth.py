@@ -9,14 +9,15 @@ from __future__ import annotations
 import mmap
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from commbench.doctor.host_facts import HostFacts
+from commbench.analysis.statistics import median
 from commbench.doctor.parallel import run_parallel
-from commbench.doctor.sample_range import SampleRange, make_range
 from commbench.host.cgroup import read_free_bytes
+from commbench.host.facts import HostFacts
+from commbench.stats.estimate import Estimate
 
 REPEATS = 5
 STREAM_S = 0.5
@@ -39,20 +40,29 @@ MOST_MEMORY = 0.25
 
 
 class HostBandwidth(NamedTuple):
-    """Ranges over the repeats; None where a rate could not be measured."""
+    """What median_range finds of the repeats; None where a rate could not be measured."""
 
-    loopback: SampleRange | None
-    """Bytes per second, one way, between two processes."""
-    round_trip: SampleRange | None
-    """Seconds for a byte there and one back."""
-    copy_one: SampleRange | None
-    """Bytes per second that one core copies."""
-    copy_all: SampleRange | None
-    """Bytes per second that all cores copy together."""
+    loopback_bytes_per_s: Estimate | None
+    """One way, between two processes."""
+    round_trip_s: Estimate | None
+    """For a byte there and one back."""
+    copy_one_bytes_per_s: Estimate | None
+    """What one core copies."""
+    copy_all_bytes_per_s: Estimate | None
+    """What all cores copy together."""
     cores: int
     """The number of all cores."""
     undisturbed: bool
     """Whether the first three were measured under SCHED_FIFO, ahead of other work."""
+    repeats: int = REPEATS
+
+
+def median_range(values: Iterable[float]) -> Estimate:
+    """The median of at least one value, and the least and largest of several in place of an
+    interval."""
+    ordered = sorted(values)
+    ends = (ordered[0], ordered[-1]) if len(ordered) > 1 else ()
+    return Estimate(median(ordered), *ends)
 
 
 def measure_host_bandwidth(facts: HostFacts, seconds: float) -> HostBandwidth:
@@ -61,23 +71,25 @@ def measure_host_bandwidth(facts: HostFacts, seconds: float) -> HostBandwidth:
     cores = len(facts.cores)
     sharing = facts.cache_cores or cores
     return HostBandwidth(
-        loopback=measure_loopback(REPEATS, scale * STREAM_S),
-        round_trip=measure_round_trip(REPEATS, scale * TRIP_S),
-        copy_one=measure_copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
-        copy_all=measure_copy_rate(cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S),
+        loopback_bytes_per_s=measure_loopback(REPEATS, scale * STREAM_S),
+        round_trip_s=measure_round_trip(REPEATS, scale * TRIP_S),
+        copy_one_bytes_per_s=measure_copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
+        copy_all_bytes_per_s=measure_copy_rate(
+            cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S
+        ),
         cores=cores,
         undisturbed=facts.fifo_permitted is True,
     )
 
 
-def measure_loopback(repeats: int, seconds: float) -> SampleRange | None:
+def measure_loopback(repeats: int, seconds: float) -> Estimate | None:
     """Bytes per second that loopback TCP carries one way, in `repeats` of `seconds` each; None
     where there is no loopback."""
     buffer = bytearray(READ_BYTES)
     return _measure_pair(_send_stream, partial(_receive_stream, buffer=buffer), repeats, seconds)
 
 
-def measure_round_trip(repeats: int, seconds: float) -> SampleRange | None:
+def measure_round_trip(repeats: int, seconds: float) -> Estimate | None:
     """Seconds for one byte to go there and one to come back; a repeat gives its median."""
     return _measure_pair(_send_back, _measure_trips, repeats, seconds)
 
@@ -87,7 +99,7 @@ def _measure_pair(
     near: Callable[[socket.socket, float], float],
     repeats: int,
     seconds: float,
-) -> SampleRange | None:
+) -> Estimate | None:
     """What the near end of a connection measures in each repeat while the far end answers."""
 
     def serve(ready: Callable[[], None]) -> list[float]:
@@ -108,7 +120,7 @@ def _measure_pair(
             found = run_parallel([serve, connect], realtime=True)[0]
     except OSError:
         return None
-    return make_range(found) if found else None
+    return median_range(found) if found else None
 
 
 def _prepare(peer: socket.socket) -> socket.socket:
@@ -132,7 +144,7 @@ def _measure_trips(peer: socket.socket, seconds: float) -> float:
         _require_bytes(len(peer.recv(1)))
         before, now = now, time.perf_counter()
         taken.append(now - before)
-    return make_range(taken).median
+    return median(sorted(taken))
 
 
 def _require_bytes(number: int) -> int:
@@ -154,7 +166,7 @@ def _send_back(peer: socket.socket) -> None:
 
 def measure_copy_rate(
     cores: int, cache_bytes: int | None, sharing: int, repeats: int, seconds: float
-) -> SampleRange | None:
+) -> Estimate | None:
     """Bytes per second that `cores` processes copy at once; None where there is too little memory.
 
     A byte that is copied is read once and written once. Buffers exceed the last-level cache of
@@ -169,7 +181,7 @@ def measure_copy_rate(
         found = run_parallel([partial(_copy, size, repeats, seconds)] * cores, realtime=cores == 1)
     except OSError:
         return None
-    return make_range([sum(rates) for rates in zip(*found, strict=True)])
+    return median_range([sum(rates) for rates in zip(*found, strict=True)])
 
 
 def _copy(size: int, repeats: int, seconds: float, ready: Callable[[], None]) -> list[float]:

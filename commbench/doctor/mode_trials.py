@@ -30,8 +30,7 @@ class SizeResult(NamedTuple):
     size_bytes: int
     iterations: int
     time_s: float
-    busbw: float | None
-    """Bytes per second."""
+    busbw_bytes_per_s: float | None
     stalled_share: float | None
     queued_share: float | None
     throttled_share: float | None
@@ -93,28 +92,24 @@ def make_plan(ranks: int, mode: str, budget_s: float, seed: int) -> Plan:
 
 def _try(trial_plan: Plan, round_: int) -> Trial:
     start = time.monotonic()
-    points: tuple[SizeResult, ...] = ()
-    trouble = None
+    trial = Trial(round_, trial_plan.cpu_mode)
     try:
-        points = _launch(trial_plan)
+        trial = trial._replace(points=_launch(trial_plan))
     except Interrupted:
         raise
     except CommbenchError as error:
-        trouble = error
-    return Trial(round_, trial_plan.cpu_mode, points, time.monotonic() - start, trouble)
+        trial = trial._replace(trouble=error)
+    return trial._replace(elapsed_s=time.monotonic() - start)
 
 
 def _launch(trial_plan: Plan) -> tuple[SizeResult, ...]:
     return tuple(
         SizeResult(
-            size_bytes=row.measurement.case.size_bytes,
-            iterations=row.time.iterations,
-            time_s=row.time.median,
-            busbw=row.busbw,
-            stalled_share=row.interference.stalled_share,
-            queued_share=row.interference.queued_share,
-            throttled_share=row.interference.throttled_share,
-            stolen_share=row.interference.stolen_share,
+            row.measurement.case.size_bytes,
+            row.time.iterations,
+            row.time.median,
+            row.busbw,
+            *(getattr(row.interference, name) for name in SizeResult._fields[4:]),
         )
         for row in make_rows(run_temporarily(trial_plan, "doctor"))
         if row.time

@@ -197,19 +197,6 @@ def style(text: str, code: str) -> str:
     return f"{code}{text}{PLAIN}" if uses_styles() else text
 
 
-def format_facts(facts: Mapping[str, Any]) -> str:
-    """Facts, one per line, without empty ones; those of a mapping within have their own names."""
-    flat: dict[str, str] = {}
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            flat.update({inner: str(content) for inner, content in value.items()})
-        elif value not in (None, ""):
-            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            flat[name.replace("_", " ")] = text
-    widest = max(map(len, flat), default=0)
-    return "\n".join(clean(f"{name:<{widest}}  {text}") for name, text in flat.items())
-
-
 def safe(text: str) -> str:
     """Text of several lines that is safe to print. Control characters become blanks, but the styles
     of STYLES stay where standard output gets styles."""

@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
 from commbench.output.paragraphs import fill, list_some, wrapped
-from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style, table
+from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
 from commbench.report.shape_text import describe_shape
-from commbench.spec.call_forms import CALL_FORMS
 from commbench.spec.case import READY, Case
 from commbench.spec.dimensions import DIMENSIONS, used_plan_fields
 from commbench.spec.groups import ALONE, BOTH, TOGETHER, dimensions_of_one_rank, format_group
 from commbench.spec.memory_needs import count_allocations, find_oversized
-from commbench.spec.operations import OPERATION_SETS, OPERATIONS
 from commbench.spec.pairs import BACK, EVERY_PAIR, QUICK
 from commbench.spec.plan import Plan
 from commbench.spec.workload import Workload, make_workload
@@ -303,51 +301,4 @@ def _columns(plan: Plan) -> tuple[TableColumn, ...]:
         TableColumn("count", lambda c: str(c[0].count) if c[0].dtype and len(c) == 1 else "", 1),
         TableColumn("bytes\nper rank", bytes_per_rank, 9),
         TableColumn("not at\nthe root", _others_bytes, 2),
-    )
-
-
-def operations_text() -> str:
-    """The operations: what each does, the torch call, sizes and bus-bandwidth factor."""
-    summaries = [(operation.name, operation.summary) for operation in OPERATIONS.values()]
-    calls = [
-        (
-            operation.name,
-            operation.torch_call,
-            operation.send.value,
-            operation.receive.value,
-            operation.busbw_formula or "none",
-        )
-        for operation in OPERATIONS.values()
-    ]
-    forms = [(form.name, form.summary) for form in CALL_FORMS.values()]
-    timed = [(form.name, form.calls) for form in CALL_FORMS.values()]
-    sets = [fill(f"{name}: {', '.join(own)}", "  ", "    ") for name, own in OPERATION_SETS.items()]
-    headings = ("operation", "torch call", "sends", "receives", "busbw/\nalgbw")
-    note = (
-        "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
-        "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
-        "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
-        "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-        "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of "
-        f"{', '.join(OPERATION_SETS['symm_mem'])} are of torch.ops.symm_mem, not of "
-        "torch.distributed. "
-        "A form (--form, --tensors) has the result of the operation by other calls; K is the "
-        "number of tensors. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
-        "and busbw is what crossed the link of the rank with most to send or to receive."
-    )
-    return "\n".join(
-        (
-            *table(("operation", "what it does"), summaries, left="operation,what it does"),
-            "",
-            *table(headings, calls, left=",".join(headings[:4])),
-            "",
-            "Names for several operations:",
-            *sets,
-            "",
-            *table(("form of a call", "what it does"), forms, left="form of a call,what it does"),
-            "",
-            *table(("form of a call", "what is timed"), timed, left="form of a call,what is timed"),
-            "",
-            fill(note),
-        )
     )

@@ -1,42 +1,38 @@
-"""The list of runs: one line each, at most 80 columns wide where names are short."""
+"""The list of runs: the result of `commbench list` and its document."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from commbench.output.table import TableColumn, clean, fitting_table
 from commbench.results.run_folder import StoredRun
 from commbench.spec.operations import OPERATIONS, REPLAY
-from commbench.units import format_sizes
+from commbench.units import format_count, format_sizes
+from commbench.views.cells import TEXT, Column
+from commbench.views.document import Document, Items, Table
+from commbench.views.formats import View
 
 
-def run_list_text(runs: Sequence[StoredRun]) -> str:
-    """A table with a row for each run, in the given order; empty for no runs.
+class RunList(NamedTuple):
+    """The runs and the folders of sweeps under `results`."""
 
-    Names are never shortened, because they are typed again. A label is printed only where the name
-    of its folder does not end with it, and the start only where that name does not begin with it.
-    """
-    if not runs:
-        return ""
-    columns = (
-        TableColumn("folder", lambda run: run.folder.name, 9, is_left=True),
-        TableColumn("label", _label, 8, is_left=True),
-        TableColumn("started", _started, 5, is_left=True),
-        TableColumn("what", _what, 7, is_left=True),
-        TableColumn(
-            "ranks", lambda r: f"{r.ranks} {r.backend}" if r.ranks else "", 6, is_left=True
-        ),
-        TableColumn("status", lambda run: run.status or "not ended", 7, is_left=True),
+    runs: Sequence[StoredRun]
+    sweeps: Sequence[str]
+
+
+def document(found: RunList) -> Document:
+    """A row for each run, in the given order."""
+    runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
+    answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
+    title = "Sweeps (`commbench show FOLDER` prints one)"
+    return Document(
+        "The folder results",
+        (),
+        [answer],
+        [Table("", COLUMNS, found.runs), Items(found.sweeps, title)],
     )
-    return "\n".join(fitting_table(columns, runs))
-
-
-def sweep_list_text(folders: Sequence[str]) -> str:
-    """The names of the folders of sweeps, one a line; empty for none."""
-    lines = [f"  {clean(name)}" for name in folders]
-    return "\n".join(["Sweeps (`commbench show FOLDER` prints one):", *lines]) if lines else ""
 
 
 def _label(run: StoredRun) -> str:
@@ -57,11 +53,11 @@ def _what(run: StoredRun) -> str:
     more = len(run.operations) - 1
     operations = "".join(run.operations[:1]) + (f" +{more}" if more > 0 else "")
     known = [OPERATIONS[name] for name in run.operations if name in OPERATIONS]
-    if not run.sizes or not any(operation.has_data for operation in known):
+    if not run.sizes_bytes or not any(operation.has_data for operation in known):
         return operations
-    sizes = format_sizes(run.sizes)
+    sizes = format_sizes(run.sizes_bytes)
     if "," in sizes:
-        sizes = f"{format_sizes(run.sizes[:1])}...{format_sizes(run.sizes[-1:])}"
+        sizes = f"{format_sizes(run.sizes_bytes[:1])}...{format_sizes(run.sizes_bytes[-1:])}"
     return f"{operations} {sizes}"
 
 
@@ -71,3 +67,16 @@ def _local_time(started: str) -> str:
         return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
         return started[:19]
+
+
+COLUMNS = (
+    Column("folder", lambda run: run.folder.name, TEXT, 9),
+    Column("label", _label, TEXT, 8),
+    Column("started", _started, TEXT, 5),
+    Column("what", _what, TEXT, 7),
+    Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 6),
+    Column("status", lambda run: run.status or "not ended", TEXT, 7),
+)
+"""Names are never shortened, because they are typed again. A label is there only where the name of
+its folder does not end with it, and the start only where that name does not begin with it."""
+VIEW = View(document, schema=1)

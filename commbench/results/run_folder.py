@@ -95,8 +95,7 @@ class StoredRun(NamedTuple):
     folder: Path
     label: str
     operations: tuple[str, ...] = ()
-    sizes: tuple[int, ...] = ()
-    """In bytes."""
+    sizes_bytes: tuple[int, ...] = ()
     backend: str = ""
     ranks: int = 0
     """0 where it is not known."""
@@ -178,7 +177,7 @@ def read_ends(folder: Path) -> StoredRun:
             started=str(header.get("started") or _made(folder)),
             label=str(header.get("label") or named.label),
             operations=tuple(map(str, plan.get("operations") or ())),
-            sizes=tuple(map(int, plan.get("sizes") or ())),
+            sizes_bytes=tuple(map(int, plan.get("sizes") or ())),
             backend=str(plan.get("backend") or ""),
             ranks=int(plan.get("world_size") or 0),
             status=str(last.get("status") or "") if last.get("kind") == "end" else "",

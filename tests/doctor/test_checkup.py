@@ -11,8 +11,9 @@ from synthetic_hosts import SOUND, ceilings, checkup, trials
 
 from commbench.doctor import checkup as course
 from commbench.doctor import mode_trials as modes
-from commbench.doctor.checkup import DoctorOptions, examine
+from commbench.doctor.checkup import examine
 from commbench.doctor.mode_trials import MODES, SIZES, Trial, order_trials, try_modes
+from commbench.doctor.report import DoctorOptions
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
 from commbench.spec.plan import CPU_MODES, Plan
 
@@ -79,6 +80,7 @@ def test_an_interrupted_check_keeps_what_it_knows(
     monkeypatch.setattr(course, "try_modes", trials_until_stopped)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
+    assert found.findings == ()
     assert isinstance(found.trouble, Interrupted)
     assert (found.trouble.message, found.trouble.exit_code) == ("stopped by SIGINT", 130)
 

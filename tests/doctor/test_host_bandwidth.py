@@ -16,8 +16,8 @@ from commbench.doctor.host_bandwidth import (
     measure_loopback,
     measure_round_trip,
 )
-from commbench.doctor.host_facts import HostFacts
 from commbench.doctor.parallel import run_parallel
+from commbench.host.facts import HostFacts
 
 # pytest's own threads do not matter to what is forked here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -59,13 +59,13 @@ def test_a_job_that_dies_is_an_error_and_takes_the_others_along() -> None:
 def test_loopback_carries_bytes_and_answers() -> None:
     for found in (measure_loopback(3, 0.01), measure_round_trip(3, 0.01)):
         assert found is not None
-        assert 0 < found.low <= found.median <= found.high and found.number == 3
+        assert 0 < found.ends[0] <= found.value <= found.ends[1]
 
 
 def test_memory_is_copied_by_one_and_by_two() -> None:
     for cores in (1, 2):
         found = measure_copy_rate(cores, 1 << 20, cores, repeats=3, seconds=0.01)
-        assert found is not None and 0 < found.low <= found.median <= found.high
+        assert found is not None and 0 < found.ends[0] <= found.value <= found.ends[1]
 
 
 def test_too_little_memory_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +78,6 @@ def test_all_ceilings_are_measured_and_no_process_is_left() -> None:
     found = measure_host_bandwidth(
         HostFacts("host", (0, 1), 2, cache_bytes=1 << 20, fifo_permitted=None), seconds=1.0
     )
-    assert found.loopback and found.round_trip and found.copy_one and found.copy_all
+    assert all(found[:4])
     assert (found.cores, found.undisturbed) == (2, False)
     assert children() == before

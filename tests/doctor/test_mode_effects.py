@@ -7,100 +7,87 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_hosts import USUAL, point, trials
 
+from commbench.doctor.host_bandwidth import median_range
 from commbench.doctor.mode_effects import (
-    FASTER,
+    GROUPS,
     LARGE,
-    SLOWER,
     SMALL,
-    UNCLEAR,
+    ModeEffect,
+    compare_mode,
     compare_modes,
-    compare_stalls,
     find_times,
-    make_mode_results,
 )
 from commbench.doctor.mode_trials import SIZES, Trial
-from commbench.doctor.sample_range import SampleRange, is_disjoint, make_range
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
 
 
-def test_a_spread_is_the_middle_the_least_the_largest_and_how_many() -> None:
-    assert make_range([3.0, 1.0, 2.0, 10.0]) == SampleRange(2.5, 1.0, 10.0, 4)
+def test_a_range_is_the_median_the_least_and_the_largest() -> None:
+    assert median_range([3.0, 1.0, 2.0, 10.0]) == Estimate(2.5, 1.0, 10.0)
+    assert median_range([3.0]) == Estimate(3.0)
+
+
+def effect(plain: list[float], quiet: list[float]) -> ModeEffect:
+    found = compare_mode(trials({"plain": plain, "quiet": quiet}), "quiet", LARGE)
+    assert found
+    return found
 
 
 @pytest.mark.parametrize(
-    ("some", "others", "apart"),
+    ("plain", "quiet", "verdict"),
     [
-        ([1, 2, 3], [4, 5, 6], True),
-        ([4, 5, 6], [1, 2, 3], True),
-        ([1, 2, 4], [3, 5, 6], False),
-        ([1, 2, 3], [3, 4, 5], False),
-        ([1, 2], [4, 5], False),
-        ([1], [2, 3, 4, 5, 6], False),
-        ([1, 2], [3, 4, 5, 6, 7], True),
-        ([], [1, 2, 3], False),
+        ([4, 5, 6], [1, 2, 3], FASTER),
+        ([1, 2, 3], [4, 5, 6], SLOWER),
+        ([1, 2, 4], [3, 5, 6], UNDECIDED),
+        ([1, 2, 3], [3, 4, 5], UNDECIDED),
+        ([1, 2], [4, 5], UNDECIDED),
+        ([1], [2, 3, 4, 5, 6], UNDECIDED),
+        ([1, 2], [3, 4, 5, 6, 7], SLOWER),
+        ([100, 101, 102], [98, 98, 99], UNDECIDED),
+        ([], [1, 2, 3], ""),
     ],
 )
-def test_values_lie_apart_if_all_do_and_are_enough(
-    some: list[float], others: list[float], apart: bool
+def test_a_mode_differs_if_all_launches_do_by_enough_and_are_enough(
+    plain: list[float], quiet: list[float], verdict: str
 ) -> None:
-    assert is_disjoint(some, others) is apart
+    assert effect(plain, quiet).verdict == verdict
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.permutations(range(6)))
-def test_of_three_and_three_one_order_in_ten_lies_apart(order: list[int]) -> None:
-    some, others = set(order[:3]), set(order[3:])
-    assert is_disjoint(list(some), list(others)) is ({0, 1, 2} in (some, others))
+@given(st.permutations([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+def test_of_three_and_three_one_order_in_ten_lies_apart(order: list[float]) -> None:
+    found = effect(order[:3], order[3:])
+    assert (found.verdict != UNDECIDED) is ({1.0, 2.0, 3.0} in ({*order[:3]}, {*order[3:]}))
+    assert found.chance == 0.1
 
 
 def test_figures_are_those_of_every_mode_and_size_with_plain_first() -> None:
-    figures = make_mode_results(trials({"quiet": USUAL["quiet"], "plain": USUAL["plain"]}))
-    assert [(f.mode, f.size_bytes) for f in figures] == [
-        (mode, size) for mode in ("plain", "quiet") for size in SIZES
+    measured = trials({"quiet": USUAL["quiet"], "plain": USUAL["plain"]})
+    found = compare_modes(measured, [(size,) for size in SIZES])
+    assert [(f.mode, f.sizes_bytes) for f in found] == [
+        (mode, (size,)) for mode in ("plain", "quiet") for size in SIZES
     ]
-    assert figures[0].time_s == SampleRange(104e-6, 100e-6, 108e-6, 3)
-    assert figures[0].ratio is None
-    assert figures[4].ratio == pytest.approx(make_range([50 / 100, 51 / 104, 52 / 108]))
-    assert (figures[4].stalled_share, figures[4].queued_share) == (0.0, 0.1)
+    first, last = found[0], found[-1]
+    assert (first.time_s, first.launches) == (Estimate(104e-6, 100e-6, 108e-6), 3)
+    assert (first.ratio, first.verdict, first.chance) == (None, "", None)
+    assert last.ratio == pytest.approx(median_range([50 / 100, 51 / 104, 52 / 108]))
+    assert (last.stalled_share, last.queued_share) == (0.0, 0.1)
+    assert last.busbw_bytes_per_s == SIZES[-1] / 51e-6
+    assert [f.sizes_bytes for f in compare_modes(measured, GROUPS)] == [*GROUPS, *GROUPS]
 
 
 def test_ratios_are_taken_within_rounds_that_have_both() -> None:
-    found = trials({"plain": (100e-6, 200e-6), "batch": (50e-6, 100e-6, 7e-6)})
-    last = make_mode_results(found)[-1]
-    assert last.ratio == pytest.approx(make_range([0.5, 0.5]))
-    assert last.time_s.number == 3
+    last = effect([100e-6, 200e-6], [50e-6, 100e-6, 7e-6])
+    assert last.ratio == pytest.approx(median_range([0.5, 0.5]))
+    assert last.launches == 3
 
 
-@pytest.mark.parametrize(
-    ("times", "verdict"),
-    [
-        ((50e-6, 51e-6, 52e-6), FASTER),
-        ((150e-6, 151e-6, 152e-6), SLOWER),
-        ((50e-6, 51e-6, 101e-6), UNCLEAR),
-        ((98e-6, 98e-6, 99e-6), UNCLEAR),
-        ((50e-6, 51e-6), UNCLEAR),
-    ],
-)
-def test_a_difference_is_told_beyond_noise_only(times: tuple[float, ...], verdict: str) -> None:
-    found = trials({"plain": (100e-6, 101e-6, 102e-6), "quiet": times})
-    assert [compare_modes(found, "quiet", sizes).verdict for sizes in (SMALL, LARGE)] == [
-        verdict
-    ] * 2  # type: ignore[union-attr]
-
-
-def test_several_sizes_count_by_their_geometric_mean_and_only_run_parallel() -> None:
-    points = [point(size, time) for size, time in zip(SMALL, (1e-6, 10e-6, 100e-6), strict=True)]
+def test_several_sizes_count_by_their_geometric_mean_and_only_together() -> None:
+    points = [
+        point(size, time, stalled_share=1e5 * time)
+        for size, time in zip(SMALL, (1e-6, 10e-6, 100e-6), strict=True)
+    ]
     whole, part = Trial(0, "plain", tuple(points)), Trial(1, "plain", tuple(points[:2]))
     assert find_times([whole, part], "plain", SMALL) == {0: pytest.approx(10e-6)}
-
-
-def test_without_plain_there_is_no_effect() -> None:
-    assert compare_modes(trials({"quiet": (1e-6, 2e-6, 3e-6)}), "quiet", SMALL) is None
-
-
-def test_stalls_are_told_where_they_differ_beyond_noise() -> None:
-    plains = trials({"plain": (1e-6, 1e-6, 1e-6)}, stalled_share=0.5)
-    quiet = trials({"quiet": (1e-6, 1e-6, 1e-6)}, stalled_share=0.1)
-    alike = trials({"batch": (1e-6, 1e-6, 1e-6)}, stalled_share=0.49)
-    assert compare_stalls(plains + quiet, "quiet") == (0.1, 0.5)
-    assert compare_stalls(plains + alike, "batch") is None
-    assert compare_stalls(plains[:2] + quiet[:2], "quiet") is None
+    found = compare_mode([whole], "plain", SMALL)
+    assert found and (found.stalled_share, found.busbw_bytes_per_s) == (pytest.approx(10.0), None)

@@ -197,7 +197,11 @@ CASES = (
           "--gpu h100 --size 1G --time 1us", "--gpu h100 --algbw 100GB/s --nccl 2.12",
           "--gpu unknown", "--gpu unknown --link 450GB/s",
       )),
+    # Answers that need no run
     "links", "links h100", "links ib-ndr", "links unknown", "links --published", "ops",
+    "links --format markdown", "links h100 --format json", "links h100 -o link.html",
+    "ops --format json", "ops --format markdown", "list --format json", "list -o list.html",
+    "doctor --json", "doctor --format csv", "env -o env.yaml",
     # Training steps
     *(f"workload show {trace}" for trace in TRACES),
     *(f"workload show {trace} --format json" for trace in TRACES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from synthetic_replay import WORKLOAD, replay_plan
 
 from commbench.output.table import width
-from commbench.report.plan_table import operations_text, plan_text
+from commbench.report.plan_table import plan_text
 
 
 def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> None:
@@ -25,9 +25,3 @@ def test_what_is_unknown_of_a_workload_is_said() -> None:
     noted = WORKLOAD._replace(notes=("the trace has no start times",))
     text = plan_text(replay_plan(["calls"], noted), "torchrun ...")
     assert "Notes on the workload:\n  the trace has no start times" in text
-
-
-def test_the_operations_fit_a_terminal_line_by_line() -> None:
-    first, *_ = operations_text().split("\n\n")
-    assert "`commbench replay`" in first
-    assert max(map(width, first.splitlines())) <= 80

@@ -89,11 +89,8 @@ class HostFacts(NamedTuple):
         return max(1, min(most, int(self.cpu_limit)) if self.cpu_limit else most)
 
 
-class Process(NamedTuple):
-    """A process, and the clock ticks that it has used."""
-
-    name: str
-    ticks: int
+Processes = Mapping[tuple[int, int], tuple[str, int]]
+"""By process id and start time in clock ticks: the name, and the clock ticks used."""
 
 
 class CpuUse(NamedTuple):
@@ -115,8 +112,8 @@ def measure_use(before: procfs.CpuTicks | None, after: procfs.CpuTicks | None) -
     return CpuUse(passed.busy / total, passed.stolen / total, passed.programs / total)
 
 
-def read_processes(host: Path = procfs.HOST) -> dict[tuple[int, int], Process]:
-    """All visible processes except this one, by process id and start time in clock ticks."""
+def read_processes(host: Path = procfs.HOST) -> Processes:
+    """All visible processes except this one."""
     found = {}
     for folder in host.glob("proc/[0-9]*"):
         line = procfs.read_text(folder / "stat")
@@ -126,19 +123,17 @@ def read_processes(host: Path = procfs.HOST) -> dict[tuple[int, int], Process]:
         values = rest.split()
         if len(values) > STARTED:
             ticks = int(values[USER]) + int(values[SYSTEM])
-            found[int(folder.name), int(values[STARTED])] = Process(name, ticks)
+            found[int(folder.name), int(values[STARTED])] = name, ticks
     return found
 
 
 def find_busiest(
-    before: Mapping[tuple[int, int], Process],
-    after: Mapping[tuple[int, int], Process],
-    elapsed_s: float,
+    before: Processes, after: Processes, elapsed_s: float
 ) -> tuple[tuple[str, float], ...]:
     """The programs that used most between two readings, with the number of cores that each used."""
     spent: Counter[str] = Counter()
-    for key, process in after.items():
-        spent[process.name] += process.ticks - (before[key].ticks if key in before else 0)
+    for key, (name, ticks) in after.items():
+        spent[name] += ticks - before.get(key, ("", 0))[1]
     total = elapsed_s * os.sysconf("SC_CLK_TCK")
     shares = [(name, ticks / total) for name, ticks in spent.most_common(MOST_NAMED)]
     return tuple((name, share) for name, share in shares if share >= NOTEWORTHY_CORES)

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from synthetic_files import lay, put
 
-from commbench.doctor import host_facts
-from commbench.doctor.host_facts import (
+from commbench.host import facts as host_facts
+from commbench.host.facts import (
     HostFacts,
-    Process,
     find_busiest,
     is_permitted,
     measure_clock,
@@ -124,7 +123,7 @@ def test_programs_are_named_by_what_they_used_meanwhile(tmp_path: Path) -> None:
     for pid, user, system, started in ((7, 10, 5, 99), (8, 0, 0, 50), (9, 3 * hertz, 0, 7)):
         put(tmp_path, f"proc/{pid}/stat", f"{pid} (a (b) c) " + tail.format(user, system, started))
     found = read_processes(tmp_path)
-    assert found[7, 99] == Process("a (b) c", 15)
-    old = {(7, 99): Process("make", 15), (9, 7): Process("cc", 0)}
-    new = {(7, 99): Process("make", 15 + hertz), (9, 9): Process("cc", hertz)}
+    assert found[7, 99] == ("a (b) c", 15)
+    old = {(7, 99): ("make", 15), (9, 7): ("cc", 0)}
+    new = {(7, 99): ("make", 15 + hertz), (9, 9): ("cc", hertz)}
     assert find_busiest(old, new, elapsed_s=2.0) == (("make", 0.5), ("cc", 0.5))
