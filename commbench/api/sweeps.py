@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.api.runs import ignore
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _texts(values: Any) -> tuple[str, ...]:
     return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
 
 
-def run_sweep(options: SweepOptions, notify: Callable[[str], object] = str) -> SweepResult:
+def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:
     """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results. Lines
     about what happens go to `notify`, and progress to standard error."""
     from commbench.runner.process_state import restored_process_state
@@ -85,7 +86,7 @@ def resume_sweep(
     *,
     tolerance: float | None = None,
     export: str | None = None,
-    notify: Callable[[str], object] = str,
+    notify: Callable[[str], None] = ignore,
 ) -> SweepResult:
     """Measure what is missing of a sweep: its folder, or its name under results/."""
     from commbench.runner.process_state import restored_process_state

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
+from commbench.compare.document import RANGE_COLUMNS
 from commbench.output.paragraphs import list_some
 from commbench.report.run_notes import find_warnings
 from commbench.stats.estimate import Estimate
@@ -227,25 +229,24 @@ def _ranges(result: SweepResult) -> Table:
         sizes = format_range(row.pooled.low_bytes, row.pooled.high_bytes)
         return f"{titles[row.pooled.kind]} {sizes}".strip()
 
-    columns = (
-        Column("setting", lambda row: names[row.setting], TEXT, is_wrapped=True),
-        Column("over", lambda row: names[row.against], TEXT, is_wrapped=True),
-        Column("ratio", attrgetter("pooled.ratio"), RATIO),
-        Column(_INTERVAL, attrgetter("pooled.ratio"), RATIO_INTERVAL),
-        Column("verdict", attrgetter("pooled.verdict"), TEXT),
-        Column("p5\nratio", attrgetter("pooled.undisturbed"), RATIO, 5),
-        Column("p5 95 %\ninterval", attrgetter("pooled.undisturbed"), RATIO_INTERVAL, 4),
-        Column("p5\nverdict", attrgetter("pooled.undisturbed_verdict"), TEXT, 3),
-    )
-    brief = None
-    by_kind: dict[str, list[Setting]] = {}
-    for row in result.pooled:
-        by_kind.setdefault(row.pooled.kind, []).append(row.setting)
-    if len(result.sweep.settings) - 1 > MOST_COMPARED:
-        shown = {kind: (settings[0], settings[-1]) for kind, settings in by_kind.items()}
-        brief = [row for row in result.pooled if row.setting in shown[row.pooled.kind]]
-    title = "Ranges of sizes: the time under a setting over that under the best one"
+    columns = [
+        Column("A", lambda row: names[row.against], TEXT, 5, is_wrapped=True),
+        Column("B", lambda row: names[row.setting], TEXT, 5, is_wrapped=True),
+        *map(_of_pooled, RANGE_COLUMNS),
+    ]
+    brief: list[PooledSetting] = []
+    for _, rows in groupby(result.pooled, attrgetter("pooled.kind")):
+        same = [*rows]
+        ends = (same[0].setting, same[-1].setting)
+        is_short = len({row.setting for row in same}) <= MOST_COMPARED
+        brief += [row for row in same if is_short or row.setting in ends]
+    title = "Ranges of sizes: B/A is the time under B over that under A"
     return Table(title, columns, result.pooled, label, brief=brief)
+
+
+def _of_pooled(column: Column) -> Column:
+    """A column of ranges of sizes, for their settings."""
+    return column._replace(of=lambda row: column.of(row.pooled))
 
 
 def _ranking(result: SweepResult) -> Table:

@@ -32,7 +32,7 @@ from commbench.units import format_count
 if TYPE_CHECKING:
     from commbench.launch.devices import Capabilities
 
-Notify = Callable[[str], object]
+Notify = Callable[[str], None]
 """Receives a line about what happens. Progress is not among them: the sweep shows that itself."""
 
 
