@@ -66,7 +66,7 @@ def document(result: SweepResult) -> Document:
         Items(_notes(result)),
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
-        Items(failures, "Failed"),
+        *([Items(failures, "Failed")] if failures else []),
         *_warnings(result),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
@@ -278,19 +278,20 @@ def _warnings(result: SweepResult) -> list[Block]:
     """The warnings about the runs, each with the settings concerned."""
     rows = [row for each in result.settings for row in each.rows]
     found = find_warnings(rows, partial(_name_settings, result))
-    lines = [_in_rounds(result, f"{each.name} ({each.which}): {each.message}") for each in found]
+    lines = [f"{each.name} ({each.which}): {each.message}" for each in found]
     meanings = [
         f"{each.name}: {each.explanation}" + (f" Rows: {each.rows}." if each.rows else "")
         for each in found
     ]
-    folded = [Folded("What the warnings mean", [Items(meanings)])] if found else []
-    return [Items(lines, "Warnings"), *folded]
+    lines, meanings = ([_in_rounds(result, t) for t in texts] for texts in (lines, meanings))
+    folded = Folded("What the warnings mean", [Items(meanings)])
+    return [Items(lines, "Warnings"), folded] if found else []
 
 
 def _in_rounds(result: SweepResult, text: str) -> str:
     """A text about the launches of a run, for a sweep, whose rounds are these launches."""
     text = re.sub(r"--launches \d+", f"--rounds {max(6, 2 * result.sweep.rounds)}", text)
-    text = re.sub(r"^launches \(", "rounds (", text)
+    text = re.sub(r"^launches\b", "rounds", text)
     return text.replace("medians of launches", "medians of rounds")
 
 
