@@ -42,6 +42,8 @@ MARKS = {BEST: "*", TIED: "=", UNDECIDED: "?"}
 ENOUGH_ROUNDS = 3
 MOST_COLUMNS = 5
 """Settings that have a column each; of more, each case has a row for each setting."""
+MOST_ROWS = 24
+"""Rows of settings that are not slower than the fastest one, in a terminal."""
 MOST_COMPARED = 3
 """Settings that a terminal shows against the fastest one: of more, the best and the worst."""
 MOST_RANKED = 12
@@ -159,7 +161,7 @@ def _column_for_each(result: SweepResult, cells: _Cells, points: Sequence[SweepP
 
 def _row_for_each(result: SweepResult, cells: _Cells, points: Sequence[SweepPoint]) -> Table:
     """A row for each point and setting. A terminal shows the settings that are not known to be
-    slower than the fastest."""
+    slower than the fastest, or, where these are many, the fastest."""
     columns = (
         Column("size", lambda row: _size(row[1]), BYTES),
         Column("setting", lambda row: result.names[row[0]], TEXT, is_wrapped=True),
@@ -170,6 +172,8 @@ def _row_for_each(result: SweepResult, cells: _Cells, points: Sequence[SweepPoin
     )
     rows = [(setting, point) for point in points for setting in result.sweep.settings]
     brief = [(setting, point) for point in points for setting in point.not_slower]
+    if len(brief) > MOST_ROWS:
+        brief = [(point.best.setting, point) for point in points]
     return Table("", columns, rows, lambda row: row[1].kind, brief=brief)
 
 

@@ -149,9 +149,9 @@ class SizeRange(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """FASTER than all others, at some sizes at least; SAME: these settings are tied; or
-        UNDECIDED."""
-        if self.decided:
+        """FASTER than all others, at most of these sizes at least; SAME: these settings are tied;
+        or UNDECIDED."""
+        if 2 * self.decided > len(self.points):
             return FASTER
         is_tie = len(self.best) > 1 and all({*self.best} <= {*p.tied} for p in self.points)
         return SAME if is_tie else UNDECIDED

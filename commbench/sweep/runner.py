@@ -214,7 +214,7 @@ def run_missing_rounds(
         is_known = any(setting == known for known, _ in rounds)
         more = ["--no-nccl-log"] if is_known else []
         more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
-        code, failure = run_once(sweep, setting, attempt, tuple(more), advanced=advance)
+        code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
         elif code in PERMANENT:
@@ -227,9 +227,8 @@ def run_missing_rounds(
 
 
 def run_once(
-    sweep: Sweep, setting: Setting, folder: Path, more: tuple[str, ...] = (),
-    variables: tuple[tuple[str, str], ...] = (),
-    advanced: Callable[[float], None] = lambda share: None,  # noqa: ARG005
+    sweep: Sweep, setting: Setting, folder: Path, more: Sequence[str],
+    advanced: Callable[[float], None],
 ) -> tuple[int, str]:  # fmt: skip
     """Run a setting once in a process of its own; return its exit code and its error message, which
     is empty if it succeeded. `advanced` receives the part of the run that is done, 0 to 1.
@@ -238,7 +237,7 @@ def run_once(
     """
     index = sweep.settings.index(setting)
     environment = dict(os.environ)
-    for name, value in sweep.environments[index] + variables:
+    for name, value in sweep.environments[index]:
         if value == UNSET:
             environment.pop(name, None)
         else:

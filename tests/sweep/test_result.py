@@ -151,6 +151,18 @@ def test_ranges_of_sizes_decide_what_single_rows_cannot(tmp_path: Path) -> None:
     result = load_sweep(tmp_path)
     assert {row.place for row in result.rows} == {"best", "undecided", ""}
     assert ranges_of(result) == [(sizes[0], sizes[-1], "faster", ["cpu-mode=quiet"])]
+    assert [found.decided for found in result.ranges] == [len(sizes)]
+
+
+@alike
+def test_a_range_is_undecided_where_most_of_its_sizes_are(tmp_path: Path) -> None:
+    calls = Random(2)
+    synthetic_sweep(
+        tmp_path, lambda setting, size: 1.5 if setting and size == SIZES[0] else
+        calls.choice((0.7, 1, 1.4)), rounds=4,
+    )  # fmt: skip
+    (found,) = load_sweep(tmp_path).ranges
+    assert (found.decided, found.verdict) == (1, "undecided")
 
 
 @alike
