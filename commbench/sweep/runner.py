@@ -25,8 +25,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.errors import Interrupted, RecordsError, unwritable_error
-from commbench.results.files import path_exists, why_unreadable
+from commbench.errors import Interrupted, RecordsError
+from commbench.results.files import path_exists, why_unreadable, write_new
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
@@ -108,10 +108,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write the description of a sweep into its folder, before the first round."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
-    try:
-        (folder / SWEEP).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable_error(folder / SWEEP, error, "name a writable --output") from None
+    write_new(folder / SWEEP, f"{text}\n")
 
 
 def read_sweep(folder: Path) -> Sweep:
