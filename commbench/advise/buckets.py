@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.advise.time_table import Draw, TimeTable, interval
 from commbench.errors import UsageError
 from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -74,8 +75,12 @@ class BucketTime(NamedTuple):
     """Seconds from its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
-    largest: int
-    """Bytes of the largest of them."""
+    largest_bytes: int
+    """Of the largest of them."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields; `time` with its unit."""
+        return {"time_s": self.time, **fields_of(self, without=("time",))}
 
 
 class BucketAdvice(NamedTuple):
@@ -107,13 +112,17 @@ class BucketAdvice(NamedTuple):
     @property
     def largest_sent(self) -> int:
         """Bytes of the largest bucket, of the recommended ones and of those in use."""
-        return max(self.recommended.largest, self.now.largest)
+        return max(self.recommended.largest_bytes, self.now.largest_bytes)
 
     @property
     def is_guess(self) -> bool:
         """Whether the size in use is good, but so large that no measured size supports it."""
         most = FAR * self.table.largest
-        return self.recommended == self.now and self.now.largest > most
+        return self.recommended == self.now and self.now.largest_bytes > most
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, without the measured times."""
+        return {"good_bytes": self.good, **fields_of(self, without=("table", "good"))}
 
 
 def find_buckets(
@@ -237,9 +246,7 @@ def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown)
         alone, busy = times(size)
         work = np.where(is_waiting, busy, alone) if index else alone
         left = step.backward_s - done
-        beside = (
-            work * both / alone_after
-        )  # computation done, if it lasts until the end of the call
+        beside = work * both / alone_after  # computation done, if it outlasts the call
         lasts = beside <= left
         rest = work - left * alone_after / both  # of the call, after the end of the computation
         now += np.where(lasts, work * both, left * alone_after + rest)

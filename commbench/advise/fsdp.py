@@ -49,8 +49,8 @@ class GroupTime(NamedTuple):
     """A step with so many blocks in one group."""
 
     blocks: int
-    time: Estimate
-    """Seconds of forward and backward pass, with their communication."""
+    time_s: Estimate
+    """Of forward and backward pass, with their communication."""
     gathered_bytes: int
     """The memory of the two groups that are gathered at once."""
 
@@ -58,8 +58,6 @@ class GroupTime(NamedTuple):
 class GroupingAdvice(NamedTuple):
     """How many blocks belong into one group of FSDP2."""
 
-    kinds: tuple[str, str]
-    """The titles of the rows: of all_gather and of reduce_scatter."""
     step: Blocks
     slowdown: Slowdown
     curve: tuple[GroupTime, ...]
@@ -69,7 +67,7 @@ class GroupingAdvice(NamedTuple):
     """One block in each group; the smallest group that was measured, where that is larger."""
     gain: Estimate
     """The time of now over that of the recommended groups."""
-    kept: Estimate
+    gain_without_reshard: Estimate
     """The time of the recommended groups over the same with reshard_after_forward=False."""
 
 
@@ -102,10 +100,10 @@ def find_grouping(
         for count, found in times.items()
     ]
     shortest = min(found[0] for found in times.values())
-    recommended = next(p for p in curve if p.time.value <= shortest * (1 + tolerance))
+    recommended = next(p for p in curve if p.time_s.value <= shortest * (1 + tolerance))
     now = curve[0]
     return GroupingAdvice(
-        (gather.kind, scatter.kind), step, slowdown, tuple(curve), recommended, now,
+        step, slowdown, tuple(curve), recommended, now,
         interval(times[now.blocks] / times[recommended.blocks]),
         interval(times[recommended.blocks] / kept[recommended.blocks]),
     )  # fmt: skip
