@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.advise.advice import Advice, AdviceReport, Missing, Question
-from commbench.advise.buckets import MOST_BUCKETS, BucketAdvice, BucketTime, Slowdown, least_size
+from commbench.advise.buckets import MOST_BUCKETS, BucketAdvice, BucketTime, least_size
 from commbench.advise.choices import (
     CHANGE,
     KEEP,
@@ -18,8 +18,10 @@ from commbench.advise.choices import (
     SizeRange,
     size_range_text,
 )
+from commbench.advise.crossings import Crossing
 from commbench.advise.fsdp import FORWARD_PART, GroupingAdvice
 from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice
+from commbench.advise.simulation import Slowdown
 from commbench.advise.time_table import ESTIMATED
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
@@ -32,20 +34,8 @@ from commbench.units import (
     format_memory,
     format_time,
 )
-from commbench.views.cells import (
-    BYTES,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    Unit,
-    in_brackets,
-    ratio_interval_text,
-    ratio_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
 from commbench.views.formats import View
 
@@ -114,8 +104,8 @@ def _code(text: str, lines: Sequence[str]) -> Code:
 
 
 MISSING_COLUMNS = (
-    Column("no advice about", attrgetter("subject"), TEXT, 10),
-    Column("what is missing", attrgetter("needs"), TEXT, is_wrapped=True),
+    Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
+    Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
 )
 
 
@@ -182,12 +172,12 @@ def _curve(found: BucketAdvice, verdict: str) -> Table:
         return ", ".join(filter(None, (mark(point), "extrapolated" * is_unsure)))
 
     columns = (
-        Column("bucket", attrgetter("bucket_bytes"), BYTES),
-        Column("number", attrgetter("buckets"), NUMBER),
-        Column("backward", attrgetter("time"), TIME),
-        Column("95 % interval", attrgetter("time"), TIME_INTERVAL, 8),
-        Column("over\nbest", lambda p: f"{p.time.value / found.best.time.value:.3f}", NUMBER),
-        Column("", words, TEXT),
+        Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
+        Column("number", attrgetter("buckets"), cells.NUMBER),
+        Column("backward", attrgetter("time"), cells.TIME),
+        Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 8),
+        Column("over\nbest", lambda p: f"{p.time.value / found.best.time.value:.3f}", cells.NUMBER),
+        Column("", words, cells.TEXT),
     )
     rows = [*(point for point in found.curve if point != found.now), found.now]
     few = [p for p in rows if mark(p) or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
@@ -234,11 +224,11 @@ def _grouping_answer(found: GroupingAdvice, verdict: str, question: Question) ->
 def _groups(found: GroupingAdvice, verdict: str) -> Table:
     best = min(found.curve, key=lambda point: point.time_s.value)
     columns = (
-        Column("blocks in a\ngroup", attrgetter("blocks"), NUMBER),
-        Column("step", attrgetter("time_s"), TIME),
-        Column("95 % interval", attrgetter("time_s"), TIME_INTERVAL),
+        Column("blocks in a\ngroup", attrgetter("blocks"), cells.NUMBER),
+        Column("step", attrgetter("time_s"), cells.TIME),
+        Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL),
         Column("gathered\nat once", attrgetter("gathered_bytes"), MEMORY),
-        Column("", _mark(found, best, verdict), TEXT),
+        Column("", _mark(found, best, verdict), cells.TEXT),
     )
     return Table("", columns, found.curve)
 
@@ -271,7 +261,7 @@ def _moe_answer(found: MoEAdvice, verdict: str) -> str:
         gain = f"{middles[0]:.2f} to {middles[-1]:.2f} times as fast"
         return f"{ways[0]} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
-        small, large = (GATHERED, EXCHANGED)[:: 1 if crossing.rises else -1]
+        small, large = _sides(crossing)
         return f"{small} up to about {crossing.at:.0f} tokens on each rank, {large} for more"
     if ways:
         return "which way is faster changes several times with the tokens"
@@ -280,13 +270,18 @@ def _moe_answer(found: MoEAdvice, verdict: str) -> str:
     return f"the rows do not decide which way is faster for {where}"
 
 
+def _sides(crossing: Crossing) -> tuple[str, str]:
+    """The faster way for few tokens, and that for many."""
+    return (GATHERED, EXCHANGED) if crossing.rises else (EXCHANGED, GATHERED)
+
+
 EXPERT_COLUMNS = (
-    Column("tokens of\na rank", attrgetter("tokens"), NUMBER),
-    Column("all_gather +\nreduce_scatter", attrgetter("gathered_s"), TIME),
-    Column("2 all_to_all", attrgetter("exchanged_s"), TIME),
-    Column("ratio", attrgetter("ratio"), RATIO),
-    Column("95 %\ninterval", attrgetter("ratio"), RATIO_INTERVAL),
-    Column("faster", attrgetter("faster"), TEXT),
+    Column("tokens of\na rank", attrgetter("tokens"), cells.NUMBER),
+    Column("all_gather +\nreduce_scatter", attrgetter("gathered_s"), cells.TIME),
+    Column("2 all_to_all", attrgetter("exchanged_s"), cells.TIME),
+    Column("ratio", attrgetter("ratio"), cells.RATIO),
+    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
+    Column("faster", attrgetter("faster"), cells.TEXT),
 )
 
 
@@ -298,23 +293,21 @@ def _experts(found: MoEAdvice) -> list[Block]:
     blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]
     blocks.append(Facts([("a token goes to", f"{copies} ({experts})")]))
     if crossing:
-        small, large = (GATHERED, EXCHANGED)[:: 1 if crossing.rises else -1]
-        tokens = Unit("{:.0f}".format)
-        blocks.append(_crossovers([(small, large, crossing)], tokens))
+        blocks.append(_crossovers([(*_sides(crossing), crossing)], Unit("{:.0f}".format)))
     return blocks
 
 
-def _crossovers(rows: Sequence[tuple[str, str, Any]], unit: Unit) -> Table:
+def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
     """The faster of smaller sizes, that of larger sizes, and the crossing."""
 
-    def place(row: tuple[str, str, Any]) -> str:
+    def place(row: tuple[str, str, Crossing]) -> str:
         low, high = unit.write(row[2].low), unit.write(row[2].high)
         return f"{unit.write(row[2].at)}{in_brackets(f'{low} to {high}')}"
 
     columns = (
-        Column("faster below", lambda row: row[0], TEXT, is_wrapped=True),
-        Column("faster above", lambda row: row[1], TEXT, is_wrapped=True),
-        Column("crossover", place, TEXT),
+        Column("faster below", lambda row: row[0], cells.TEXT, is_wrapped=True),
+        Column("faster above", lambda row: row[1], cells.TEXT, is_wrapped=True),
+        Column("crossover", place, cells.TEXT),
         Column("measured\nbelow", lambda row: row[2].below, unit, 7),
         Column("measured\nabove", lambda row: row[2].above, unit, 7),
     )
@@ -351,14 +344,16 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
         return join_words([names[s] for s in left]) if left else ""
 
     columns = (
-        Column("from", lambda each: each.low_bytes or None, BYTES),
-        Column("to", lambda each: each.high_bytes or None, BYTES),
-        Column("verdict", lambda each: _VERDICTS[each.verdict], TEXT),
-        Column("alternative", lambda each: names.get(each.alternative), TEXT, is_wrapped=True),
-        Column("times\nas fast", attrgetter("gain"), RATIO),
-        Column("95 %\ninterval", attrgetter("gain"), RATIO_INTERVAL, 8),
-        Column("may be\nas fast", others, TEXT, 7, is_wrapped=True),
-        Column("without a\nflat tensor", lambda each: names.get(each.fallback), TEXT, 7),
+        Column("from", lambda each: each.low_bytes or None, cells.BYTES),
+        Column("to", lambda each: each.high_bytes or None, cells.BYTES),
+        Column("verdict", lambda each: _VERDICTS[each.verdict], cells.TEXT),
+        Column(
+            "alternative", lambda each: names.get(each.alternative), cells.TEXT, is_wrapped=True
+        ),
+        Column("times\nas fast", attrgetter("gain"), cells.RATIO),
+        Column("95 %\ninterval", attrgetter("gain"), cells.RATIO_INTERVAL, 8),
+        Column("may be\nas fast", others, cells.TEXT, 7, is_wrapped=True),
+        Column("without a\nflat tensor", lambda each: names.get(each.fallback), cells.TEXT, 7),
     )
     title = f"Against {names[found.default]}, which is in use"
     blocks: list[Block] = [Table(title, columns, found.ranges)]

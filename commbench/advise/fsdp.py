@@ -9,24 +9,22 @@ times.
 
 All calls of a group of ranks are sent one after the other, as NCCL does with the calls of one
 communicator. At most two groups of blocks are gathered at once, as FSDP2 prefetches one group.
-While computation and communication both go on, each advances at 1/(1 + slowdown) of its own rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.advise.buckets import Slowdown
+from commbench.advise.simulation import Call, Slowdown, simulate
 from commbench.advise.time_table import TimeTable, interval
 from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
-REPLICATES = 60
-"""A simulation has so many replicates: it is not vectorised."""
 FORWARD_PART = 0.5
 """The forward pass has half the operations of the backward pass."""
 
@@ -76,23 +74,17 @@ def find_grouping(
 ) -> GroupingAdvice | None:
     """The best number of blocks in a group among those whose calls were measured; None where no
     size of a group was measured."""
-    import numpy as np
-
     draws = gather.draw(), scatter.draw(1)
     times: dict[int, ndarray] = {}
     kept: dict[int, ndarray] = {}
     for count in group_sizes(gather, scatter, step):
         sizes = [min(count, step.blocks - first) for first in range(0, step.blocks, count)]
-        calls = [
-            [draw.at(total * size / step.blocks)[:REPLICATES] for size in sizes]
+        gathers, scatters = (
+            [draw.at(total * size / step.blocks) for size in sizes]
             for draw, total in zip(draws, (step.gathered_bytes, step.reduced_bytes), strict=True)
-        ]
-        for found, is_kept in ((times, False), (kept, True)):
-            found[count] = np.array([
-                step_time(step, sizes, [c[r] for c in calls[0]], [c[r] for c in calls[1]],
-                          slowdown, is_kept)
-                for r in range(REPLICATES)
-            ])  # fmt: skip
+        )
+        times[count] = step_time(step, sizes, gathers, scatters, slowdown, is_kept=False)
+        kept[count] = step_time(step, sizes, gathers, scatters, slowdown, is_kept=True)
     if not times:
         return None
     curve = [
@@ -123,65 +115,25 @@ def group_sizes(gather: TimeTable, scatter: TimeTable, step: Blocks) -> list[int
     ]
 
 
-class _Task(NamedTuple):
-    """Work of one of the two queues, which begins when both queues have done so many tasks."""
-
-    seconds: float
-    calls: int
-    """Tasks of the communication that must have ended before."""
-    computed: int
-    """Tasks of the computation that must have ended before."""
-
-
 def step_time(
-    step: Blocks, sizes: Sequence[int], gathers: Sequence[float], scatters: Sequence[float],
+    step: Blocks, sizes: Sequence[int], gathers: Sequence[ndarray], scatters: Sequence[ndarray],
     slowdown: Slowdown, is_kept: bool,
-) -> float:  # fmt: skip
+) -> ndarray:  # fmt: skip
     """Seconds of one step whose groups have so many blocks each, and whose calls take so long.
     `is_kept`: parameters stay gathered after the forward pass, and are not gathered again."""
-    calls: list[_Task] = []
-    computation: list[_Task] = []
     part = step.backward_s / step.blocks
-    for index, size in enumerate(sizes):  # one group ahead: not before the group before computes
-        calls.append(_Task(gathers[index], 0, max(0, index - 1)))
-        computation.append(_Task(part * FORWARD_PART * size, index + 1, 0))
-    groups = len(sizes)
-    order = list(reversed(range(groups)))
-    waiting: list[_Task] = []
-    for turn, index in enumerate(order):
-        if not is_kept and turn:  # the last group is still there
-            calls.append(_Task(gathers[index], 0, groups + turn - 1))
-        needed = len(calls)
-        calls += waiting
-        computation.append(_Task(part * sizes[index], needed, 0))
-        waiting = [_Task(scatters[index], 0, groups + turn + 1)]
-    calls += waiting
-    return _run(calls, computation, slowdown)
-
-
-def _run(calls: Sequence[_Task], computation: Sequence[_Task], slowdown: Slowdown) -> float:
-    """Seconds until both queues are empty."""
-    queues = (list(calls), list(computation))
-    slow = (1 + slowdown.communication, 1 + slowdown.computation)
-    done, left, now = [0, 0], [calls[0].seconds, computation[0].seconds], 0.0
-
-    def can_run(which: int) -> bool:
-        if done[which] == len(queues[which]):
-            return False
-        task = queues[which][done[which]]
-        return task.calls <= done[0] and task.computed <= done[1]
-
-    while done[0] < len(calls) or done[1] < len(computation):
-        runs = [can_run(0), can_run(1)]
-        assert any(runs)
-        rates = [slow[w] if all(runs) else 1.0 for w in (0, 1)]
-        step = min(left[w] * rates[w] for w in (0, 1) if runs[w])
-        now += step
-        for which in (0, 1):
-            if runs[which]:
-                left[which] -= step / rates[which]
-                if left[which] <= 1e-15:
-                    done[which] += 1
-                    if done[which] < len(queues[which]):
-                        left[which] = queues[which][done[which]].seconds
-    return now
+    forward = [*accumulate((part * FORWARD_PART * size for size in sizes), initial=0.0)]
+    backward = [*accumulate((part * size for size in reversed(sizes)), initial=forward[-1])]
+    total, groups = backward[-1], len(sizes)
+    calls = [  # one group ahead: not before the group before computes
+        (gathers[index], forward[max(0, index - 1)], forward[index]) for index in range(groups)
+    ]
+    for turn in range(1, groups):  # the last group is still there
+        index = groups - 1 - turn
+        if not is_kept:
+            calls.append((gathers[index], backward[turn - 1], backward[turn]))
+        calls.append(
+            (scatters[index + 1], backward[turn], total if is_kept else backward[turn + 1])
+        )
+    calls.append((scatters[0], total, total))
+    return simulate([Call(time, time, *around) for time, *around in calls], total, slowdown)

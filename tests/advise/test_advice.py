@@ -6,8 +6,9 @@ import pytest
 from planted_times import run_of
 
 from commbench.advise.advice import Advice, Question, find_advice
-from commbench.advise.buckets import MIB, BucketAdvice, Slowdown
+from commbench.advise.buckets import MIB, BucketAdvice
 from commbench.advise.measured import find_slowdown, group_runs
+from commbench.advise.simulation import Slowdown
 from commbench.analysis.rows import make_rows
 from commbench.results.schema import Batch, Run
 from commbench.spec.case import Case

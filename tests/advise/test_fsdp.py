@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from planted_times import affine
 
-from commbench.advise.buckets import MIB, Slowdown
+from commbench.advise.buckets import MIB
+from commbench.advise.simulation import Slowdown
 from commbench.advise.fsdp import Blocks, find_grouping, group_sizes, step_time
 
 NONE = Slowdown()
