@@ -52,6 +52,11 @@ class Question(NamedTuple):
     routing: Routing | None = None
     tolerance: float = TOLERANCE
 
+    @property
+    def has_model(self) -> bool:
+        """Whether the size of the model is known."""
+        return bool(self.params or self.model_bytes)
+
 
 class Advice(NamedTuple):
     """One piece of advice."""
@@ -126,7 +131,7 @@ def _require_sensible(question: Question) -> None:
 def _is_asked(subject: str, question: Question) -> bool:
     """Whether a replay or the question is about a subject."""
     of_calls = {choice.subject for choice in ADVICE if not choice.is_of_steps}
-    simulated = {each.subject: each.is_told(question) for each in SIMULATIONS}
+    simulated = {each.subject: each.is_asked(question) for each in SIMULATIONS}
     return simulated.get(subject, subject not in of_calls)
 
 
@@ -148,13 +153,15 @@ class Simulation(NamedTuple):
 
     subject: str
     operations: tuple[str, ...]
-    is_told: Callable[[Question], bool]
-    """Whether the question says enough."""
+    is_asked: Callable[[Question], bool]
+    """Whether the question is about it."""
     needs: str
-    """What it must say."""
+    """What the question must say."""
     advise: Callable[..., Iterator[Advice | Missing]]
     """Takes the table of each operation for a group of ranks, what these are, the measured runs and
     the question."""
+    needs_model: bool = False
+    """Whether it needs the size of the model too."""
 
 
 def _simulate(
@@ -165,7 +172,7 @@ def _simulate(
     if not groups:
         needs = commands.rows_needs(measured.header, simulation.operations)
         yield Missing(simulation.subject, *needs)
-    elif not simulation.is_told(question):
+    elif not simulation.is_asked(question) or simulation.needs_model > question.has_model:
         yield Missing(simulation.subject, simulation.needs, "")
     else:
         for group in groups:
@@ -258,14 +265,14 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
 DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
 SIMULATIONS = (
     Simulation(
-        DDP, ("all_reduce",), lambda asked: bool(asked.params or asked.model_bytes),
+        DDP, ("all_reduce",), lambda asked: asked.has_model,
         "give the model: --params or --model-bytes, and --backward, the time of a backward pass "
         "without communication", _bucket_advice,
     ),
     Simulation(
-        FSDP, ("all_gather", "reduce_scatter"),
-        lambda asked: bool(asked.blocks and (asked.params or asked.model_bytes)),
+        FSDP, ("all_gather", "reduce_scatter"), lambda asked: bool(asked.blocks),
         "give the model: --params, --blocks (such as its layers) and --backward", _grouping_advice,
+        needs_model=True,
     ),
     Simulation(
         MOE, ("all_gather", "reduce_scatter", "all_to_all"), lambda asked: bool(asked.routing),
