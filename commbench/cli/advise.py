@@ -90,7 +90,7 @@ def advise(
     from commbench import api
     from commbench.advise.document import VIEW
     from commbench.output.console import print_status
-    from commbench.output.plot_style import ENDINGS
+    from commbench.views.draw import ENDINGS
     from commbench.views.formats import choose_format, show
 
     picture = output if output and output.suffix.lower() in ENDINGS else None
