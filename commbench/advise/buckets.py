@@ -115,7 +115,9 @@ class BucketAdvice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""
-        return {"good_bytes": self.good, **fields_of(self, without=("table", "good"))}
+        table = self.table
+        more = {"good_bytes": self.good, "measured_bytes": (table.smallest, table.largest)}
+        return {**fields_of(self, "is_guess", without=("table", "good")), **more}
 
 
 def find_buckets(
