@@ -8,15 +8,7 @@ from typing import NamedTuple
 
 from commbench.advise import commands
 from commbench.advise.buckets import BucketAdvice, Step, find_buckets
-from commbench.advise.choices import (
-    ADVICE,
-    CHANGE,
-    KEEP,
-    UNDECIDED,
-    ChoiceAdvice,
-    choice_lines,
-    find_choices,
-)
+from commbench.advise.choices import ADVICE, ChoiceAdvice, choice_lines, find_choices
 from commbench.advise.fsdp import Blocks, GroupingAdvice, find_grouping
 from commbench.advise.measured import Measured, find_slowdown, group_runs
 from commbench.advise.moe import MoEAdvice, Routing, find_moe
@@ -26,8 +18,8 @@ from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
 from commbench.results.schema import Run
 from commbench.spec.dtypes import DTYPES
-from commbench.stats import verdict as verdicts
 from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
 
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
@@ -104,13 +96,13 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     advice: list[Advice] = []
     missing: list[Missing] = []
     for measured in group_runs(runs):
+        is_replay = bool(measured.header.plan.workload)
         for found in _advise(measured, question):
             if isinstance(found, Advice):
                 advice.append(found)
-            elif measured.header.plan.workload:
-                missing.append(found._replace(is_asked=_is_asked(found.subject, question)))
             else:
-                missing.append(found)
+                is_asked = not is_replay or _is_asked(found.subject, question)
+                missing.append(found._replace(is_asked=is_asked))
     subjects = {each.subject for each in advice}
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
@@ -210,8 +202,7 @@ def _longest(table: TimeTable, gradient_bytes: int) -> float:
 
 
 def _verdict(gain: Estimate, tolerance: float) -> str:
-    found = verdicts.decide(gain, tolerance)
-    return {verdicts.SLOWER: CHANGE, verdicts.UNDECIDED: UNDECIDED}.get(found, KEEP)
+    return {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decide(gain, tolerance), KEEP)
 
 
 def _grouping_advice(
@@ -244,7 +235,7 @@ def _moe_advice(
     found = find_moe(tables, routing, question.tolerance)
     if found:
         faster, decided = found.faster, {point.faster for point in found.asked}
-        verdict = CHANGE if faster else KEEP if decided == {verdicts.SAME} else UNDECIDED
+        verdict = CHANGE if faster else KEEP if decided == {SAME} else UNDECIDED
         paste = fill_lines(*faster) if len(faster) == 1 else ()
         yield Advice(MOE, about, verdict, paste, commands.surer(verdict, measured.header), found)
     if not found or routing.tokens not in (None, *(point.tokens for point in found.curve)):

@@ -25,7 +25,7 @@ from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
-from commbench.stats.verdict import SLOWER, decide
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.sweep import nccl_tuning
 from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import (
@@ -43,8 +43,6 @@ from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
-
-CHANGE, KEEP, UNDECIDED = "change", "keep", "undecided"
 
 
 class Choice(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from commbench.advise.buckets import BucketAdvice
-from commbench.advise.choices import UNDECIDED, Choice
+from commbench.advise.choices import Choice
 from commbench.advise.fsdp import Blocks
 from commbench.advise.measured import Measured
 from commbench.advise.moe import Routing
@@ -18,6 +18,7 @@ from commbench.spec.replay import replayed_workload
 from commbench.spec.variables import find_unread, suggest_variable
 from commbench.spec.workload_fit import SHRINK, was_shrunk
 from commbench.spec.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
+from commbench.stats.verdict import UNDECIDED
 from commbench.units import format_about, format_size, format_sizes, parse_sizes
 
 WIDE_SIZES = "64K-256M"

@@ -10,14 +10,7 @@ from typing import Any
 
 from commbench.advise.advice import Advice, AdviceReport, Missing, Question
 from commbench.advise.buckets import MOST_BUCKETS, BucketAdvice, BucketTime, least_size
-from commbench.advise.choices import (
-    CHANGE,
-    KEEP,
-    UNDECIDED,
-    ChoiceAdvice,
-    SizeRange,
-    size_range_text,
-)
+from commbench.advise.choices import ChoiceAdvice, SizeRange, size_range_text
 from commbench.advise.crossings import Crossing
 from commbench.advise.fsdp import FORWARD_PART, GroupingAdvice
 from commbench.advise.moe import EXCHANGED, GATHERED, MoEAdvice
@@ -26,7 +19,7 @@ from commbench.advise.time_table import ESTIMATED
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import SLOWER, decide
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import (
     format_about,
     format_bytes,
@@ -250,11 +243,12 @@ def _grouping_facts(found: GroupingAdvice, question: Question) -> Iterator[tuple
 
 
 def _moe_answer(found: MoEAdvice, verdict: str) -> str:
-    first, last = (found.asked[index].tokens for index in (0, -1))
-    where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
     ways, crossing = found.faster, found.crossing
+    points = [p for p in found.asked if [p.faster] == ways] or found.asked
+    first, last = points[0].tokens, points[-1].tokens
+    where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
     if len(ways) == 1:
-        gains = [p.ratio for p in found.asked if p.faster == ways[0]]
+        gains = [point.ratio for point in points]
         if ways == [GATHERED]:
             gains = [gain.map(lambda value: 1 / value) for gain in gains]
         middles = sorted(gain.value for gain in gains)

@@ -108,10 +108,8 @@ def group_sizes(gather: TimeTable, scatter: TimeTable, step: Blocks) -> list[int
     return [
         count
         for count in numbers or [1]
-        if all(
-            table.smallest <= total * count / step.blocks <= table.largest
-            for table, total in ((gather, step.gathered_bytes), (scatter, step.reduced_bytes))
-        )
+        if gather.covers(step.gathered_bytes * count / step.blocks)
+        and scatter.covers(step.reduced_bytes * count / step.blocks)
     ]
 
 

@@ -141,8 +141,5 @@ def token_counts(tables: Sequence[TimeTable], routing: Routing) -> list[int]:
     return [
         tokens
         for tokens in sorted(wanted)
-        if all(
-            table.smallest <= size <= table.largest
-            for table, size in zip(tables, routing.sizes(tables[0].ranks, tokens), strict=True)
-        )
+        if all(map(TimeTable.covers, tables, routing.sizes(tables[0].ranks, tokens)))
     ]

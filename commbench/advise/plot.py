@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
-from commbench.advise.choices import UNDECIDED
 from commbench.advise.commands import WIDE_SIZES
 from commbench.advise.document import answers
 from commbench.errors import UnavailableError
 from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import UNDECIDED
 from commbench.views import pictures
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series
 from commbench.views.ticks import size_label

@@ -58,6 +58,10 @@ class TimeTable(NamedTuple):
         """The largest measured size."""
         return self.sizes[-1]
 
+    def covers(self, size_bytes: float) -> bool:
+        """Whether a size lies within the measured sizes."""
+        return self.smallest <= size_bytes <= self.largest
+
     def draw(self, seed: int = 0) -> Draw:
         """The table with its replicates."""
         import numpy as np

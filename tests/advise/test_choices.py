@@ -10,10 +10,11 @@ import pytest
 from planted_times import Seconds, run_of
 
 from commbench.advise.advice import Advice, Question, find_advice
-from commbench.advise.choices import ADVICE, CHANGE, KEEP, UNDECIDED, ChoiceAdvice
+from commbench.advise.choices import ADVICE, ChoiceAdvice
 from commbench.advise.document import VIEW
 from commbench.results.schema import Run
 from commbench.spec.case import Case
+from commbench.stats.verdict import CHANGE, KEEP, UNDECIDED
 
 SIZES = tuple(1 << k for k in range(12, 25))
 SUBJECTS = {choice.option or "settings": choice.subject for choice in ADVICE}

@@ -8,11 +8,12 @@ from pathlib import Path
 from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.advise.advice import FSDP, Question, find_advice
-from commbench.advise.choices import CHANGE, KEEP, ChoiceAdvice
+from commbench.advise.choices import ChoiceAdvice
 from commbench.advise.document import VIEW
 from commbench.analysis.load import open_run
 from commbench.spec.workload import Call, Program, Step
 from commbench.spec.workload_fit import prepare_replay
+from commbench.stats.verdict import CHANGE, KEEP
 
 
 def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path: Path) -> None:
