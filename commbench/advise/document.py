@@ -140,19 +140,25 @@ def _mark(found: BucketAdvice | GroupingAdvice, best: Any, verdict: str) -> Call
     return lambda point: ", ".join(word for each, word in marks if word and point == each)
 
 
+def _simulated_answer(
+    chosen: str, used: str, gain: Estimate, verdict: str, question: Question
+) -> str:
+    if verdict == CHANGE:
+        return f"{chosen} instead of {used}, {_gain(gain)}"
+    if verdict == UNDECIDED:
+        return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}"
+    return f"keep {used}; no other size is more than {_percent(question)} faster"
+
+
 # Buckets of DistributedDataParallel
 
 
 def _bucket_answer(found: BucketAdvice, verdict: str, question: Question) -> str:
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    if verdict == CHANGE:
-        return f"{size} instead of {used}, {_gain(found.gain)}"
     if found.is_guess:
         return f"the rows do not decide it, for {used} is far beyond the measured sizes"
-    if verdict == UNDECIDED:
-        return f"the rows do not decide whether {size} is faster than {used}: {_gain(found.gain)}"
-    return f"keep {used}; no simulated size is more than {_percent(question)} faster"
+    return _simulated_answer(size, used, found.gain, verdict, question)
 
 
 def _curve(found: BucketAdvice, verdict: str) -> Table:
@@ -204,14 +210,8 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
 
 
 def _grouping_answer(found: GroupingAdvice, verdict: str, question: Question) -> str:
-    number, now = found.recommended.blocks, found.now.blocks
-    if verdict == CHANGE:
-        return f"{number} blocks in a group instead of {now}, {_gain(found.gain)}"
-    if verdict == UNDECIDED:
-        gain = _gain(found.gain)
-        return f"the rows do not decide whether groups of {number} blocks are faster: {gain}"
-    larger = f"no larger group is more than {_percent(question)} faster"
-    return f"keep {format_count(now, 'block')} in each group; {larger}"
+    chosen, used = (format_count(p.blocks, "block") for p in (found.recommended, found.now))
+    return _simulated_answer(chosen, used, found.gain, verdict, question)
 
 
 def _groups(found: GroupingAdvice, verdict: str) -> Table:

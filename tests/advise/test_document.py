@@ -86,7 +86,8 @@ def test_json_has_every_figure_and_markdown_escapes_what_files_say(report: Advic
     assert low < crossover["at_bytes"]["value"] < high
     assert {each["verdict"] for way in ways for each in way["ranges"]} >= {"change", "keep"}
     assert [each["subject"] for each in found["missing"]] == ["Calls of several tensors"]
-    assert "Advice from a &#124; b" in VIEW.write(report, "markdown")
+    text = VIEW.write(report, "markdown")
+    assert "Advice from a &#124; b" in text and "| faster below | faster above |" in text
 
 
 def test_each_subject_has_one_sentence_that_names_the_rows_where_there_are_several() -> None:
