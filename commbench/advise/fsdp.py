@@ -130,8 +130,6 @@ def step_time(
         index = groups - 1 - turn
         if not is_kept:
             calls.append((gathers[index], backward[turn - 1], backward[turn]))
-        calls.append(
-            (scatters[index + 1], backward[turn], total if is_kept else backward[turn + 1])
-        )
+        calls.append((scatters[index + 1], backward[turn], backward[turn + 1]))
     calls.append((scatters[0], total, total))
     return simulate([Call(time, time, *around) for time, *around in calls], total, slowdown)

@@ -176,7 +176,7 @@ CASES = (
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
-    "advise results/made_up_step --model-bytes 4G --bucket-cap 64K --blocks 1024",
+    "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
     "advise results/made_up_step --topk 2 --experts 8 --hidden 64 --tokens 512 -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
