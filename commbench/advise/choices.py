@@ -267,8 +267,8 @@ def _decide_range(
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
-    alternative = named if gain else None
-    return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, alternative, fallback)
+    other = named if gain else None
+    return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, other, fallback)
 
 
 def _find_slower(found: SizeRange, default: Setting, points: Sequence[SweepPoint]) -> SizeRange:

@@ -87,8 +87,10 @@ def _section(advice: Advice, question: Question) -> Section:
             blocks += _choices(choice)
     if advice.paste:
         blocks.append(_code("To choose it:", advice.paste))
-    if advice.measure:
-        blocks.append(_code("To know more:", advice.measure))
+    commands = [line for line in advice.measure if line.startswith("commbench ")]
+    blocks += [Text(f"To know more: {each}.") for each in advice.measure if each not in commands]
+    if commands:
+        blocks.append(_code("To know more:", commands))
     return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
 

@@ -8,7 +8,8 @@ times.
                reduce_scatter ... 2 1 0      of a group when its gradients are ready
 
 All calls of a group of ranks are sent one after the other, as NCCL does with the calls of one
-communicator. At most two groups of blocks are gathered at once, as FSDP2 prefetches one group.
+communicator. At most two groups of blocks are gathered at once, as FSDP2 prefetches one group. A
+group computes backwards when the gradients of the second group before it have been reduced.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ class TimeTable(NamedTuple):
     """The times of calls that follow one another without a pause, or are started together; None
     where that was not measured."""
     ranks: int = 1
+    """That made each call."""
 
     @property
     def smallest(self) -> int:
