@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Op, Ranks
+from commbench.cli.options import AnyFormat, Dtype, Op, Ranks
 
 _STEP, _EXPERTS, _OUTPUT = "The training step", "Experts", "Output"
 
@@ -61,17 +61,16 @@ def advise(
     tolerance: str = Option(
         "2%", metavar="PART", help="Gains up to this count as none.", rich_help_panel=_OUTPUT
     ),
-    format_: str = Option(
-        "table", "--format", metavar="FORMAT", help="table, markdown or json.",
-        rich_help_panel=_OUTPUT,
-    ),
+    format_: AnyFormat = None,
     output: Path | None = Option(
         None, "--output", "-o", metavar="FILE",
-        help="Draw the times over the bucket size into a new file: .png, .svg, .pdf.",
+        help="New file: .txt, .md, .html or .json; or a picture of the times over the bucket size: "
+        ".png, .svg, .pdf.  [default: print the text]",
         rich_help_panel=_OUTPUT,
     ),
     verbose: bool = Option(
-        False, "--verbose", help="Say also what a replay lacks for advice about single calls.",
+        False, "--verbose",
+        help="Print all bucket sizes, and what a replay lacks for advice about single calls.",
         rich_help_panel=_OUTPUT,
     ),
     ranks: Ranks = None,
@@ -89,17 +88,20 @@ def advise(
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api
-    from commbench.advise.text import FORMATS
-    from commbench.output.console import print_result, print_status
-    from commbench.validation import choose
+    from commbench.advise.document import VIEW
+    from commbench.output.console import print_status
+    from commbench.views.draw import ENDINGS
+    from commbench.views.formats import choose_format, show
 
-    write = choose("format", format_, FORMATS)
+    picture = output if output and output.suffix.lower() in ENDINGS else None
+    file = None if picture else output
+    VIEW.require(choose_format(format_, file))
     found = api.advise(
         *runs, params=params, model_bytes=model_bytes, backward=backward, tensors=tensors,
         blocks=blocks, bucket_cap=bucket_cap, topk=topk, experts=experts, hidden=hidden,
-        tokens=tokens, tolerance=tolerance, output=output, ranks=ranks, op=op, dtype=dtype,
+        tokens=tokens, tolerance=tolerance, output=picture, ranks=ranks, op=op, dtype=dtype,
         notify=print_status,
     )  # fmt: skip
-    print_result(write(found, verbose), end="")
-    if output:
-        print_status(output)
+    show(VIEW, found, format_, file, verbose)
+    if picture:
+        print_status(picture)
