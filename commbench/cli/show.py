@@ -46,25 +46,25 @@ def show(
     from commbench.errors import UsageError
     from commbench.output.console import print_status
     from commbench.report.formats import NCCL_TESTS, require_format
-    from commbench.report.run_document import VIEW, ShownRun
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
-    from commbench.views.formats import JSON, TEXT
+    from commbench.views.formats import JSON
     from commbench.views.formats import show as show_result
 
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
-        from commbench.sweep.document import VIEW
-        from commbench.views.formats import TEXT, show
+        from commbench.sweep.document import VIEW as SWEEP_VIEW
 
-        given = (peak, ranks, op, dtype)
-        if format_ != TEXT or groups or calls or any(option is not None for option in given):
+        if groups or calls or any(option is not None for option in (peak, ranks, op, dtype)):
             raise UsageError(
                 f"{name} is a sweep, and these options are for runs",
-                "leave out all options but --format and --warnings",
+                "leave out all options but --format, --verbose and --warnings",
             )
-        show_sweep(folder, warnings or verbose)
+        is_verbose = warnings or verbose
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format_, is_verbose=is_verbose)
         return
+    from commbench.report.run_document import VIEW, ShownRun
+
     require_format(format_, peak)
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)

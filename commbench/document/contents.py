@@ -18,25 +18,12 @@ from commbench.document.reproduce import reproduce_sweep
 from commbench.errors import UsageError
 from commbench.gate import document as gate_document
 from commbench.gate.gate import GateResult
-from commbench.report import run_document, run_notes
+from commbench.report import run_document
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
-from commbench.sweep import text as sweep_text
-from commbench.sweep.plot import sweep_pictures
+from commbench.sweep.document import document as sweep_document
 from commbench.sweep.result import SweepResult
-from commbench.views.document import (
-    BAD,
-    Block,
-    Document,
-    Items,
-    Pictures,
-    Section,
-    Text,
-    text_table,
-)
-
-MOST_DRAWN = 10
-"""Pictures of a sweep; `commbench sweep` draws all of them."""
+from commbench.views.document import Block, Document, Section
 
 
 class Contents(NamedTuple):
@@ -138,31 +125,10 @@ def check_contents(gate: GateResult) -> Contents:
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
     measured = [each.run for each in result.settings if each.run]
-    results: list[Block] = [Pictures(lambda: sweep_pictures(result)[:MOST_DRAWN])]
-    for kind, headings, rows in sweep_text.kind_tables(result):
-        results.append(text_table(kind, headings, rows))
-    results += map(Text, sweep_text.notes(result))
-    if ranks := sweep_text.rank_rows(result):
-        results.append(text_table(sweep_text.rank_title(result), sweep_text.RANK_HEADINGS, ranks))
-    every = [row for each in result.settings for row in each.rows]
-    warnings = [
-        each._replace(
-            name="rounds" if each.name == "launches" else each.name,
-            message=sweep_text.in_rounds(result, each.message),
-        )
-        for each in run_notes.find_warnings(every, partial(sweep_text.name_settings, result))
-    ]
-    sections: list[Block] = [*results, run_notes.warnings_section(warnings)]
-    failures = sweep_text.describe_failures(result)
-    found = Document(
-        f"Sweep {result.sweep.label or result.path.name}",
-        [sweep_text.introduction(result)],
-        kind_sentences(result),
-        [Items(failures, "Failed"), *sections],
-        tone=BAD if failures else "",
-    )
+    found = sweep_document(result)
+    title = f"Sweep {result.sweep.label or result.path.name}"
     return Contents(
-        found,
+        found._replace(title=title, subtitle=[found.title]),
         {
             result.names[each.setting]: as_loaded_run(each.run)
             for each in result.settings

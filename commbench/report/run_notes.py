@@ -13,11 +13,9 @@ from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, style
+from commbench.output.paragraphs import list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import INCOMPLETE, LinkProbe, Run, RunHeader
-from commbench.units import format_count
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text
 
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from commbench.spec.case import Case
     from commbench.spec.links import Peak
 
-MOST_WARNINGS = 3
-"""Warnings that are printed by default."""
 MOST_CHARACTERS = 400
 """Of the names of rows below the explanation of a warning."""
 
@@ -78,34 +74,6 @@ def name_cases(rows: Sequence[ResultRow], every: Sequence[ResultRow], longest: i
 
 def _cases(rows: Iterable[ResultRow]) -> Iterator[Case]:
     return (row.measurement.case for row in rows)
-
-
-def warnings_text(
-    rows: Sequence[ResultRow],
-    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
-    most: int | None = MOST_WARNINGS,
-    name: str = "RUN",
-) -> str:
-    """The warnings about these rows, one line each; empty if there are none.
-
-    More than `most` warnings are only counted, with the command that prints them for the run called
-    `name`. None gives all of them, each with an explanation and the names of its rows.
-    """
-    found = find_warnings(rows, name_runs)
-    lines = []
-    for warning in found[:most]:
-        text = f"{warning.name} ({warning.which}): {warning.message}"
-        lines.append(fill(text, "  ", "    "))
-        if most is None:
-            names = f" Rows: {warning.rows}." if warning.rows else ""
-            lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
-    if most is not None and len(found) > most:
-        more = format_count(len(found) - most, "more warning")
-        more += f": `commbench show {name} --warnings`"
-        lines.append(fill(more, "  ", "    "))
-    if not lines and most is None and any(row.time for row in rows):
-        return "No problems found."
-    return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
 
 
 def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:
