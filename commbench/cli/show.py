@@ -6,7 +6,7 @@ from shlex import quote
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
+from commbench.cli.options import Dtype, Format, Op, OutputFile, Peak, Ranks
 
 
 def show(
@@ -17,7 +17,8 @@ def show(
         "[default: the newest run]",
         show_default=False,
     ),
-    format_: Format = "text",
+    format_: Format = None,
+    output: OutputFile = None,
     peak: Peak = None,
     warnings: bool = Option(False, "--warnings", help="Explain every warning."),
     verbose: bool = Option(
@@ -48,7 +49,7 @@ def show(
     from commbench.report.formats import NCCL_TESTS, require_format
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
-    from commbench.views.formats import JSON
+    from commbench.views.formats import JSON, choose_format
     from commbench.views.formats import show as show_result
 
     name = str(find_newest()) if run is None else run
@@ -61,14 +62,15 @@ def show(
                 "leave out all options but --format, --verbose and --warnings",
             )
         is_verbose = warnings or verbose
-        show_result(SWEEP_VIEW, api.load_sweep(folder), format_, is_verbose=is_verbose)
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format_, output, is_verbose)
         return
     from commbench.report.run_document import VIEW, ShownRun
 
+    format_ = choose_format(format_, output)
     require_format(format_, peak)
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)
-    show_result(VIEW, shown, format_, is_verbose=verbose)
+    show_result(VIEW, shown, format_, output, verbose)
     if format_ in (JSON, NCCL_TESTS) or groups:  # the text says it
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):

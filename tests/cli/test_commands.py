@@ -363,7 +363,7 @@ def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, n
         shown = f" {option.help} [default: " in text
         assert shown is (
             name == "run" or "sweep" not in option.refused_by
-        ) or option.name in ("label", "output"), option.name  # fmt: skip
+        ) or option.name in ("label", "output", "format"), option.name  # fmt: skip
     groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
     assert list(groups) == [
         "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
