@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from commbench.validation import choose
-from commbench.views.formats import HTML, JSON, MARKDOWN, TEXT
 
 NCCL_TESTS = "nccl-tests"
-FORMATS = (TEXT, MARKDOWN, HTML, JSON, NCCL_TESTS)
+FORMATS = ("text", "markdown", "html", "json", NCCL_TESTS)
+"""Those of views.formats, which takes time to import, and one of runs only."""
 FORMAT_HELP = (
     "Layout of the result: text; markdown; html; json; nccl-tests, which scripts for its output "
     "can read."

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.column_meanings import column_meanings
 from commbench.analysis.nccl_log import describe_start_up
-from commbench.analysis.replay import StepReplay, analyse_replay
+from commbench.analysis.pair_values import has_matrix
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
 from commbench.report import run_notes, run_table
 from commbench.report.formats import NCCL_TESTS
 from commbench.report.groups_table import groups_blocks
 from commbench.report.overlap_table import MEANINGS as OVERLAP_MEANINGS
 from commbench.report.overlap_table import overlap_blocks, without_overlaps
-from commbench.report.pairs_table import diagnose_pairs, pairs_answer, pairs_blocks
 from commbench.report.plan_table import left_out, list_missing
-from commbench.report.replay_text import replay_answer, replay_sections
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_count
@@ -39,6 +37,7 @@ from commbench.views.formats import View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from commbench.analysis.replay import StepReplay
     from commbench.spec.links import Peak
     from commbench.views.pictures import Picture
 
@@ -81,6 +80,10 @@ class ShownRun:
     @cached_property
     def steps(self) -> tuple[StepReplay, ...]:
         """The steps that the run replays."""
+        if not self.run.header.plan.workload:
+            return ()
+        from commbench.analysis.replay import analyse_replay
+
         return analyse_replay(self.run, self.rows, self.peak)
 
     def as_json(self) -> dict[str, Any]:
@@ -97,6 +100,7 @@ class ShownRun:
         }
 
     def _replay_json(self) -> dict[str, Any]:
+        from commbench.report.replay_text import replay_answer
         from commbench.spec.replay import replayed_workload
 
         workload = replayed_workload(self.run.header.plan)
@@ -116,16 +120,15 @@ def document(shown: ShownRun) -> Document:
     if shown.only_groups:
         return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
     kinds = run_table.summarise_kinds(run_table.timed_kinds(without_overlaps(rows)))
-    pairs = diagnose_pairs(run)
-    answer = [*replay_answer(run, shown.steps), *pairs_answer(pairs), *_status(shown)]
+    special, sections = _special(shown)
+    answer = [*special, *_status(shown)]
     if not shown.steps:
         answer[:0] = [run_table.highest_sentence(kinds)]
     missing = list_missing(
         [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
     blocks: list[Block] = [
-        *pairs_blocks(run, pairs),
-        *replay_sections(run, shown.steps),
+        *sections,
         Pictures(lambda: _pictures(run)),
         *_tables(shown, kinds),
         Items(missing, "Not measured"),
@@ -145,6 +148,22 @@ def document(shown: ShownRun) -> Document:
     return Document(
         run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""
     )
+
+
+def _special(shown: ShownRun) -> tuple[list[str], list[Block]]:
+    """The answer and the sections of a run that replays a step, or measures pairs in rounds."""
+    run = shown.run
+    if shown.steps:
+        from commbench.report import replay_text
+
+        answer = replay_text.replay_answer(run, shown.steps)
+        return answer, [*replay_text.replay_sections(run, shown.steps)]
+    if has_matrix(run.header.plan):
+        from commbench.report import pairs_table
+
+        pairs = pairs_table.diagnose_pairs(run)
+        return [*pairs_table.pairs_answer(pairs)], [*pairs_table.pairs_blocks(run, pairs)]
+    return [], []
 
 
 def _meanings(rows: Sequence[ResultRow]) -> dict[str, str]:

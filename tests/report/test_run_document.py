@@ -174,6 +174,8 @@ def test_both_ways_of_timing_stand_side_by_side_with_their_ratio() -> None:
     rows = table_of(described(run), "Time alone over time back to back")
     assert [row.title for row in rows.rows] == ["all_reduce float32 sum in_place"] * 2 + ["barrier"]
     assert column(rows, "ratio") == ["0.50"] * 3
+    checked = "6 of 6 cases were measured; the results of 4 were checked and are correct."
+    assert checked in described(run).answer
     once = run._replace(measurements=run.measurements[:2])
     with pytest.raises(ValueError, match="not enough values"):
         table_of(described(once), "Time alone")
