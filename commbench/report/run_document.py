@@ -121,9 +121,9 @@ def document(shown: ShownRun) -> Document:
         return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
     kinds = run_table.summarise_kinds(run_table.timed_kinds(without_overlaps(rows)))
     special, sections = _special(shown)
-    answer = [*special, *_status(shown)]
-    if not shown.steps:
-        answer[:0] = [run_table.highest_sentence(kinds)]
+    found = [*special] if shown.steps else [run_table.highest_sentence(kinds), *special]
+    is_bad = bool(run.incomplete) or has_wrong(run)
+    answer = [*_status(shown), *found] if is_bad else [*found, *_status(shown)]
     missing = list_missing(
         [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
@@ -144,7 +144,6 @@ def document(shown: ShownRun) -> Document:
         Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
         Folded("What the columns mean", [Facts([*_meanings(rows).items()])]),
     ]
-    is_bad = bool(run.incomplete) or has_wrong(run)
     return Document(
         run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""
     )
@@ -181,8 +180,7 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[Table 
     """The summary of several kinds, every row, and what they mean. A terminal shows the rows of a
     replay and of the parts of an overlap only where they are asked for."""
     every = run_table.timed_kinds(shown.rows)
-    number = sum(map(len, every.values()))
-    if not number:
+    if not every:
         return
     if any(len(kind.rows) > 1 for kind in kinds) and not shown.steps:
         yield run_table.summary_table(kinds)
