@@ -9,7 +9,13 @@ from typer import Option
 
 from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 
-Format = Annotated[str, Option("--format", metavar="HOW", help=FORMAT_HELP)]
+Format = Annotated[
+    str | None,
+    Option(
+        "--format", metavar="HOW",
+        help=f"{FORMAT_HELP}  [default: by the ending of FILE, else text]",
+    ),
+]  # fmt: skip
 Peak = Annotated[
     str | None, Option("--peak", metavar="SPEED", help=f"{PEAK_HELP}  [default: that of the run]")
 ]

@@ -6,7 +6,7 @@ from shlex import quote
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
+from commbench.cli.options import Dtype, Format, Op, OutputFile, Peak, Ranks
 
 
 def show(
@@ -17,9 +17,13 @@ def show(
         "[default: the newest run]",
         show_default=False,
     ),
-    format_: Format = "table",
+    format_: Format = None,
+    output: OutputFile = None,
     peak: Peak = None,
     warnings: bool = Option(False, "--warnings", help="Explain every warning."),
+    verbose: bool = Option(
+        False, "--verbose", help="Print every row and column, every group, and explain warnings."
+    ),
     groups: bool = Option(
         False, "--groups", help="Print the time of each group of ranks instead: alone, together."
     ),
@@ -41,33 +45,33 @@ def show(
     """
     from commbench import api
     from commbench.errors import UsageError
-    from commbench.output.console import print_result, print_status
-    from commbench.report.formats import TABLE, require_format
+    from commbench.output.console import print_status
+    from commbench.report.formats import NCCL_TESTS, require_format
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
+    from commbench.views.formats import JSON, choose_format
+    from commbench.views.formats import show as show_result
 
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
-        from commbench.sweep.document import VIEW
-        from commbench.views.formats import TEXT, show
+        from commbench.sweep.document import VIEW as SWEEP_VIEW
 
         if groups or calls or any(option is not None for option in (peak, ranks, op, dtype)):
             raise UsageError(
                 f"{name} is a sweep, and these options are for runs",
-                "leave out all options but --format and --warnings",
+                "leave out all options but --format, --verbose and --warnings",
             )
-        form = TEXT if format_ == TABLE else format_
-        show(VIEW, api.load_sweep(folder), form, is_verbose=warnings)
+        is_verbose = warnings or verbose
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format_, output, is_verbose)
         return
+    from commbench.report.run_document import VIEW, ShownRun
+
+    format_ = choose_format(format_, output)
     require_format(format_, peak)
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
-    text = (
-        loaded.groups_text()
-        if groups
-        else loaded.text(format_, peak, warnings=warnings, calls=calls)
-    )
-    print_result(text)
-    if format_ != TABLE or groups:  # the table says it
+    shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)
+    show_result(VIEW, shown, format_, output, verbose)
+    if format_ in (JSON, NCCL_TESTS) or groups:  # the text says it
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
