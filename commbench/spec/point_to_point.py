@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from commbench.spec.operation import BlockOrigin, BlockPosition, Extent, Operation, Works
 from commbench.spec.pairs import BATCH, ISEND, SEND
+from commbench.validation import by_name
 
 
 class _Transfer(NamedTuple):
@@ -171,39 +172,36 @@ def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
     return Operation(call=call, prepare=prepare, **common | facts)
 
 
-POINT_TO_POINT: dict[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        _entry(
-            _there_and_back, name="ping_pong", summary="pairs: a tensor there, another one back",
-            torch_call="send, recv", expected=_of_peer, p2p_calls=(SEND, ISEND, BATCH),
-            is_paired=True, is_latency=True, part="half a round trip", parts=lambda _: 2,
+POINT_TO_POINT = by_name(
+    _entry(
+        _there_and_back, name="ping_pong", summary="pairs: a tensor there, another one back",
+        torch_call="send, recv", expected=_of_peer, p2p_calls=(SEND, ISEND, BATCH),
+        is_paired=True, is_latency=True, part="half a round trip", parts=lambda _: 2,
+    ),
+    _entry(
+        _both_ways, name="exchange", summary="pairs: both ranks send and receive at once",
+        torch_call="batch_isend_irecv", expected=_of_peer, is_paired=True,
+        deadlock="both ranks of a pair wait in send until the other one calls recv",
+    ),
+    _entry(
+        _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
+        torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
+        is_paired=True, is_one_way=True, has_window=True, messages="0",
+        part="one message of the window", parts=lambda window: window,
+    ),
+    _entry(
+        _from_stage_to_stage, name="pipeline", messages="n-1",
+        summary="rank 0 sends to 1, which passes it on to 2",
+        torch_call="send, recv", p2p_calls=(SEND, ISEND, BATCH),
+        expected=lambda at: BlockOrigin(rank=0, block=0) if at.rank else None,
+    ),
+    _entry(
+        _around_the_ring, name="ring_exchange", messages="n-1",
+        summary="n-1 shifts around the ring, as in ring attention",
+        torch_call="batch_isend_irecv", send=Extent.BLOCK, blocks=True, busbw_formula="(n-1)/n",
+        expected=lambda at: (
+            None if at.block == at.rank else BlockOrigin(rank=at.block, block=0)
         ),
-        _entry(
-            _both_ways, name="exchange", summary="pairs: both ranks send and receive at once",
-            torch_call="batch_isend_irecv", expected=_of_peer, is_paired=True,
-            deadlock="both ranks of a pair wait in send until the other one calls recv",
-        ),
-        _entry(
-            _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
-            torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
-            is_paired=True, is_one_way=True, has_window=True, messages="0",
-            part="one message of the window", parts=lambda window: window,
-        ),
-        _entry(
-            _from_stage_to_stage, name="pipeline", messages="n-1",
-            summary="rank 0 sends to 1, which passes it on to 2",
-            torch_call="send, recv", p2p_calls=(SEND, ISEND, BATCH),
-            expected=lambda at: BlockOrigin(rank=0, block=0) if at.rank else None,
-        ),
-        _entry(
-            _around_the_ring, name="ring_exchange", messages="n-1",
-            summary="n-1 shifts around the ring, as in ring attention",
-            torch_call="batch_isend_irecv", send=Extent.BLOCK, blocks=True, busbw_formula="(n-1)/n",
-            expected=lambda at: (
-                None if at.block == at.rank else BlockOrigin(rank=at.block, block=0)
-            ),
-            deadlock="every rank waits in send until the next one calls recv",
-        ),
-    )
-}  # fmt: skip
+        deadlock="every rank waits in send until the next one calls recv",
+    ),
+)  # fmt: skip

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from commbench.spec.operation import BlockOrigin, Extent, Operation
+from commbench.validation import by_name
 
 WORST_LINK = "worst/S"
 """Bus-bandwidth formula: what the link of the rank with most to carry must carry, over S."""
@@ -47,30 +48,27 @@ def _entry(prepare: Any, **facts: Any) -> Operation:
     )
 
 
-UNEVEN: dict[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        _entry(
-            _prepare_all_to_all, name="all_to_all_v",
-            summary="all_to_all with unequal blocks (--imbalance)",
-            torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
-            expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
-            block_counts=lambda splits, rank: (
-                splits.matrix[rank], tuple(row[rank] for row in splits.matrix)),
-        ),
-        _entry(
-            _prepare_all_gather, name="all_gather_v",
-            summary="all_gather with unequal blocks (--imbalance)",
-            torch_call="all_gather", send=Extent.BLOCK, receive=Extent.WHOLE, equal_only=("gloo",),
-            expected=lambda at: BlockOrigin(rank=at.block, block=0),
-            block_counts=lambda splits, rank: ((splits.vector[rank],), splits.vector),
-        ),
-        _entry(
-            _prepare_reduce_scatter, name="reduce_scatter_v",
-            summary="reduce_scatter with unequal blocks (--imbalance)",
-            torch_call="reduce_scatter", send=Extent.WHOLE, receive=Extent.BLOCK, reduces=True,
-            expected=lambda at: BlockOrigin(block=at.rank),
-            block_counts=lambda splits, rank: (splits.vector, (splits.vector[rank],)),
-        ),
-    )
-}  # fmt: skip
+UNEVEN = by_name(
+    _entry(
+        _prepare_all_to_all, name="all_to_all_v",
+        summary="all_to_all with unequal blocks (--imbalance)",
+        torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
+        expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
+        block_counts=lambda splits, rank: (
+            splits.matrix[rank], tuple(row[rank] for row in splits.matrix)),
+    ),
+    _entry(
+        _prepare_all_gather, name="all_gather_v",
+        summary="all_gather with unequal blocks (--imbalance)",
+        torch_call="all_gather", send=Extent.BLOCK, receive=Extent.WHOLE, equal_only=("gloo",),
+        expected=lambda at: BlockOrigin(rank=at.block, block=0),
+        block_counts=lambda splits, rank: ((splits.vector[rank],), splits.vector),
+    ),
+    _entry(
+        _prepare_reduce_scatter, name="reduce_scatter_v",
+        summary="reduce_scatter with unequal blocks (--imbalance)",
+        torch_call="reduce_scatter", send=Extent.WHOLE, receive=Extent.BLOCK, reduces=True,
+        expected=lambda at: BlockOrigin(block=at.rank),
+        block_counts=lambda splits, rank: (splits.vector, (splits.vector[rank],)),
+    ),
+)  # fmt: skip
