@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
@@ -55,11 +55,12 @@ class CheckResult(NamedTuple):
     """How long that took, with filling and comparing."""
 
 
-class ResultSink(Protocol):
-    """What rank 0 hands its results to."""
+class ResultSink:
+    """What rank 0 hands its results to; a sink takes those that it needs."""
 
-    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
         """Batches of a case from before this launch was resumed."""
+        return ()
 
     def started(self, case: Case) -> None:
         """A batch of a case starts."""
