@@ -30,7 +30,6 @@ class _Transfer(NamedTuple):
 
 
 _Steps = Sequence[Sequence[_Transfer]]
-_NO_WORKS = Works(())
 
 
 class _StepsOfRank:
@@ -65,45 +64,32 @@ class _StartedSteps(NamedTuple):
             Works(begin()).wait()
 
 
-def _begin_blocking(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    calls = [
-        partial(dist.send if t.is_send else dist.recv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
+def _calls(send: Any, receive: Any, transfers: Any, *own: Any) -> list[Any]:
+    """The calls of these functions, ready to be made; `own` has the group's ranks, and itself."""
+    ranks, group = own
+    return [
+        partial(send if t.is_send else receive, t.tensor, ranks[t.rank], group) for t in transfers
     ]
 
-    def run_all() -> Sequence[Any]:
-        for call in calls:
-            call()
-        return ()
 
-    return run_all
+def _start_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
+    return [call() for call in calls]
 
 
-def _begin_each(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    calls = [
-        partial(dist.isend if t.is_send else dist.irecv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
-    ]
-    return lambda: [call() for call in calls]
-
-
-def _begin_together(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    wanted = [
-        dist.P2POp(dist.isend if t.is_send else dist.irecv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
-    ]
-    return partial(dist.batch_isend_irecv, wanted)
+def _make_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
+    for call in calls:
+        call()
+    return ()
 
 
 _BEGIN: dict[str, Callable[..., Callable[[], Sequence[Any]]]] = {
-    SEND: _begin_blocking, ISEND: _begin_each, BATCH: _begin_together,
-}  # fmt: skip
+    SEND: lambda dist, *of: partial(_make_all, _calls(dist.send, dist.recv, *of)),
+    ISEND: lambda dist, *of: partial(_start_all, _calls(dist.isend, dist.irecv, *of)),
+    BATCH: lambda dist, *of: partial(
+        dist.batch_isend_irecv,
+        _start_all(_calls(*(partial(dist.P2POp, call) for call in (dist.isend, dist.irecv)), *of)),
+    ),
+}
 """By the kind of call: makes the function that begins a step and returns what to wait for."""
 
 

@@ -11,6 +11,7 @@ from commbench.spec.case import FINISHED, READY, Case
 from commbench.spec.plan import Plan
 from commbench.worker.quick_search import LOOK_ITERATIONS, QuickSearch
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
+from commbench.worker.verify import CheckResult
 
 END, CHECK, WARM_UP, MEASURE = range(4)
 LOOKED = "looked"
@@ -35,24 +36,6 @@ class Command(NamedTuple):
     """Calls before the first iteration."""
     sent_ns: int = 0
     """When rank 0 sent it, by its own clock."""
-
-
-class CheckResult(NamedTuple):
-    """What checking a case found over all ranks."""
-
-    failed: str = ""
-    """Why the case cannot go on: on which rank memory ran out."""
-    wrong: int | None = None
-    first: WrongElement | None = None
-    """The first wrong element of the lowest rank that has any."""
-    seconds: float = 0.0
-    """How long a call took on the slowest rank; 0 without a check."""
-    first_call: int = 0
-    """Which of the case's checked calls `first` is of, from 1."""
-    calls: int = 1
-    """How many calls were checked."""
-    elapsed_s: float = 0.0
-    """How long that took, with filling and comparing."""
 
 
 class ResultSink:
