@@ -90,6 +90,14 @@ _LIMITS = {
     "latency_size": (1, LARGEST_SIZE),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
+_NORMAL_FORMS = {
+    "pairs": parse_pairs,
+    "imbalance": parse_imbalance,
+    "tensors": parse_tensors,
+    "overlap": parse_overlap,
+    "variants": parse_variant,
+}
+"""Makes the normal form of a text, in which the plan has it; raises UsageError for a wrong one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +203,11 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
-        if any(parse_pairs(text) != text for text in self.pairs):
-            raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
-        if any(parse_imbalance(text) != text for text in self.imbalance):
-            raise UsageError(
-                f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
-            )
+        for name, parse in _NORMAL_FORMS.items():
+            for text in getattr(self, name):
+                if text != (normal := parse(text)):
+                    trouble = f"{text!r:.60} is not in its normal form"
+                    raise value_error(name, trouble, f"write {normal}")
         self._require_forms()
         self._require_overlap()
         self._require_numbers_in_range()
@@ -214,10 +221,7 @@ class Plan:
             parse_peak(self.peak)
 
     def _require_forms(self) -> None:
-        """Every split is known, and every form takes one of them."""
-        for text in self.tensors:
-            if text != parse_tensors(text):
-                raise value_error("tensors", f"{text!r} is not in its normal form", "write 16")
+        """Every form takes one of the splits."""
         if self.forms:
             require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
         for name in self.forms:
@@ -231,9 +235,6 @@ class Plan:
                 )
 
     def _require_overlap(self) -> None:
-        for text in self.overlap:
-            if text != parse_overlap(text):
-                raise value_error("overlap", f"{text!r} is not in its normal form", "write matmul")
         if self.overlap_ratio is not None and not 0.01 <= self.overlap_ratio <= 100:
             raise value_error(
                 "overlap_ratio",
@@ -242,10 +243,6 @@ class Plan:
             )
 
     def _require_workload(self) -> None:
-        if any(parse_variant(text) != text for text in self.variants):
-            raise UsageError(
-                f"variants {','.join(self.variants)!r:.60} are not in their normal form"
-            )
         if REPLAY in self.operations and not self.workload:
             raise UsageError(
                 f"the operation {REPLAY} needs a workload",
