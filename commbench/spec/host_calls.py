@@ -45,22 +45,19 @@ HOST_CALLS = by_name(
     ),
     Operation(
         name="monitored_barrier", summary="a barrier that names the ranks that do not come",
-        torch_call="monitored_barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
-        call=lambda dist, b: dist.monitored_barrier(b.group), expected=lambda _: None,
-        busbw_formula="", placements=("",), is_on_host=True, blocks_host=True,
+        torch_call="monitored_barrier", call=lambda dist, b: dist.monitored_barrier(b.group),
+        placements=("",), is_on_host=True, blocks_host=True,
         backends=("gloo",),
     ),
     Operation(
         name="new_group", summary="the ranks make a process group",
-        torch_call="new_group", send=Extent.NOTHING, receive=Extent.NOTHING,
-        call=lambda _, b: b.new_groups.make(), expected=lambda _: None,
-        busbw_formula="", placements=("",), is_on_host=True, makes_group=True,
+        torch_call="new_group", call=lambda _, b: b.new_groups.make(),
+        placements=("",), is_on_host=True, makes_group=True,
     ),
     Operation(
         name="split_group", summary="the ranks split a process group off their own",
-        torch_call="split_group", send=Extent.NOTHING, receive=Extent.NOTHING,
-        call=lambda _, b: b.new_groups.split(), expected=lambda _: None,
-        busbw_formula="", placements=("",), is_on_host=True, makes_group=True,
+        torch_call="split_group", call=lambda _, b: b.new_groups.split(),
+        placements=("",), is_on_host=True, makes_group=True,
         backends=("nccl",),
     ),
 )  # fmt: skip

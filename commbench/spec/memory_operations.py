@@ -68,8 +68,8 @@ SYMM_MEM = by_name(
 REGISTRATION = by_name(
     Operation(
         name="register", summary="memory is allocated and registered with NCCL",
-        torch_call="register_mem_pool", send=Extent.WHOLE, receive=Extent.NOTHING,
-        call=_in_stream(lambda b: b.register()), expected=lambda _: None,
-        busbw_formula="", placements=("",), messages="0", registers=True,
+        torch_call="register_mem_pool", send=Extent.WHOLE,
+        call=_in_stream(lambda b: b.register()),
+        placements=("",), messages="0", registers=True,
     ),
 )  # fmt: skip

@@ -147,11 +147,10 @@ COLLECTIVES = by_name(
     ),
     Operation(
         name="barrier", summary="no rank returns before all have called it",
-        torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
+        torch_call="barrier",
         call=lambda dist, b, async_op=False: dist.barrier(
             b.group, async_op=async_op, device_ids=b.device_ids),
-        expected=lambda _: None,
-        busbw_formula="", placements=("",), blocks_host=True,
+        placements=("",), blocks_host=True,
     ),
 )  # fmt: skip
 
@@ -160,9 +159,8 @@ REPLAY = "replay"
 REPLAYS: dict[str, Operation] = {
     REPLAY: Operation(
         name=REPLAY, summary="the calls of a training step (`commbench replay`)",
-        torch_call="the calls of the step", send=Extent.NOTHING, receive=Extent.NOTHING,
-        call=lambda _, b: b.run_step(), expected=lambda _: None,
-        busbw_formula="", placements=("",), is_on_host=True,
+        torch_call="the calls of the step", call=lambda _, b: b.run_step(),
+        placements=("",), is_on_host=True,
     ),
 }  # fmt: skip
 
