@@ -15,12 +15,7 @@ from typing import Any
 from commbench.errors import UsageError, value_error
 from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.backends import BACKENDS
-from commbench.spec.call_forms import (
-    ALL_FORMS,
-    CALL_FORMS,
-    ONE_TENSOR,
-    parse_tensors,
-)
+from commbench.spec.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
 from commbench.spec.case import Case
 from commbench.spec.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.spec.dimensions import DIMENSIONS, HOT
@@ -33,12 +28,7 @@ from commbench.spec.groups import (
     groups_by_key,
 )
 from commbench.spec.operations import NATURAL, OPERATIONS, REPLAY
-from commbench.spec.pairs import (
-    DEFAULT_P2P_CALL,
-    DEFAULT_PAIRS,
-    DEFAULT_WINDOW,
-    parse_pairs,
-)
+from commbench.spec.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
 from commbench.spec.product import count_product, product_cases
 from commbench.spec.replay import (
     replay_cases,

@@ -8,6 +8,7 @@ one direction.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,22 +23,12 @@ def _counts(blocks: Any) -> list[int]:
     return [block.numel() for block in blocks]
 
 
-def _prepare_all_to_all(dist: Any, b: Any, **how: Any) -> Any:
-    received, sent = _counts(b.receive_blocks), _counts(b.send_blocks)
-    return partial(dist.all_to_all_single, b.receive, b.send, received, sent, group=b.group, **how)
+def _entry(call: Callable[..., Any], **facts: Any) -> Operation:
+    """`call(torch.distributed, buffers)` gives the function that is called, and its arguments."""
 
+    def prepare(dist: Any, b: Any, **how: Any) -> Any:
+        return partial(*call(dist, b), group=b.group, **how)
 
-def _prepare_all_gather(dist: Any, b: Any, **how: Any) -> Any:
-    return partial(dist.all_gather, b.receive_blocks, b.send, group=b.group, **how)
-
-
-def _prepare_reduce_scatter(dist: Any, b: Any, **how: Any) -> Any:
-    return partial(
-        dist.reduce_scatter, b.receive, b.send_blocks, op=b.reduce_op, group=b.group, **how
-    )
-
-
-def _entry(prepare: Any, **facts: Any) -> Operation:
     return Operation(
         prepare=prepare,
         call=lambda dist, b, async_op=False: prepare(dist, b, async_op=async_op)(),
@@ -50,7 +41,10 @@ def _entry(prepare: Any, **facts: Any) -> Operation:
 
 UNEVEN = by_name(
     _entry(
-        _prepare_all_to_all, name="all_to_all_v",
+        lambda dist, b: (
+            dist.all_to_all_single, b.receive, b.send, _counts(b.receive_blocks),
+            _counts(b.send_blocks)),
+        name="all_to_all_v",
         summary="all_to_all with unequal blocks (--imbalance)",
         torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
         expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
@@ -58,14 +52,16 @@ UNEVEN = by_name(
             splits.matrix[rank], tuple(row[rank] for row in splits.matrix)),
     ),
     _entry(
-        _prepare_all_gather, name="all_gather_v",
+        lambda dist, b: (dist.all_gather, b.receive_blocks, b.send), name="all_gather_v",
         summary="all_gather with unequal blocks (--imbalance)",
         torch_call="all_gather", send=Extent.BLOCK, receive=Extent.WHOLE, equal_only=("gloo",),
         expected=lambda at: BlockOrigin(rank=at.block, block=0),
         block_counts=lambda splits, rank: ((splits.vector[rank],), splits.vector),
     ),
     _entry(
-        _prepare_reduce_scatter, name="reduce_scatter_v",
+        lambda dist, b: (
+            partial(dist.reduce_scatter, op=b.reduce_op), b.receive, b.send_blocks),
+        name="reduce_scatter_v",
         summary="reduce_scatter with unequal blocks (--imbalance)",
         torch_call="reduce_scatter", send=Extent.WHOLE, receive=Extent.BLOCK, reduces=True,
         expected=lambda at: BlockOrigin(block=at.rank),

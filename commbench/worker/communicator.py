@@ -338,7 +338,7 @@ def _publish_failure(
         lost = watchdog.find_lost_ranks()
         failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
     else:
-        watchdog.publish_failure(failure.text)
+        watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
         record_failure(rank_context.scratch_dir, failure)
     return failure

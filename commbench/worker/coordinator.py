@@ -33,14 +33,7 @@ from commbench.worker.measure import (
 from commbench.worker.new_groups import memory_of_each, memory_without
 from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import (
-    CHECK,
-    END,
-    MEASURE,
-    WARM_UP,
-    Command,
-    Scheduler,
-)
+from commbench.worker.scheduler import CHECK, END, MEASURE, WARM_UP, Command, Scheduler
 from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
 from commbench.worker.verify import CheckResult, combine, fill_inputs, verify, verify_together
