@@ -49,43 +49,8 @@ CALLS_OF_AN_ESTIMATE = 2
 """Calls of which the shortest is the first estimate of a device's calls."""
 
 
-def run_cases(
-    plan: Plan,
-    cases: tuple[Case, ...],
-    comm: Communicator,
-    arena: Arena,
-    timer: Timer,
-    scheduler: Scheduler | None,
-    state: StateBuffer,
-) -> None:
-    """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
-    worker = _CaseRunner(plan, comm, arena, timer, state)
-    probe = HostSpeedProbe() if scheduler else None
-    host_speed: HostSpeed | None = None
-    try:
-        while True:
-            state[rank_state.STEP] += 1
-            set_phase(state, rank_state.WAITING)
-            command = Command(END)
-            if scheduler and probe:
-                following = scheduler.next() or command
-                host_speed = probe.measure_if_due() if following.what == MEASURE else None
-                command = following._replace(sent_ns=time.perf_counter_ns())
-            command = Command(*comm.share(torch.tensor(command)).tolist())
-            if command.what == END:
-                return
-            result = worker.run(command, cases[command.case])
-            if isinstance(result, Batch) and host_speed:
-                result = result._replace(**host_speed._asdict())
-            if scheduler:
-                scheduler.record(result)
-    finally:
-        if probe:
-            probe.close()
-
-
-class _CaseRunner:
-    """Runs commands on one rank."""
+class CaseRunner:
+    """Runs the cases on one rank; every rank notes in its state what it does."""
 
     def __init__(
         self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
@@ -109,7 +74,32 @@ class _CaseRunner:
         self._turns: dict[tuple[int, int], int] = {}
         """How many iterations of so many calls of a case were run: which piece is the next."""
 
-    def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
+    def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
+        """Measure the cases. Rank 0 has the scheduler."""
+        probe = HostSpeedProbe() if scheduler else None
+        host_speed: HostSpeed | None = None
+        try:
+            while True:
+                self._state[rank_state.STEP] += 1
+                set_phase(self._state, rank_state.WAITING)
+                command = Command(END)
+                if scheduler and probe:
+                    following = scheduler.next() or command
+                    host_speed = probe.measure_if_due() if following.what == MEASURE else None
+                    command = following._replace(sent_ns=time.perf_counter_ns())
+                command = Command(*self._comm.share(torch.tensor(command)).tolist())
+                if command.what == END:
+                    return
+                result = self._run(command, cases[command.case])
+                if isinstance(result, Batch) and host_speed:
+                    result = result._replace(**host_speed._asdict())
+                if scheduler:
+                    scheduler.record(result)
+        finally:
+            if probe:
+                probe.close()
+
+    def _run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])

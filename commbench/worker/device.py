@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from weakref import WeakSet
 import torch
 
 from commbench.host.cgroup import read_free_bytes
+from commbench.host.environment import boot_id
 from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
 from commbench.host.procfs import read_text
 from commbench.worker.memory import Memory, NcclPool, SymmMem
@@ -64,6 +66,12 @@ class Device:
     Empty for a whole one."""
     multiprocessors = 0
     """How many it has; 0 for a CPU."""
+
+    @property
+    def identity(self) -> list[str]:
+        """The same on two ranks only where they have the same device of one boot of a host."""
+        host = boot_id() or socket.gethostname()
+        return [host, self.uuid, self.pci_bus_id, self.part]
 
     def synchronize(self) -> None:
         """Wait until it has finished all that it was given."""
