@@ -6,7 +6,7 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import inf
@@ -58,7 +58,7 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
 }
 """The option of `commbench run` that sets a field, where its name is not the field's."""
 
-LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
+MONTH_S = 31 * 24 * 3600.0
 USUAL_LAUNCHES = 3
 """Launches of a run that chooses its iterations: what differs between them shows."""
 MOST_CASES = 100_000
@@ -80,6 +80,21 @@ _LIMITS = {
     "latency_size": (1, LARGEST_SIZE),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
+_WRONG_VALUES: tuple[tuple[str, Callable[[float], bool], str, str], ...] = (
+    ("timeout_s", lambda s: not s > 0, "{:g} s is not above 0", "write --timeout 120"),
+    ("timeout_s", lambda s: s > MONTH_S, "{:g} s is longer than a month", "write --timeout 120"),
+    ("budget_s", lambda s: not s > 0, "{:g} s is not above 0", "write --budget 0.2"),
+    ("budget_s", lambda s: s > MONTH_S, "{:g} s is longer than a month", "write --budget 0.2"),
+    (
+        "precision", lambda p: not 0 < p < 1, "{:.6g} is not between 0 and 1",
+        "write --precision 5%, or 0.05",
+    ),
+    (
+        "overlap_ratio", lambda r: not 0.01 <= r <= 100, "{:.6g} is not between 0.01 and 100",
+        "write --overlap-ratio 1",
+    ),
+)  # fmt: skip
+"""Fields with numbers that are no whole ones: whether a value is wrong, why, and a hint."""
 _NORMAL_FORMS = {
     "pairs": parse_pairs,
     "imbalance": parse_imbalance,
@@ -199,9 +214,8 @@ class Plan:
                     trouble = f"{text!r:.60} is not in its normal form"
                     raise value_error(name, trouble, f"write {normal}")
         self._require_forms()
-        self._require_overlap()
         self._require_numbers_in_range()
-        self._require_possible_times()
+        self._require_possible_values()
         self._require_place()
         self._require_workload()
         self._require_few_cases()
@@ -223,14 +237,6 @@ class Plan:
                     if one
                     else "write for example --tensors 16",
                 )
-
-    def _require_overlap(self) -> None:
-        if self.overlap_ratio is not None and not 0.01 <= self.overlap_ratio <= 100:
-            raise value_error(
-                "overlap_ratio",
-                f"{self.overlap_ratio:.6g} is not between 0.01 and 100",
-                "write --overlap-ratio 1",
-            )
 
     def _require_workload(self) -> None:
         if REPLAY in self.operations and not self.workload:
@@ -270,21 +276,11 @@ class Plan:
                 f"{self.backend} supports: {', '.join(known.devices)}",
             )
 
-    def _require_possible_times(self) -> None:
-        for name, seconds, advice in (
-            ("timeout_s", self.timeout_s, "write --timeout 120"),
-            ("budget_s", self.budget_s, "write --budget 0.2"),
-        ):
-            if not seconds > 0:
-                raise value_error(name, f"{seconds:g} s is not above 0", advice)
-            if seconds > LONGEST_TIMEOUT_S:
-                raise value_error(name, f"{seconds:g} s is longer than a month", advice)
-        if not 0 < self.precision < 1:
-            raise value_error(
-                "precision",
-                f"{self.precision:.6g} is not between 0 and 1",
-                "write --precision 5%, or 0.05",
-            )
+    def _require_possible_values(self) -> None:
+        for name, is_wrong, trouble, hint in _WRONG_VALUES:
+            value = getattr(self, name)
+            if value is not None and is_wrong(value):
+                raise value_error(name, trouble.format(value), hint)
 
     def _require_few_cases(self) -> None:
         number = len(self.cases()) if self.workload else count_product(self)
