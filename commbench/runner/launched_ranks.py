@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from commbench import errors
 from commbench.errors import CommbenchError, RankError, RecordsError, reason_of
 from commbench.output.paragraphs import fill
-from commbench.results.run_folder import JOURNAL, new_folder
+from commbench.results.run_folder import JOURNAL, create_folder, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
@@ -43,7 +43,6 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     what had been measured is recorded, and given to the listener.
     """
     from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
 
     require_ready_case(planned.plan)
     tasks = _make_tasks(planned, listener, folder_exists=True)
@@ -148,7 +147,6 @@ def run_temporarily(
     from commbench.launch.elastic import launch, start_method
     from commbench.launch.torchrun_command import NodeConfig
     from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
     from commbench.worker.context import LaunchTask
 
     nodes = nodes or NodeConfig(ranks_per_node=plan.world_size)
