@@ -6,11 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from math import isfinite
 from reprlib import repr as shortened
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest, name_error, value_error
 
 T = TypeVar("T")
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Entry = TypeVar("Entry", bound=_Named)
 _Check: TypeAlias = Callable[[Any], bool]
 
 LONGEST_TEXT = 10_000
@@ -126,6 +134,11 @@ def require_within(name: str, value: int | None, low: int, high: float) -> None:
     if value is not None and not low <= value <= high:
         limit = f"least {low}" if value < low else f"most {high}"
         raise value_error(name, f"is {value}", f"it must be at {limit}")
+
+
+def by_name(*entries: Entry) -> dict[str, Entry]:
+    """The table of these entries, in their order."""
+    return {entry.name: entry for entry in entries}
 
 
 def choose(kind: str, name: str, table: Mapping[str, T]) -> T:

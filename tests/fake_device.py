@@ -21,7 +21,7 @@ import torch
 from ras_server import RasServer
 
 from commbench.host.nvml import GpuState
-from commbench.worker.memory import PlainMemory
+from commbench.worker.device import Device
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
 """Variable with the fields of a Fake, as JSON."""
@@ -195,7 +195,7 @@ class FakeMemory:
         del self.tensor
 
 
-class FakeDevice:
+class FakeDevice(Device):
     """The device of one rank."""
 
     torch_device = torch.device("cpu")
@@ -277,9 +277,6 @@ class FakeDevice:
         while GRAPHS:
             GRAPHS.pop().calls = ()
 
-    def plain_memory(self, size: int) -> PlainMemory:
-        return PlainMemory(size, self.torch_device)
-
     def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> FakeMemory:
         return FakeMemory(self, size, groups, "windows" if symm else "pool")
 
@@ -291,9 +288,6 @@ class FakeDevice:
         if path := self.fake.memory_log:
             with Path(f"{path}.{self.rank}").open("a") as file:
                 file.write(f"{what} {memory.kind} {memory.tensor.numel()}\n")
-
-    def release_cached_memory(self) -> None:
-        pass
 
     def read_state(self) -> GpuState | None:
         if not self._fake.clocks_mhz:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,26 +74,33 @@ def add_nvml(gpus: Sequence[Gpu], known: Mapping[str, nvml.NvmlGpu]) -> tuple[Gp
     )
 
 
+_ASKED: dict[str, tuple[Callable[[Any], Any], str, tuple[str, ...]]] = {
+    "uuid": (str, "nvmlDeviceGetUUID", ()),
+    "power_cap_w": (lambda mw: mw / 1000, "nvmlDeviceGetEnforcedPowerLimit", ()),
+    "default_power_cap_w": (
+        lambda mw: mw / 1000, "nvmlDeviceGetPowerManagementDefaultLimit", ()
+    ),
+    "ecc": (lambda modes: bool(modes[0]), "nvmlDeviceGetEccMode", ()),
+    "ecc_errors": (
+        int, "nvmlDeviceGetTotalEccErrors",
+        ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+    ),
+    "mig": (lambda modes: bool(modes[0]), "nvmlDeviceGetMigMode", ()),
+    "persistence": (bool, "nvmlDeviceGetPersistenceMode", ()),
+    "most_clock_mhz": (int, "nvmlDeviceGetMaxClockInfo", ("NVML_CLOCK_SM",)),
+}  # fmt: skip
+"""Fields of a Gpu that are the answer of one function of NVML: what makes the field of the answer,
+the function, and the names of the constants that it takes."""
+
+
 def _nvml_facts(address: str, known: Mapping[str, nvml.NvmlGpu]) -> dict[str, Any]:
     """The fields of a Gpu that NVML knows."""
     own = known[address]
-    state = own.read_state()
-    cap_mw = own.ask("nvmlDeviceGetEnforcedPowerLimit")
-    default_cap_mw = own.ask("nvmlDeviceGetPowerManagementDefaultLimit")
-    ecc, mig = own.ask("nvmlDeviceGetEccMode"), own.ask("nvmlDeviceGetMigMode")
-    persistence = own.ask("nvmlDeviceGetPersistenceMode")
-    links = own.read_nvlinks()
+    asked = {name: (read, own.ask(f, *names)) for name, (read, f, names) in _ASKED.items()}
+    state, links = own.read_state(), own.read_nvlinks()
     others = {other: gpu for other, gpu in known.items() if other != address}
-    return {
-        "uuid": own.ask("nvmlDeviceGetUUID"),
-        "power_cap_w": cap_mw / 1000 if cap_mw else None,
-        "default_power_cap_w": default_cap_mw / 1000 if default_cap_mw else None,
-        "ecc": bool(ecc[0]) if ecc else None,
-        "ecc_errors": own.count_uncorrected_errors(),
-        "mig": bool(mig[0]) if mig else None,
-        "persistence": None if persistence is None else bool(persistence),
+    return {name: None if x is None else read(x) for name, (read, x) in asked.items()} | {
         "clock_mhz": state.clock_mhz,
-        "most_clock_mhz": own.read_most_clock_mhz(),
         "temperature_c": state.temperature_c,
         "throttle_reasons": state.throttle_reasons,
         "nvlinks": None if links is None else len(links),

@@ -56,14 +56,15 @@ class NvmlGpu:
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """What a function of NVML returns of this GPU; None where the driver, the GPU or the
-        package does not have it."""
-        return call(self._nvml, function, self._handle, *arguments)
+        package does not have it. A text among the arguments names a constant of NVML."""
+        found = (getattr(self._nvml, a) if isinstance(a, str) else a for a in arguments)
+        return call(self._nvml, function, self._handle, *found)
 
     def read_state(self) -> GpuState:
         """Its state now. Four queries of the driver."""
-        clock = self.ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        clock = self.ask("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM")
         power_mw = self.ask("nvmlDeviceGetPowerUsage")
-        temperature = self.ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
+        temperature = self.ask("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU")
         answers = (self.ask(function) for function in REASON_FUNCTIONS)
         bits = next((answer for answer in answers if answer is not None), 0)
         return GpuState(
@@ -72,17 +73,6 @@ class NvmlGpu:
             temperature_c=temperature,
             throttle_reasons=describe_reasons(bits),
         )
-
-    def read_most_clock_mhz(self) -> int | None:
-        """The highest clock of its streaming multiprocessors."""
-        clock: int | None = self.ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
-        return clock
-
-    def count_uncorrected_errors(self) -> int | None:
-        """Errors of its memories since the driver was loaded that could not be corrected."""
-        kind, since = self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self._nvml.NVML_VOLATILE_ECC
-        errors: int | None = self.ask("nvmlDeviceGetTotalEccErrors", kind, since)
-        return errors
 
     def read_nvlinks(self) -> list[str] | None:
         """What each active NVLink leads to: the address of a GPU, or `switch`; None where the GPU

@@ -21,9 +21,9 @@ from commbench.errors import (
     first_line,
     ignore_interruptions,
 )
-from commbench.launch.exit_report import LaunchOutcome, make_outcome
 from commbench.launch.node_exit import NodeExitProtocol
 from commbench.launch.process_setup import raise_nofile_limit
+from commbench.launch.supervisor import LaunchOutcome, RankSupervisor, make_outcome
 from commbench.launch.torch_internals import (
     AGENT_SIGNALS,
     does_fork_keep_gpu,
@@ -120,7 +120,6 @@ def _make_config(
 ) -> Any:
     """The LaunchConfig of the agent."""
     from commbench.launch.rendezvous import FileRendezvous, TcpStoreRendezvous, register
-    from commbench.launch.supervisor import RankSupervisor
 
     plan = worker_args.task.plan
     settings: dict[str, Any] = {"supervisor": RankSupervisor(worker_args.scratch_dir, plan)}

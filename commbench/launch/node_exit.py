@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
-from commbench.launch.exit_report import LaunchOutcome
+from commbench.launch.supervisor import LaunchOutcome
 from commbench.launch.torch_internals import release_exit_barrier
 from commbench.worker.watchdog.delays import Delays, read_delays
 from commbench.worker.watchdog.error_files import LOST_RANK_HINT

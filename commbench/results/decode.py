@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 from typing import Any, TypeVar
 
@@ -26,47 +27,36 @@ LONGEST_FACT = 1 << 17
 """Most characters of an environment fact: those of an environment variable."""
 
 
-_COUNT, _NUMBER, _DURATION = (0, LARGEST_SIZE), (0, inf), (SHORTEST_S, LONGEST_S)
-_INTEGERS = (dimension.field for dimension in DIMENSIONS if dimension.is_integer)
-_LIMITS: dict[Any, dict[str, tuple[float, float]]] = {
-    schema.RunHeader: {"num_nodes": (1, LARGEST_SIZE), "launch": _COUNT},
-    schema.StartUp: {},
-    schema.LinkProbe: dict.fromkeys(("size_bytes", "sender", "receiver"), _COUNT)
-    | {"seconds": _DURATION},
-    Case: dict.fromkeys((*_INTEGERS, "count", "ranks", "matrix"), _COUNT),
-    schema.ReportedTiming: {"iterations": _COUNT},
-    schema.Measurement: {"wrong": _NUMBER},
-    schema.Batch: dict.fromkeys(
-        (
-            "warmup",
-            "launch",
-            "last_in",
-            "switches",
-            "late_iterations",
-            "clock_mhz",
-            "power_w",
-            "group_bytes",
-        ),
-        _NUMBER,
-    )
-    | {"temperature_c": (-inf, inf)},
-    schema.RunEnd: {"elapsed_s": _NUMBER},
+_COUNTING = (schema.RunHeader, schema.LinkProbe, schema.ReportedTiming, Case)
+"""Records whose numbers are at most LARGEST_SIZE."""
+_OTHER_LIMITS: dict[tuple[Any, str], tuple[float, float]] = {
+    (schema.RunHeader, "num_nodes"): (1, LARGEST_SIZE),
+    (schema.Batch, "temperature_c"): (-inf, inf),
+    (schema.RunEnd, "elapsed_s"): (0, inf),
 }
-"""The least and the largest value of a field, or of each item of it. Fields whose names end in _s
-are durations, besides those named here."""
-for _record, _limits in _LIMITS.items():
-    _names = [name for name in _record._fields if name.endswith("_s")]
-    _LIMITS[_record] = dict.fromkeys(_names, _DURATION) | _limits
+
+
+@cache
+def _limits_of(record: Any) -> dict[str, tuple[float, float]]:
+    """The least and the largest value of each field with numbers, or of each item of it: numbers
+    are not negative, and fields whose names end so are durations."""
+    found = {}
+    for name, text in texts_of(record).items():
+        if text.removeprefix("tuple[").startswith(("int", "float")):
+            is_duration = name.endswith(("_s", "seconds"))
+            number = (0, LARGEST_SIZE if record in _COUNTING else inf)
+            usual = (SHORTEST_S, LONGEST_S) if is_duration else number
+            found[name] = _OTHER_LIMITS.get((record, name), usual)
+    return found
 
 
 _USUAL: dict[str, tuple[set[type], bool, float, float]] = {}
 """For each field of a batch that has numbers: their types, whether they are several, and limits."""
 _NEVER: tuple[set[type], bool, float, float] = (set(), False, 0.0, 0.0)
-for _field, _text in texts_of(schema.Batch).items():
-    _low, _high = _LIMITS[schema.Batch].get(_field, (0, LARGEST_INTEGER))
-    if "str" not in _text:
-        _kinds: set[type] = {int} if "int" in _text else {int, float}
-        _USUAL[_field] = _kinds, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
+for _field, (_low, _high) in _limits_of(schema.Batch).items():
+    _text = texts_of(schema.Batch)[_field]
+    _kinds: set[type] = {int} if "int" in _text else {int, float}
+    _USUAL[_field] = _kinds, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
 
 
 def decode_header(line: dict[str, Any]) -> schema.RunHeader:
@@ -163,7 +153,7 @@ def decode_end(line: dict[str, Any]) -> schema.RunEnd:
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
     built = build(record, values)
-    limits = _LIMITS.get(record, {})
+    limits = _limits_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         if name not in limits or value is None or value == []:
             continue

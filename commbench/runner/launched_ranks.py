@@ -1,19 +1,22 @@
-"""Runs on ranks that commbench launches on this node: recorded, or temporary ones."""
+"""Runs on ranks that commbench launches on this node, recorded or temporary ones, and on ranks that
+torchrun, srun or mpirun started, of which this process is one."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from socket import gethostname
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench import errors
-from commbench.errors import CommbenchError, RecordsError
+from commbench.errors import CommbenchError, RankError, RecordsError, reason_of
 from commbench.output.paragraphs import fill
-from commbench.results.run_folder import JOURNAL, RESULTS, new_folder
+from commbench.results.run_folder import JOURNAL, create_folder, new_folder
 from commbench.results.schema import Run, RunEnd
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.process_state import restored_process_state
@@ -26,6 +29,7 @@ from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
+    from commbench.launch.torchrun_command import NodeConfig
     from commbench.worker.context import LaunchTask
 
 NOTHING_MEASURED = "nothing was measured yet: run the same command again"
@@ -41,7 +45,9 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     from commbench.results.journal_reader import read_run
 
     require_ready_case(planned.plan)
-    tasks = _make_tasks(planned, listener)
+    tasks = _make_tasks(planned, listener, folder_exists=True)
+    if planned.is_reporter and not planned.progress:
+        create_folder(tasks[0].folder)
     listener.status(planned.summary)
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
@@ -71,25 +77,86 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     return read_run(folder) if planned.is_reporter else None
 
 
-def run_temporarily(plan: Plan, label: str) -> Run:
+def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
+    """Take part in a run as one rank; rank 0 records it.
+
+    Returns the recorded run on rank 0, None on other ranks and where a commbench that started
+    torchrun reports it. Raises CommbenchError, with `is_reporter` false where another process
+    reports it.
+    """
+    from commbench.launch.process_setup import raise_nofile_limit
+    from commbench.launch.torchrun_command import ERROR_DIR
+    from commbench.results.journal_reader import read_run
+    from commbench.worker.rank import run_rank
+    from commbench.worker.watchdog.error_files import record_error
+
+    assert planned.rank_context is not None
+    # Set by the commbench that started torchrun: it reads the errors there, and reports the run.
+    scratch_dir = Path(os.environ[ERROR_DIR]) if ERROR_DIR in os.environ else None
+    is_reporter = planned.is_reporter and not scratch_dir
+    context = replace(planned.rank_context, scratch_dir=scratch_dir)
+    if scratch_dir and context.is_single_node:
+        context = replace(context, init_method=f"file:{scratch_dir / 'ranks'}")
+    tasks = _make_tasks(planned, listener if is_reporter else None, folder_exists=bool(scratch_dir))
+    if is_reporter:
+        listener.status(f"{planned.summary}; joining {context.launcher}'s ranks")
+
+    def report_hang(error: RankError, reports: bool) -> None:
+        """Called by another thread: all ranks hang, the main thread of this one too."""
+        if scratch_dir:
+            record_error(scratch_dir, context.rank, error)
+        elif reports:
+            listener.hung(error)
+
+    try:
+        raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
+        run_rank(tasks, context, report_hang)
+    except Exception as caught:
+        error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
+        if scratch_dir:
+            record_error(scratch_dir, context.rank, error)
+            error.is_reporter = False
+        elif not isinstance(error, RankError):
+            error.is_reporter = is_reporter
+        if error is caught:
+            raise
+        raise error from caught
+    return read_run(tasks[0].folder) if is_reporter else None
+
+
+def _rank_error(error: Exception, rank: int) -> RankError:
+    """The error of a collective that failed: another rank or the network is gone."""
+    return RankError(
+        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
+        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
+    )
+
+
+def run_temporarily(
+    plan: Plan,
+    label: str,
+    nodes: NodeConfig | None = None,
+    variables: Mapping[str, str] = {},
+    **task: Any,
+) -> Run:
     """Measure a plan on ranks launched here, without progress, and remove its folder: what the
-    smoke test and the doctor measure.
+    smoke test and the doctor measure. The ranks have these variables, besides their own.
 
     Raises CommbenchError; its `run` is what was recorded until then.
     """
     from commbench.launch.elastic import launch, start_method
     from commbench.launch.torchrun_command import NodeConfig
     from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
     from commbench.worker.context import LaunchTask
 
-    nodes = NodeConfig(ranks_per_node=plan.world_size)
+    nodes = nodes or NodeConfig(ranks_per_node=plan.world_size)
     method, _ = start_method(plan.device, nodes)
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
+        os.environ.update(variables)
         folder = create_folder(Path(parent) / "run")
-        task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
         try:
-            launch(task, nodes, method)
+            own = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True, **task)
+            launch(own, nodes, method)
         except CommbenchError as error:
             try:
                 error.run = read_run(folder)
@@ -137,10 +204,6 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
     call of each, in ranks of their own: a line for each call costs time. Empty where NCCL is not
     measured, is not to log, or cannot: then the run itself says why."""
     from commbench.analysis.nccl_log import SELECTIONS
-    from commbench.launch.elastic import launch, start_method
-    from commbench.results.journal_reader import read_run
-    from commbench.results.run_folder import create_folder
-    from commbench.worker.context import LaunchTask
     from commbench.worker.nccl_log import FILE, VARIABLES, may_log
 
     options, nodes = planned.options, planned.nodes
@@ -155,39 +218,36 @@ def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str
         launch_mode=EAGER, timing=DEFAULT_TIMING, buffers=HOT,
         timeout_s=min(planned.plan.timeout_s, 60.0),
     )  # fmt: skip
-    with TemporaryDirectory(prefix="commbench-nccl-") as parent, restored_process_state():
+    with TemporaryDirectory(prefix="commbench-nccl-") as parent:
         log = str(Path(parent) / "nccl.%p.log")
-        os.environ.update(VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: log})
-        task = LaunchTask(
-            plan=plan, label=options.name, folder=create_folder(Path(parent) / "run"),
-            is_silent=True, nccl_tuning_log=log,
-        )  # fmt: skip
+        variables = VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: log}
         try:
-            launch(task, nodes, start_method(plan.device, nodes)[0])
-            found = read_run(task.folder).header.environment.get(SELECTIONS)
+            run = run_temporarily(plan, "nccl", nodes, variables, nccl_tuning_log=log)
         except errors.Interrupted:
             raise
         except CommbenchError as error:
             listener.status(f"NCCL's selections are not known: {error.message}")
             return {}
+    found = run.header.environment.get(SELECTIONS)
     return found if isinstance(found, dict) else {}
 
 
-def _make_tasks(planned: PlannedRun, listener: RunListener) -> list[LaunchTask]:
-    """What ranks have to do, launch by launch; node 0 makes the folder."""
-    from commbench.results.run_folder import create_folder
+def _make_tasks(
+    planned: PlannedRun, listener: RunListener | None, folder_exists: bool
+) -> list[LaunchTask]:
+    """What ranks have to do, launch by launch, in a folder that rank 0 makes unless it exists."""
     from commbench.worker.context import LaunchTask
 
     if planned.progress:
-        listener.status(progress_text(planned.progress))
+        if listener:
+            listener.status(progress_text(planned.progress))
         return remaining_tasks(planned.progress)
-    options, folder = planned.options, RESULTS
-    if planned.is_reporter:
-        folder = create_folder(options.output or new_folder(options.name))
+    options = planned.options
     task = LaunchTask(
         plan=planned.plan,
         label=options.name,
-        folder=folder,
+        folder=options.output or new_folder(options.name),
+        folder_exists=folder_exists,
         is_verbose=options.verbose,
         logs_nccl=options.nccl_log,
     )

@@ -11,11 +11,10 @@ from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader, is_imported
-from commbench.runner.option import RunOption
+from commbench.runner.option import RunOption, value_text
 from commbench.runner.planning import find_rank_context
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.spec.workload_fit import EVERY_STEP
-from commbench.units import format_sizes
 from commbench.worker.context import LaunchTask
 
 
@@ -106,10 +105,7 @@ def _recorded_value(option: RunOption, header: RunHeader) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        numbers = bool(value) and isinstance(value[0], int)
-        return format_sizes(value) if numbers else ", ".join(map(str, value))
-    return "as needed" if value is None else str(value)
+    return "as needed" if value is None else value_text(value)
 
 
 def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:

@@ -10,7 +10,7 @@ from shlex import quote
 
 from commbench.errors import INTERRUPTIONS, Interrupted, WrongResultError
 from commbench.results.schema import Run
-from commbench.runner.launched_ranks import NOTHING_MEASURED
+from commbench.runner.launched_ranks import NOTHING_MEASURED, join_ranks, launch_ranks
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
 from commbench.runner.resume import complete, find_resumable, remaining_tasks, with_recorded_plan
 from commbench.runner.run_options import RunOptions
@@ -34,12 +34,9 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
             listener.status(f"{whole.path} is complete: there is nothing to resume")
             return _finish(whole, replace(options, plots=False), listener)
         options = with_recorded_plan(options, progress.run.header)
-    if rank_context:
-        from commbench.runner.external_ranks import join_ranks as measure
-    else:
-        from commbench.runner.launched_ranks import launch_ranks as measure
-
+    if not rank_context:
         raise_at_signals(NOTHING_MEASURED if progress is None else "nothing new was measured")
+    measure = join_ranks if rank_context else launch_ranks
     recorded = measure(plan_run(options, progress), listener)
     if recorded and not rank_context:
         raise_at_signals(f"the run is complete: `commbench show {quote(recorded.path)}` prints it")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from commbench.spec.backends import BACKENDS
+from commbench.validation import by_name
 
 
 class Allocator(NamedTuple):
@@ -44,30 +45,27 @@ class Allocator(NamedTuple):
 
 DEFAULT_MEMORY = "default"
 
-ALLOCATORS: dict[str, Allocator] = {
-    allocator.name: allocator
-    for allocator in (
-        Allocator(
-            DEFAULT_MEMORY, "torch's allocator", nccl_tests="0",
-            make=lambda device, size, _: device.plain_memory(size),
-        ),
-        Allocator(
-            "registered", "NCCL's allocator, registered with the communicator", nccl_tests="1",
-            make=lambda device, size, groups: device.registered_memory(size, groups, symm=False),
-            devices=("cuda",), needs_nccl=True,
-        ),
-        Allocator(
-            "symmetric", "the same, registered as symmetric windows of all ranks", nccl_tests="2",
-            make=lambda device, size, groups: device.registered_memory(size, groups, symm=True),
-            devices=("cuda",), needs_nccl=True, is_symmetric=True,
-        ),
-        Allocator(
-            "symm_mem", "symmetric memory of torch",
-            make=lambda device, size, groups: device.symm_mem(size, groups),
-            devices=("cuda",), is_symmetric=True, is_choice=False,
-        ),
-    )
-}  # fmt: skip
+ALLOCATORS = by_name(
+    Allocator(
+        DEFAULT_MEMORY, "torch's allocator", nccl_tests="0",
+        make=lambda device, size, _: device.plain_memory(size),
+    ),
+    Allocator(
+        "registered", "NCCL's allocator, registered with the communicator", nccl_tests="1",
+        make=lambda device, size, groups: device.registered_memory(size, groups, symm=False),
+        devices=("cuda",), needs_nccl=True,
+    ),
+    Allocator(
+        "symmetric", "the same, registered as symmetric windows of all ranks", nccl_tests="2",
+        make=lambda device, size, groups: device.registered_memory(size, groups, symm=True),
+        devices=("cuda",), needs_nccl=True, is_symmetric=True,
+    ),
+    Allocator(
+        "symm_mem", "symmetric memory of torch",
+        make=lambda device, size, groups: device.symm_mem(size, groups),
+        devices=("cuda",), is_symmetric=True, is_choice=False,
+    ),
+)  # fmt: skip
 
 MEMORY_CHOICES = tuple(name for name, entry in ALLOCATORS.items() if entry.is_choice)
 REGISTERED = tuple(name for name, entry in ALLOCATORS.items() if entry.needs_nccl)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commbench.validation import by_name
+
 
 class Backend(NamedTuple):
     """One backend of torch.distributed."""
@@ -29,20 +31,17 @@ class Backend(NamedTuple):
     assumptions, as no run on their devices has been recorded."""
 
 
-BACKENDS: dict[str, Backend] = {
-    backend.name: backend
-    for backend in (
-        Backend(
-            "gloo", ("cpu", "cuda"), ("int16", "float8_e4m3fn", "float8_e5m2"), ("premul_sum",),
-            calls_at_once=2,  # threads of ProcessGroupGloo.Options by default
-            launch_spread=0.04,
-        ),
-        Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), is_nccl=True),
-        Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor", "premul_sum")),
-        Backend("mpi", ("cpu",), refused_reduce_ops=("premul_sum",)),
-        Backend("ucc", ("cpu", "cuda"), refused_reduce_ops=("premul_sum",)),
-    )
-}  # fmt: skip
+BACKENDS = by_name(
+    Backend(
+        "gloo", ("cpu", "cuda"), ("int16", "float8_e4m3fn", "float8_e5m2"), ("premul_sum",),
+        calls_at_once=2,  # threads of ProcessGroupGloo.Options by default
+        launch_spread=0.04,
+    ),
+    Backend("nccl", ("cuda",), ("int16",), ("band", "bor", "bxor"), is_nccl=True),
+    Backend("xccl", ("xpu",), refused_reduce_ops=("band", "bor", "bxor", "premul_sum")),
+    Backend("mpi", ("cpu",), refused_reduce_ops=("premul_sum",)),
+    Backend("ucc", ("cpu", "cuda"), refused_reduce_ops=("premul_sum",)),
+)  # fmt: skip
 """The backends that torch names. Others may be registered with torch; they are not checked."""
 
 

@@ -18,6 +18,7 @@ from commbench.errors import UsageError
 from commbench.spec.operation import Operation, Works
 from commbench.spec.operations import OPERATIONS
 from commbench.units import format_size, parse_size
+from commbench.validation import by_name
 
 DIRECT = "direct"
 ALL_FORMS = "all"
@@ -183,56 +184,53 @@ def _composition(operation: str, *steps: str) -> CallForm:
     )  # fmt: skip
 
 
-CALL_FORMS: dict[str, CallForm] = {
-    form.name: form
-    for form in (
-        CallForm(
-            DIRECT, "the operation's own call, of one tensor", "call", _direct, _start_direct,
-            is_reference=True,
-        ),
-        CallForm(
-            "flat", "one call of all bytes in one tensor, no copies", "call", _direct,
-            _start_direct, one=False, several=True, is_reference=True,
-        ),
-        CallForm(
-            "separate", "a call for each tensor, each waited for", "call, K times", _separate,
-            one=False, several=True,
-        ),
-        CallForm(
-            "async", "a call for each with async_op=True, then waits",
-            "call(async_op=True), K times; wait(), K times", _async, _start_all, several=True,
-        ),
-        CallForm(
-            "coalesced", "a call for each in torch's coalescing manager",
-            "with _coalescing_manager(): call, K times", _coalesced,
-            _start_coalesced, one=False, several=True, is_coalesced=True,
-        ),
-        CallForm(
-            "flat_copy", "copies into one tensor, one call, copies back",
-            "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
-            has_flat=True,
-        ),
-        *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
-        CallForm(
-            "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
-            _sends_and_receives,
-            operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
-        ),
-        CallForm(
-            "pickled", "its messages of pickled objects, no pickling",
-            "the object's calls of tensors", _pickled,
-            operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
-        ),
-        CallForm(
-            "first", "the first call on a new process group", "call", _on_new_group,
-            calls_before=0,
-        ),
-        CallForm(
-            "second", "the second call on a new process group", "call", _on_new_group,
-            calls_before=1,
-        ),
-    )
-}  # fmt: skip
+CALL_FORMS = by_name(
+    CallForm(
+        DIRECT, "the operation's own call, of one tensor", "call", _direct, _start_direct,
+        is_reference=True,
+    ),
+    CallForm(
+        "flat", "one call of all bytes in one tensor, no copies", "call", _direct,
+        _start_direct, one=False, several=True, is_reference=True,
+    ),
+    CallForm(
+        "separate", "a call for each tensor, each waited for", "call, K times", _separate,
+        one=False, several=True,
+    ),
+    CallForm(
+        "async", "a call for each with async_op=True, then waits",
+        "call(async_op=True), K times; wait(), K times", _async, _start_all, several=True,
+    ),
+    CallForm(
+        "coalesced", "a call for each in torch's coalescing manager",
+        "with _coalescing_manager(): call, K times", _coalesced,
+        _start_coalesced, one=False, several=True, is_coalesced=True,
+    ),
+    CallForm(
+        "flat_copy", "copies into one tensor, one call, copies back",
+        "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
+        has_flat=True,
+    ),
+    *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+    CallForm(
+        "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
+        _sends_and_receives,
+        operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
+    ),
+    CallForm(
+        "pickled", "its messages of pickled objects, no pickling",
+        "the object's calls of tensors", _pickled,
+        operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
+    ),
+    CallForm(
+        "first", "the first call on a new process group", "call", _on_new_group,
+        calls_before=0,
+    ),
+    CallForm(
+        "second", "the second call on a new process group", "call", _on_new_group,
+        calls_before=1,
+    ),
+)  # fmt: skip
 
 ONE_TENSOR = "1"
 MOST_TENSORS = 10_000

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.units import format_size, parse_size
+from commbench.validation import by_name
 
 NO_OVERLAP = "none"
 """The choice of --overlap that measures a communication without a computation beside it."""
@@ -130,21 +131,18 @@ def _make_memory(torch: Any, device: Any, _: int, detail: str) -> tuple[Unit, st
     return copy_next, f"copy of {format_size(pieces[0][0].numel())}"
 
 
-COMPUTATIONS: dict[str, ComputationKind] = {
-    kind.name: kind
-    for kind in (
-        ComputationKind(
-            "matmul", "a product of matrices, M x K by K x N; on GPUs of bfloat16, else of float32",
-            parse=_parse_matmul, bytes_of=_matmul_bytes, make=_make_matmul,
-            defaults=lambda device: ("128x128x128",) if device == "cpu" else (EXACT, RAGGED),
-        ),
-        ComputationKind(
-            "memory", "copies of memory; the number is the bytes of source and target together",
-            parse=_parse_memory, bytes_of=parse_size, make=_make_memory,
-            defaults=lambda device: ("32M",) if device == "cpu" else ("1G",),
-        ),
-    )
-}  # fmt: skip
+COMPUTATIONS = by_name(
+    ComputationKind(
+        "matmul", "a product of matrices, M x K by K x N; on GPUs of bfloat16, else of float32",
+        parse=_parse_matmul, bytes_of=_matmul_bytes, make=_make_matmul,
+        defaults=lambda device: ("128x128x128",) if device == "cpu" else (EXACT, RAGGED),
+    ),
+    ComputationKind(
+        "memory", "copies of memory; the number is the bytes of source and target together",
+        parse=_parse_memory, bytes_of=parse_size, make=_make_memory,
+        defaults=lambda device: ("32M",) if device == "cpu" else ("1G",),
+    ),
+)  # fmt: skip
 
 
 def parse_overlap(text: str) -> str:

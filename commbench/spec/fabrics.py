@@ -86,19 +86,11 @@ class Fabric(NamedTuple):
 @cache
 def load_gpus() -> tuple[Gpu, ...]:
     """Every accelerator in `data/gpus.csv`; a name with more words comes before one with fewer."""
-    return tuple(
-        Gpu(
-            row["name"],
-            frozenset(row["words"].split()),
-            row["what"],
-            find_link(row["link"]),
-            find_link(row["slot"]) if row["slot"] else None,
-            int(row["connects"]) if row["connects"] else None,
-            row["efa"],
-            row["source"],
-        )
-        for row in read_table("gpus.csv")
-    )
+    return read_table(
+        "gpus.csv", Gpu, words=lambda text: frozenset(text.split()), link=find_link,
+        slot=lambda text: find_link(text) if text else None,
+        connects=lambda text: int(text) if text else None,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=256)

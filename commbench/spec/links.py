@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import UsageError, closest
 from commbench.units import GB, parse_size
 
 NODE = "node"
+T = TypeVar("T")
 _UNITS = {
     "MB/s": GB / 1e3, "GB/s": GB, "TB/s": GB * 1e3,
     "MBps": GB / 1e3, "GBps": GB, "TBps": GB * 1e3,
@@ -106,52 +107,58 @@ class Peak(NamedTuple):
         return f"{self.name} ({self.what}), {speed}" if self.what else speed
 
 
+def _speed(text: str) -> float:
+    return float(text) * GB
+
+
+def _curve(text: str) -> tuple[tuple[int, float], ...]:
+    points = (point.split(":") for point in text.split())
+    return tuple((parse_size(size), _speed(value)) for size, value in points)
+
+
 @cache
 def load_links() -> tuple[Link, ...]:
     """Every link in `data/links.csv`."""
-    links = []
-    for row in read_table("links.csv"):
-        aliases, speed = tuple(row.pop("aliases").split()), float(row.pop("GBps")) * GB
-        links.append(Link(**row, aliases=aliases, bytes_per_second=speed))
-    return tuple(links)
+    return read_table(
+        "links.csv", Link, aliases=lambda text: tuple(text.split()), bytes_per_second=_speed
+    )
 
 
 @cache
 def load_published() -> tuple[Published, ...]:
     """Every figure in `data/published.csv`."""
-    figures = []
-    for row in read_table("published.csv"):
-        ranks, nodes = int(row.pop("ranks")), int(row.pop("nodes"))
-        rate = float(row.pop("GBps")) * GB
-        points = (point.split(":") for point in row.pop("curve").split())
-        curve = tuple((parse_size(size), float(value) * GB) for size, value in points)
-        figures.append(
-            Published(**row, ranks=ranks, nodes=nodes, busbw_bytes_per_s=rate, curve=curve)
-        )
-    return tuple(figures)
+    return read_table(
+        "published.csv", Published, ranks=int, nodes=int, busbw_bytes_per_s=_speed, curve=_curve
+    )
 
 
 @cache
 def load_thresholds() -> tuple[Threshold, ...]:
     """Every demand in `data/thresholds.csv`."""
-    found = []
-    for row in read_table("thresholds.csv"):
-        ranks, nodes, low = int(row.pop("ranks")), int(row.pop("nodes")), float(row.pop("low"))
-        text = row.pop("high")
-        high = float(text) * GB if text else None
-        threshold = Threshold(
-            **row, ranks=ranks, nodes=nodes, low_bytes_per_s=low * GB, high_bytes_per_s=high
-        )
-        found.append(threshold)
-    return tuple(found)
+    return read_table(
+        "thresholds.csv", Threshold, ranks=int, nodes=int, low_bytes_per_s=_speed,
+        high_bytes_per_s=lambda text: _speed(text) if text else None,
+    )  # fmt: skip
 
 
-def read_table(name: str) -> Iterator[dict[str, str]]:
-    """The rows of a CSV file of the folder `data`."""
+_COLUMNS = {
+    "GBps": "bytes_per_second", "busbw_GBps": "busbw_bytes_per_s", "low": "low_bytes_per_s",
+    "high": "high_bytes_per_s",
+}  # fmt: skip
+"""The fields of columns that are in GB/s."""
+
+
+def read_table(file: str, record: type[T], **read: Callable[[str], Any]) -> tuple[T, ...]:
+    """A record of each row of a CSV file of the folder `data`; `read` makes the values of the
+    fields that are no text."""
     from importlib import resources  # takes longer to import than all of this file
 
-    text = (resources.files("commbench") / "data" / name).read_text(encoding="utf-8")
-    return csv.DictReader(text.splitlines())
+    text = (resources.files("commbench") / "data" / file).read_text(encoding="utf-8")
+    found = []
+    for row in csv.DictReader(text.splitlines()):
+        values = {_COLUMNS.get(name, name): value for name, value in row.items()}
+        found.append(record(**{name: read.get(name, str)(v) for name, v in values.items()}))
+    return tuple(found)
 
 
 def find_link(text: str) -> Link:

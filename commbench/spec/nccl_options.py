@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.spec.backends import BACKENDS
+from commbench.validation import by_name
 
 NONE = "-"
 """The value of --nccl-option that stands for none: a setting of a sweep that changes nothing."""
@@ -30,27 +31,24 @@ class NcclOption(NamedTuple):
     """Whether it is a field of Options itself, not of its `config`."""
 
 
-NCCL_OPTIONS: dict[str, NcclOption] = {
-    option.name: option
-    for option in (
-        NcclOption(
-            "cta_policy", "what NCCL saves: default, efficiency, zero",
-            {"default": 0, "efficiency": 1, "zero": 2},
-        ),
-        NcclOption("min_ctas", "fewest thread blocks of a kernel"),
-        NcclOption("max_ctas", "most thread blocks of a kernel"),
-        NcclOption("cga_cluster_size", "thread blocks of a cluster"),
-        NcclOption("nvls_ctas", "thread blocks of NVLS kernels"),
-        NcclOption("collnet_enable", "in-network reduction", _SWITCH),
-        NcclOption("traffic_class", "traffic class of the network"),
-        NcclOption("net_name", "the network plugin", is_text=True),
-        NcclOption("split_share", "share resources with communicators split off", _SWITCH),
-        NcclOption(
-            "is_high_priority_stream", "streams of high priority", {"0": False, "1": True},
-            is_of_group=True,
-        ),
-    )
-}  # fmt: skip
+NCCL_OPTIONS = by_name(
+    NcclOption(
+        "cta_policy", "what NCCL saves: default, efficiency, zero",
+        {"default": 0, "efficiency": 1, "zero": 2},
+    ),
+    NcclOption("min_ctas", "fewest thread blocks of a kernel"),
+    NcclOption("max_ctas", "most thread blocks of a kernel"),
+    NcclOption("cga_cluster_size", "thread blocks of a cluster"),
+    NcclOption("nvls_ctas", "thread blocks of NVLS kernels"),
+    NcclOption("collnet_enable", "in-network reduction", _SWITCH),
+    NcclOption("traffic_class", "traffic class of the network"),
+    NcclOption("net_name", "the network plugin", is_text=True),
+    NcclOption("split_share", "share resources with communicators split off", _SWITCH),
+    NcclOption(
+        "is_high_priority_stream", "streams of high priority", {"0": False, "1": True},
+        is_of_group=True,
+    ),
+)  # fmt: skip
 
 
 def parse_nccl_options(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -94,15 +94,15 @@ class Operation(NamedTuple):
     summary: str
     torch_call: str
     """The function that is timed: of torch.distributed, torch.ops.symm_mem or the backend."""
-    send: Extent
-    receive: Extent
     call: Callable[..., Any]
     """`call(torch.distributed, buffers)` runs the operation once and waits for it. With
     `async_op=True` it only starts it, and returns what `wait()` is called on: torch's Work."""
-    expected: Callable[[BlockPosition], BlockOrigin | None]
+    send: Extent = Extent.NOTHING
+    receive: Extent = Extent.NOTHING
+    expected: Callable[[BlockPosition], BlockOrigin | None] = lambda _: None
     """The closed form of the result: what a block of the receive buffer must hold. None: its
     content is undefined."""
-    busbw_formula: str
+    busbw_formula: str = ""
     """Bus bandwidth over algorithm bandwidth for n ranks; empty for an operation without data."""
     placements: tuple[str, ...] = (OUT_OF_PLACE,)
     """The placements it has; the first is its own default."""

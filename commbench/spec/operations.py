@@ -26,6 +26,7 @@ from commbench.spec.operation import (
 )
 from commbench.spec.point_to_point import POINT_TO_POINT
 from commbench.spec.uneven import UNEVEN
+from commbench.validation import by_name
 
 __all__ = [
     "ALL_PLACEMENTS", "IN_PLACE", "NATURAL", "OPERATIONS", "OUT_OF_PLACE", "PLACEMENTS",
@@ -54,117 +55,112 @@ def _ring_shift(dist: Any, b: Any, async_op: bool = False) -> Works | None:
     return works if async_op else works.wait()
 
 
-COLLECTIVES: dict[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        Operation(
-            name="all_reduce", summary="every rank gets the reduction of all tensors",
-            torch_call="all_reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b, async_op=False: dist.all_reduce(
-                b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
-            expected=lambda _: BlockOrigin(block=0),
-            busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
-            compositions=(("reduce_scatter", "all_gather"), ("reduce", "broadcast")),
-            is_coalesced=True,
-            nccl_function="AllReduce", nccl_tests="all_reduce_perf",
-            nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
-        ),
-        Operation(
-            name="all_gather", summary="every rank gets the blocks of all ranks",
-            torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
-            call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
-            busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
-            compositions=(("gather", "broadcast"),),
-            is_coalesced=True,
-            nccl_function="AllGather", nccl_tests="all_gather_perf",
-            nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
-        ),
-        Operation(
-            name="reduce_scatter", summary="every rank gets one block of the reduction",
-            torch_call="reduce_scatter_tensor", send=Extent.WHOLE, receive=Extent.BLOCK,
-            call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
-            busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
-            is_coalesced=True,
-            nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
-            nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
-        ),
-        Operation(
-            name="broadcast", summary="every rank gets the root's tensor",
-            torch_call="broadcast", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b, async_op=False: dist.broadcast(
-                b.receive, src=b.global_root, group=b.group, async_op=async_op),
-            expected=lambda at: BlockOrigin(rank=at.root, block=0),
-            busbw_formula="1", placements=(IN_PLACE,), rooted=True,
-            compositions=(("scatter", "all_gather"),),
-            nccl_function="Broadcast", nccl_tests="broadcast_perf", nccl_algorithms=("ring",),
-        ),
-        Operation(
-            name="all_to_all", summary="rank i sends its block j to rank j",
-            torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b, async_op=False: dist.all_to_all_single(
-                b.receive, b.send, group=b.group, async_op=async_op),
-            expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
-            busbw_formula="(n-1)/n", blocks=True,
-            is_transfers=True,
-            nccl_tests="alltoall_perf",
-        ),
-        Operation(
-            name="reduce", summary="the root gets the reduction of all tensors",
-            torch_call="reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=lambda dist, b, async_op=False: dist.reduce(
-                b.receive, dst=b.global_root, op=b.reduce_op, group=b.group,
-                async_op=async_op),
-            expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
-            busbw_formula="1", placements=(IN_PLACE,), reduces=True, rooted=True,
-            compositions=(("reduce_scatter", "gather"),),
-            nccl_function="Reduce", nccl_tests="reduce_perf", nccl_algorithms=("ring",),
-        ),
-        Operation(
-            name="gather", summary="the root gets the blocks of all ranks",
-            torch_call="gather", send=Extent.BLOCK, receive=Extent.AT_ROOT,
-            call=lambda dist, b, async_op=False: dist.gather(
-                b.send, b.receive_blocks, dst=b.global_root, group=b.group,
-                async_op=async_op),
-            expected=lambda at: BlockOrigin(rank=at.block, block=0),
-            busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
-            nccl_tests="gather_perf",
-        ),
-        Operation(
-            name="scatter", summary="every rank gets one block of the root's tensor",
-            torch_call="scatter", send=Extent.AT_ROOT, receive=Extent.BLOCK,
-            call=lambda dist, b, async_op=False: dist.scatter(
-                b.receive, b.send_blocks, src=b.global_root, group=b.group,
-                async_op=async_op),
-            expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
-            busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
-            nccl_tests="scatter_perf",
-        ),
-        Operation(
-            name="send_recv", summary="every rank sends to the next one, in a ring",
-            torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
-            call=_ring_shift,
-            expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
-            is_batch=True, busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
-        ),
-        Operation(
-            name="barrier", summary="no rank returns before all have called it",
-            torch_call="barrier", send=Extent.NOTHING, receive=Extent.NOTHING,
-            call=lambda dist, b, async_op=False: dist.barrier(
-                b.group, async_op=async_op, device_ids=b.device_ids),
-            expected=lambda _: None,
-            busbw_formula="", placements=("",), blocks_host=True,
-        ),
-    )
-}  # fmt: skip
+COLLECTIVES = by_name(
+    Operation(
+        name="all_reduce", summary="every rank gets the reduction of all tensors",
+        torch_call="all_reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
+        call=lambda dist, b, async_op=False: dist.all_reduce(
+            b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
+        expected=lambda _: BlockOrigin(block=0),
+        busbw_formula="2(n-1)/n", placements=(IN_PLACE,), reduces=True,
+        compositions=(("reduce_scatter", "all_gather"), ("reduce", "broadcast")),
+        is_coalesced=True,
+        nccl_function="AllReduce", nccl_tests="all_reduce_perf",
+        nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
+    ),
+    Operation(
+        name="all_gather", summary="every rank gets the blocks of all ranks",
+        torch_call="all_gather_into_tensor", send=Extent.BLOCK, receive=Extent.WHOLE,
+        call=_all_gather, expected=lambda at: BlockOrigin(rank=at.block, block=0),
+        busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True,
+        compositions=(("gather", "broadcast"),),
+        is_coalesced=True,
+        nccl_function="AllGather", nccl_tests="all_gather_perf",
+        nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
+    ),
+    Operation(
+        name="reduce_scatter", summary="every rank gets one block of the reduction",
+        torch_call="reduce_scatter_tensor", send=Extent.WHOLE, receive=Extent.BLOCK,
+        call=_reduce_scatter, expected=lambda at: BlockOrigin(block=at.rank),
+        busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True,
+        is_coalesced=True,
+        nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
+        nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
+    ),
+    Operation(
+        name="broadcast", summary="every rank gets the root's tensor",
+        torch_call="broadcast", send=Extent.WHOLE, receive=Extent.WHOLE,
+        call=lambda dist, b, async_op=False: dist.broadcast(
+            b.receive, src=b.global_root, group=b.group, async_op=async_op),
+        expected=lambda at: BlockOrigin(rank=at.root, block=0),
+        busbw_formula="1", placements=(IN_PLACE,), rooted=True,
+        compositions=(("scatter", "all_gather"),),
+        nccl_function="Broadcast", nccl_tests="broadcast_perf", nccl_algorithms=("ring",),
+    ),
+    Operation(
+        name="all_to_all", summary="rank i sends its block j to rank j",
+        torch_call="all_to_all_single", send=Extent.WHOLE, receive=Extent.WHOLE,
+        call=lambda dist, b, async_op=False: dist.all_to_all_single(
+            b.receive, b.send, group=b.group, async_op=async_op),
+        expected=lambda at: BlockOrigin(rank=at.block, block=at.rank),
+        busbw_formula="(n-1)/n", blocks=True,
+        is_transfers=True,
+        nccl_tests="alltoall_perf",
+    ),
+    Operation(
+        name="reduce", summary="the root gets the reduction of all tensors",
+        torch_call="reduce", send=Extent.WHOLE, receive=Extent.WHOLE,
+        call=lambda dist, b, async_op=False: dist.reduce(
+            b.receive, dst=b.global_root, op=b.reduce_op, group=b.group,
+            async_op=async_op),
+        expected=lambda at: BlockOrigin(block=0) if at.rank == at.root else None,
+        busbw_formula="1", placements=(IN_PLACE,), reduces=True, rooted=True,
+        compositions=(("reduce_scatter", "gather"),),
+        nccl_function="Reduce", nccl_tests="reduce_perf", nccl_algorithms=("ring",),
+    ),
+    Operation(
+        name="gather", summary="the root gets the blocks of all ranks",
+        torch_call="gather", send=Extent.BLOCK, receive=Extent.AT_ROOT,
+        call=lambda dist, b, async_op=False: dist.gather(
+            b.send, b.receive_blocks, dst=b.global_root, group=b.group,
+            async_op=async_op),
+        expected=lambda at: BlockOrigin(rank=at.block, block=0),
+        busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
+        nccl_tests="gather_perf",
+    ),
+    Operation(
+        name="scatter", summary="every rank gets one block of the root's tensor",
+        torch_call="scatter", send=Extent.AT_ROOT, receive=Extent.BLOCK,
+        call=lambda dist, b, async_op=False: dist.scatter(
+            b.receive, b.send_blocks, src=b.global_root, group=b.group,
+            async_op=async_op),
+        expected=lambda at: BlockOrigin(rank=at.root, block=at.rank),
+        busbw_formula="(n-1)/n", placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, rooted=True,
+        nccl_tests="scatter_perf",
+    ),
+    Operation(
+        name="send_recv", summary="every rank sends to the next one, in a ring",
+        torch_call="batch_isend_irecv", send=Extent.WHOLE, receive=Extent.WHOLE,
+        call=_ring_shift,
+        expected=lambda at: BlockOrigin(rank=(at.rank - 1) % at.ranks, block=0),
+        is_batch=True, busbw_formula="1", min_ranks=2, messages="1", nccl_tests="sendrecv_perf",
+    ),
+    Operation(
+        name="barrier", summary="no rank returns before all have called it",
+        torch_call="barrier",
+        call=lambda dist, b, async_op=False: dist.barrier(
+            b.group, async_op=async_op, device_ids=b.device_ids),
+        placements=("",), blocks_host=True,
+    ),
+)  # fmt: skip
 
 
 REPLAY = "replay"
 REPLAYS: dict[str, Operation] = {
     REPLAY: Operation(
         name=REPLAY, summary="the calls of a training step (`commbench replay`)",
-        torch_call="the calls of the step", send=Extent.NOTHING, receive=Extent.NOTHING,
-        call=lambda _, b: b.run_step(), expected=lambda _: None,
-        busbw_formula="", placements=("",), is_on_host=True,
+        torch_call="the calls of the step", call=lambda _, b: b.run_step(),
+        placements=("",), is_on_host=True,
     ),
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ both directions. Its hash is compared over all ranks before anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import inf
@@ -15,12 +15,7 @@ from typing import Any
 from commbench.errors import UsageError, value_error
 from commbench.spec.allocators import DEFAULT_MEMORY
 from commbench.spec.backends import BACKENDS
-from commbench.spec.call_forms import (
-    ALL_FORMS,
-    CALL_FORMS,
-    ONE_TENSOR,
-    parse_tensors,
-)
+from commbench.spec.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
 from commbench.spec.case import Case
 from commbench.spec.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.spec.dimensions import DIMENSIONS, HOT
@@ -33,12 +28,7 @@ from commbench.spec.groups import (
     groups_by_key,
 )
 from commbench.spec.operations import NATURAL, OPERATIONS, REPLAY
-from commbench.spec.pairs import (
-    DEFAULT_P2P_CALL,
-    DEFAULT_PAIRS,
-    DEFAULT_WINDOW,
-    parse_pairs,
-)
+from commbench.spec.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
 from commbench.spec.product import count_product, product_cases
 from commbench.spec.replay import (
     replay_cases,
@@ -68,7 +58,7 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
 }
 """The option of `commbench run` that sets a field, where its name is not the field's."""
 
-LONGEST_TIMEOUT_S = 31 * 24 * 3600.0
+MONTH_S = 31 * 24 * 3600.0
 USUAL_LAUNCHES = 3
 """Launches of a run that chooses its iterations: what differs between them shows."""
 MOST_CASES = 100_000
@@ -90,6 +80,29 @@ _LIMITS = {
     "latency_size": (1, LARGEST_SIZE),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
+_WRONG_VALUES: tuple[tuple[str, Callable[[float], bool], str, str], ...] = (
+    ("timeout_s", lambda s: not s > 0, "{:g} s is not above 0", "write --timeout 120"),
+    ("timeout_s", lambda s: s > MONTH_S, "{:g} s is longer than a month", "write --timeout 120"),
+    ("budget_s", lambda s: not s > 0, "{:g} s is not above 0", "write --budget 0.2"),
+    ("budget_s", lambda s: s > MONTH_S, "{:g} s is longer than a month", "write --budget 0.2"),
+    (
+        "precision", lambda p: not 0 < p < 1, "{:.6g} is not between 0 and 1",
+        "write --precision 5%, or 0.05",
+    ),
+    (
+        "overlap_ratio", lambda r: not 0.01 <= r <= 100, "{:.6g} is not between 0.01 and 100",
+        "write --overlap-ratio 1",
+    ),
+)  # fmt: skip
+"""Fields with numbers that are no whole ones: whether a value is wrong, why, and a hint."""
+_NORMAL_FORMS = {
+    "pairs": parse_pairs,
+    "imbalance": parse_imbalance,
+    "tensors": parse_tensors,
+    "overlap": parse_overlap,
+    "variants": parse_variant,
+}
+"""Makes the normal form of a text, in which the plan has it; raises UsageError for a wrong one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,16 +208,14 @@ class Plan:
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
         require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
-        if any(parse_pairs(text) != text for text in self.pairs):
-            raise UsageError(f"pairs {','.join(self.pairs)!r:.60} are not in their normal form")
-        if any(parse_imbalance(text) != text for text in self.imbalance):
-            raise UsageError(
-                f"imbalance {','.join(self.imbalance)!r:.60} is not in its normal form"
-            )
+        for name, parse in _NORMAL_FORMS.items():
+            for text in getattr(self, name):
+                if text != (normal := parse(text)):
+                    trouble = f"{text!r:.60} is not in its normal form"
+                    raise value_error(name, trouble, f"write {normal}")
         self._require_forms()
-        self._require_overlap()
         self._require_numbers_in_range()
-        self._require_possible_times()
+        self._require_possible_values()
         self._require_place()
         self._require_workload()
         self._require_few_cases()
@@ -214,10 +225,7 @@ class Plan:
             parse_peak(self.peak)
 
     def _require_forms(self) -> None:
-        """Every split is known, and every form takes one of them."""
-        for text in self.tensors:
-            if text != parse_tensors(text):
-                raise value_error("tensors", f"{text!r} is not in its normal form", "write 16")
+        """Every form takes one of the splits."""
         if self.forms:
             require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
         for name in self.forms:
@@ -230,22 +238,7 @@ class Plan:
                     else "write for example --tensors 16",
                 )
 
-    def _require_overlap(self) -> None:
-        for text in self.overlap:
-            if text != parse_overlap(text):
-                raise value_error("overlap", f"{text!r} is not in its normal form", "write matmul")
-        if self.overlap_ratio is not None and not 0.01 <= self.overlap_ratio <= 100:
-            raise value_error(
-                "overlap_ratio",
-                f"{self.overlap_ratio:.6g} is not between 0.01 and 100",
-                "write --overlap-ratio 1",
-            )
-
     def _require_workload(self) -> None:
-        if any(parse_variant(text) != text for text in self.variants):
-            raise UsageError(
-                f"variants {','.join(self.variants)!r:.60} are not in their normal form"
-            )
         if REPLAY in self.operations and not self.workload:
             raise UsageError(
                 f"the operation {REPLAY} needs a workload",
@@ -283,21 +276,11 @@ class Plan:
                 f"{self.backend} supports: {', '.join(known.devices)}",
             )
 
-    def _require_possible_times(self) -> None:
-        for name, seconds, advice in (
-            ("timeout_s", self.timeout_s, "write --timeout 120"),
-            ("budget_s", self.budget_s, "write --budget 0.2"),
-        ):
-            if not seconds > 0:
-                raise value_error(name, f"{seconds:g} s is not above 0", advice)
-            if seconds > LONGEST_TIMEOUT_S:
-                raise value_error(name, f"{seconds:g} s is longer than a month", advice)
-        if not 0 < self.precision < 1:
-            raise value_error(
-                "precision",
-                f"{self.precision:.6g} is not between 0 and 1",
-                "write --precision 5%, or 0.05",
-            )
+    def _require_possible_values(self) -> None:
+        for name, is_wrong, trouble, hint in _WRONG_VALUES:
+            value = getattr(self, name)
+            if value is not None and is_wrong(value):
+                raise value_error(name, trouble.format(value), hint)
 
     def _require_few_cases(self) -> None:
         number = len(self.cases()) if self.workload else count_product(self)

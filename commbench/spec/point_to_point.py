@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from commbench.spec.operation import BlockOrigin, BlockPosition, Extent, Operation, Works
 from commbench.spec.pairs import BATCH, ISEND, SEND
+from commbench.validation import by_name
 
 
 class _Transfer(NamedTuple):
@@ -29,7 +30,6 @@ class _Transfer(NamedTuple):
 
 
 _Steps = Sequence[Sequence[_Transfer]]
-_NO_WORKS = Works(())
 
 
 class _StepsOfRank:
@@ -64,45 +64,32 @@ class _StartedSteps(NamedTuple):
             Works(begin()).wait()
 
 
-def _begin_blocking(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    calls = [
-        partial(dist.send if t.is_send else dist.recv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
+def _calls(send: Any, receive: Any, transfers: Any, *own: Any) -> list[Any]:
+    """The calls of these functions, ready to be made; `own` has the group's ranks, and itself."""
+    ranks, group = own
+    return [
+        partial(send if t.is_send else receive, t.tensor, ranks[t.rank], group) for t in transfers
     ]
 
-    def run_all() -> Sequence[Any]:
-        for call in calls:
-            call()
-        return ()
 
-    return run_all
+def _start_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
+    return [call() for call in calls]
 
 
-def _begin_each(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    calls = [
-        partial(dist.isend if t.is_send else dist.irecv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
-    ]
-    return lambda: [call() for call in calls]
-
-
-def _begin_together(
-    dist: Any, transfers: Sequence[_Transfer], global_ranks: Sequence[int], group: Any
-) -> Callable[[], Sequence[Any]]:
-    wanted = [
-        dist.P2POp(dist.isend if t.is_send else dist.irecv, t.tensor, global_ranks[t.rank], group)
-        for t in transfers
-    ]
-    return partial(dist.batch_isend_irecv, wanted)
+def _make_all(calls: Sequence[Callable[[], Any]]) -> Sequence[Any]:
+    for call in calls:
+        call()
+    return ()
 
 
 _BEGIN: dict[str, Callable[..., Callable[[], Sequence[Any]]]] = {
-    SEND: _begin_blocking, ISEND: _begin_each, BATCH: _begin_together,
-}  # fmt: skip
+    SEND: lambda dist, *of: partial(_make_all, _calls(dist.send, dist.recv, *of)),
+    ISEND: lambda dist, *of: partial(_start_all, _calls(dist.isend, dist.irecv, *of)),
+    BATCH: lambda dist, *of: partial(
+        dist.batch_isend_irecv,
+        _start_all(_calls(*(partial(dist.P2POp, call) for call in (dist.isend, dist.irecv)), *of)),
+    ),
+}
 """By the kind of call: makes the function that begins a step and returns what to wait for."""
 
 
@@ -171,39 +158,36 @@ def _entry(steps: Callable[[Any], _Steps], **facts: Any) -> Operation:
     return Operation(call=call, prepare=prepare, **common | facts)
 
 
-POINT_TO_POINT: dict[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        _entry(
-            _there_and_back, name="ping_pong", summary="pairs: a tensor there, another one back",
-            torch_call="send, recv", expected=_of_peer, p2p_calls=(SEND, ISEND, BATCH),
-            is_paired=True, is_latency=True, part="half a round trip", parts=lambda _: 2,
+POINT_TO_POINT = by_name(
+    _entry(
+        _there_and_back, name="ping_pong", summary="pairs: a tensor there, another one back",
+        torch_call="send, recv", expected=_of_peer, p2p_calls=(SEND, ISEND, BATCH),
+        is_paired=True, is_latency=True, part="half a round trip", parts=lambda _: 2,
+    ),
+    _entry(
+        _both_ways, name="exchange", summary="pairs: both ranks send and receive at once",
+        torch_call="batch_isend_irecv", expected=_of_peer, is_paired=True,
+        deadlock="both ranks of a pair wait in send until the other one calls recv",
+    ),
+    _entry(
+        _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
+        torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
+        is_paired=True, is_one_way=True, has_window=True, messages="0",
+        part="one message of the window", parts=lambda window: window,
+    ),
+    _entry(
+        _from_stage_to_stage, name="pipeline", messages="n-1",
+        summary="rank 0 sends to 1, which passes it on to 2",
+        torch_call="send, recv", p2p_calls=(SEND, ISEND, BATCH),
+        expected=lambda at: BlockOrigin(rank=0, block=0) if at.rank else None,
+    ),
+    _entry(
+        _around_the_ring, name="ring_exchange", messages="n-1",
+        summary="n-1 shifts around the ring, as in ring attention",
+        torch_call="batch_isend_irecv", send=Extent.BLOCK, blocks=True, busbw_formula="(n-1)/n",
+        expected=lambda at: (
+            None if at.block == at.rank else BlockOrigin(rank=at.block, block=0)
         ),
-        _entry(
-            _both_ways, name="exchange", summary="pairs: both ranks send and receive at once",
-            torch_call="batch_isend_irecv", expected=_of_peer, is_paired=True,
-            deadlock="both ranks of a pair wait in send until the other one calls recv",
-        ),
-        _entry(
-            _window_and_reply, name="stream", summary="pairs: a window of messages, one reply",
-            torch_call="isend, irecv", expected=_of_sender, p2p_calls=(ISEND, SEND, BATCH),
-            is_paired=True, is_one_way=True, has_window=True, messages="0",
-            part="one message of the window", parts=lambda window: window,
-        ),
-        _entry(
-            _from_stage_to_stage, name="pipeline", messages="n-1",
-            summary="rank 0 sends to 1, which passes it on to 2",
-            torch_call="send, recv", p2p_calls=(SEND, ISEND, BATCH),
-            expected=lambda at: BlockOrigin(rank=0, block=0) if at.rank else None,
-        ),
-        _entry(
-            _around_the_ring, name="ring_exchange", messages="n-1",
-            summary="n-1 shifts around the ring, as in ring attention",
-            torch_call="batch_isend_irecv", send=Extent.BLOCK, blocks=True, busbw_formula="(n-1)/n",
-            expected=lambda at: (
-                None if at.block == at.rank else BlockOrigin(rank=at.block, block=0)
-            ),
-            deadlock="every rank waits in send until the next one calls recv",
-        ),
-    )
-}  # fmt: skip
+        deadlock="every rank waits in send until the next one calls recv",
+    ),
+)  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import name_error
 from commbench.spec.dtypes import Dtype
+from commbench.validation import by_name
 
 INTEGERS = ("int", "uint")
 
@@ -58,38 +59,35 @@ _NUMBERS = ("float", *INTEGERS)
 _ORDERED = (*_NUMBERS, "bool")
 _BITS = (*INTEGERS, "bool")
 
-REDUCE_OPS: dict[str, ReduceOp] = {
-    reduction.name: reduction
-    for reduction in (
-        ReduceOp(
-            "sum", _NUMBERS, lambda a, b: a + b, lambda _: 0,
-            _small_integers, lambda dtype: max(1, dtype.exact_limit // 4),
-        ),
-        ReduceOp(
-            "avg", ("float",), lambda a, b: a + b, lambda _: 0,
-            lambda dtype, contributors: range(1, _largest(dtype, contributors) + 1),
-            # With fewer contributors, rounding is smaller against the value of each.
-            lambda dtype: min(3, max(1, dtype.exact_limit // 8)), divides=True,
-        ),
-        ReduceOp(
-            "prod", _NUMBERS, lambda a, b: a * b, lambda _: 1,
-            _powers_of_two, lambda dtype: dtype.exact_limit.bit_length() - 1, torch_name="PRODUCT",
-        ),
-        ReduceOp("min", _ORDERED, lambda a, b: a.minimum(b), _largest),
-        ReduceOp(
-            "max", _ORDERED, lambda a, b: a.maximum(b),
-            lambda dtype: 0 if dtype.kind in ("uint", "bool") else -_largest(dtype),
-        ),
-        ReduceOp(
-            "premul_sum", ("float",), lambda a, b: a + b, lambda _: 0,
-            lambda dtype, contributors: _small_integers(dtype, 2 * contributors),
-            lambda dtype: max(1, dtype.exact_limit // 8), factor=2,
-        ),
-        ReduceOp("band", _BITS, lambda a, b: a & b, _all_bits),
-        ReduceOp("bor", _BITS, lambda a, b: a | b, lambda _: 0),
-        ReduceOp("bxor", _BITS, lambda a, b: a ^ b, lambda _: 0),
-    )
-}  # fmt: skip
+REDUCE_OPS = by_name(
+    ReduceOp(
+        "sum", _NUMBERS, lambda a, b: a + b, lambda _: 0,
+        _small_integers, lambda dtype: max(1, dtype.exact_limit // 4),
+    ),
+    ReduceOp(
+        "avg", ("float",), lambda a, b: a + b, lambda _: 0,
+        lambda dtype, contributors: range(1, _largest(dtype, contributors) + 1),
+        # With fewer contributors, rounding is smaller against the value of each.
+        lambda dtype: min(3, max(1, dtype.exact_limit // 8)), divides=True,
+    ),
+    ReduceOp(
+        "prod", _NUMBERS, lambda a, b: a * b, lambda _: 1,
+        _powers_of_two, lambda dtype: dtype.exact_limit.bit_length() - 1, torch_name="PRODUCT",
+    ),
+    ReduceOp("min", _ORDERED, lambda a, b: a.minimum(b), _largest),
+    ReduceOp(
+        "max", _ORDERED, lambda a, b: a.maximum(b),
+        lambda dtype: 0 if dtype.kind in ("uint", "bool") else -_largest(dtype),
+    ),
+    ReduceOp(
+        "premul_sum", ("float",), lambda a, b: a + b, lambda _: 0,
+        lambda dtype, contributors: _small_integers(dtype, 2 * contributors),
+        lambda dtype: max(1, dtype.exact_limit // 8), factor=2,
+    ),
+    ReduceOp("band", _BITS, lambda a, b: a & b, _all_bits),
+    ReduceOp("bor", _BITS, lambda a, b: a | b, lambda _: 0),
+    ReduceOp("bxor", _BITS, lambda a, b: a ^ b, lambda _: 0),
+)  # fmt: skip
 
 
 SYNONYMS = {

@@ -26,7 +26,6 @@ UNIFORM = "uniform"
 FILE = "file"
 MOST_SPLIT_RANKS = 1024
 """A matrix has so many rows at most."""
-LARGEST_WEIGHT = 1 << 40
 _SCALE = 1 << 20
 """Weights are whole numbers, so that all hosts compute the same blocks."""
 _EXPERTS, _HOT = 4, 4

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from commbench.validation import by_name
+
 ISOLATED = "isolated"
 PIPELINED = "pipelined"
 BOTH = "both"
@@ -47,32 +49,29 @@ class TimingMode(NamedTuple):
         return max(2, int(min(self.most_calls, self.longest_s / call_s)))
 
 
-TIMING_MODES: dict[str, TimingMode] = {
-    mode.name: mode
-    for mode in (
-        TimingMode(
-            name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
-            summary="each call alone, slowest rank, median",
-            explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
-            "the result. The slowest rank counts, and t is the median of the calls. This is the "
-            "time that a program waits for a result. It includes the cost of launching the call.",
-            nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
-            "(nccl-tests: calls queued, mean over ranks)",
-            has_entry_skew=True, in_both=True,
-        ),
-        TimingMode(
-            name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
-            heading="back to back",
-            summary="calls back to back, slowest rank, median",
-            explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
-            "divided by their number. The cost of launching a call overlaps with the call before "
-            "it, so small sizes take less time than a single call.",
-            nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
-            "over iterations (nccl-tests: one iteration, mean over ranks)",
-            most_calls=20, longest_s=20e-3, in_both=True,  # 20 calls, as nccl-tests
-        ),
-    )
-}  # fmt: skip
+TIMING_MODES = by_name(
+    TimingMode(
+        name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
+        summary="each call alone, slowest rank, median",
+        explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
+        "the result. The slowest rank counts, and t is the median of the calls. This is the "
+        "time that a program waits for a result. It includes the cost of launching the call.",
+        nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
+        "(nccl-tests: calls queued, mean over ranks)",
+        has_entry_skew=True, in_both=True,
+    ),
+    TimingMode(
+        name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
+        heading="back to back",
+        summary="calls back to back, slowest rank, median",
+        explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
+        "divided by their number. The cost of launching a call overlaps with the call before "
+        "it, so small sizes take less time than a single call.",
+        nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
+        "over iterations (nccl-tests: one iteration, mean over ranks)",
+        most_calls=20, longest_s=20e-3, in_both=True,  # 20 calls, as nccl-tests
+    ),
+)  # fmt: skip
 
 DEFAULT_TIMING = next(iter(TIMING_MODES))
 TIMING_CHOICES = (*TIMING_MODES, BOTH)

@@ -17,18 +17,12 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
-from commbench.errors import (
-    CommbenchError,
-    UnavailableError,
-    from_wire,
-    reason_of,
-    to_wire,
-)
+from commbench.errors import CommbenchError, UnavailableError, from_wire, reason_of, to_wire
 from commbench.host.gpus import bind_near
 from commbench.spec.case import Case
 from commbench.spec.pairs import QUICK
@@ -135,24 +129,24 @@ class Communicator:
 
         Along a binomial tree: a rank holds one more tensor, however many ranks there are.
         """
-        result, part = tensor.clone(), torch.empty_like(tensor)
-        for child, _ in self._children:
-            self.control.recv([part], child, _TAG).wait()
-            torch.maximum(result, part, out=result)
-        if self._parent is not None:
-            self.control.send([result], self._parent, _TAG).wait()
-        return result
+        return self._reduce_max(tensor, (self._parent, self._children), range(self.ranks), _TAG)
 
     def reduce_max_in(self, view: GroupView, tensor: torch.Tensor) -> torch.Tensor:
         """The maximum of each element over the ranks of a group, on its first rank; a part of it on
         the others. The ranks that are in several groups call this in the same order."""
-        parent, children = _binomial_tree(view.rank, len(view.ranks))
+        tree = _binomial_tree(view.rank, len(view.ranks))
+        return self._reduce_max(tensor, tree, view.ranks, _GROUP_TAG)
+
+    def _reduce_max(
+        self, tensor: torch.Tensor, tree: _Tree, ranks: Sequence[int], tag: int
+    ) -> torch.Tensor:
+        parent, children = tree
         result, part = tensor.clone(), torch.empty_like(tensor)
         for child, _ in children:
-            self.control.recv([part], view.ranks[child], _GROUP_TAG).wait()
+            self.control.recv([part], ranks[child], tag).wait()
             torch.maximum(result, part, out=result)
         if parent is not None:
-            self.control.send([result], view.ranks[parent], _GROUP_TAG).wait()
+            self.control.send([result], ranks[parent], tag).wait()
         return result
 
     def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -202,7 +196,10 @@ class Communicator:
         return decision
 
 
-def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
+_Tree: TypeAlias = tuple[int | None, list[tuple[int, int]]]
+
+
+def _binomial_tree(rank: int, ranks: int) -> _Tree:
     """The parent of a rank in the tree that gloo's broadcast from rank 0 uses too (None for rank
     0), and each child with the number of ranks below and including it.
 
@@ -341,7 +338,7 @@ def _publish_failure(
         lost = watchdog.find_lost_ranks()
         failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
     else:
-        watchdog.publish_failure(failure.text)
+        watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
         record_failure(rank_context.scratch_dir, failure)
     return failure

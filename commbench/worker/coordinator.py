@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import cycle, islice
 
 import torch
@@ -34,18 +33,10 @@ from commbench.worker.measure import (
 from commbench.worker.new_groups import memory_of_each, memory_without
 from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import (
-    CHECK,
-    END,
-    MEASURE,
-    WARM_UP,
-    CheckResult,
-    Command,
-    Scheduler,
-)
+from commbench.worker.scheduler import CHECK, END, MEASURE, WARM_UP, Command, Scheduler
 from commbench.worker.timers import HostTimer, Timer
 from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import VerifyResult, combine, fill_inputs, verify, verify_together
+from commbench.worker.verify import CheckResult, combine, fill_inputs, verify, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
@@ -58,43 +49,8 @@ CALLS_OF_AN_ESTIMATE = 2
 """Calls of which the shortest is the first estimate of a device's calls."""
 
 
-def run_cases(
-    plan: Plan,
-    cases: tuple[Case, ...],
-    comm: Communicator,
-    arena: Arena,
-    timer: Timer,
-    scheduler: Scheduler | None,
-    state: StateBuffer,
-) -> None:
-    """Measure the cases. Rank 0 has the scheduler; every rank notes in its state what it does."""
-    worker = _CaseRunner(plan, comm, arena, timer, state)
-    probe = HostSpeedProbe() if scheduler else None
-    host_speed: HostSpeed | None = None
-    try:
-        while True:
-            state[rank_state.STEP] += 1
-            set_phase(state, rank_state.WAITING)
-            command = Command(END)
-            if scheduler and probe:
-                following = scheduler.next() or command
-                host_speed = probe.measure_if_due() if following.what == MEASURE else None
-                command = following._replace(sent_ns=time.perf_counter_ns())
-            command = Command(*comm.share(torch.tensor(command)).tolist())
-            if command.what == END:
-                return
-            result = worker.run(command, cases[command.case])
-            if isinstance(result, Batch) and host_speed:
-                result = result._replace(**host_speed._asdict())
-            if scheduler:
-                scheduler.record(result)
-    finally:
-        if probe:
-            probe.close()
-
-
-class _CaseRunner:
-    """Runs commands on one rank."""
+class CaseRunner:
+    """Runs the cases on one rank; every rank notes in its state what it does."""
 
     def __init__(
         self, plan: Plan, comm: Communicator, arena: Arena, timer: Timer, state: StateBuffer
@@ -118,7 +74,32 @@ class _CaseRunner:
         self._turns: dict[tuple[int, int], int] = {}
         """How many iterations of so many calls of a case were run: which piece is the next."""
 
-    def run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
+    def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
+        """Measure the cases. Rank 0 has the scheduler."""
+        probe = HostSpeedProbe() if scheduler else None
+        host_speed: HostSpeed | None = None
+        try:
+            while True:
+                self._state[rank_state.STEP] += 1
+                set_phase(self._state, rank_state.WAITING)
+                command = Command(END)
+                if scheduler and probe:
+                    following = scheduler.next() or command
+                    host_speed = probe.measure_if_due() if following.what == MEASURE else None
+                    command = following._replace(sent_ns=time.perf_counter_ns())
+                command = Command(*self._comm.share(torch.tensor(command)).tolist())
+                if command.what == END:
+                    return
+                result = self._run(command, cases[command.case])
+                if isinstance(result, Batch) and host_speed:
+                    result = result._replace(**host_speed._asdict())
+                if scheduler:
+                    scheduler.record(result)
+        finally:
+            if probe:
+                probe.close()
+
+    def _run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])
@@ -166,7 +147,6 @@ class _CaseRunner:
         expected_s = checks * longest_check_s(moved_bytes, self._slowest_bps)
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         device = self._comm.device
-        found: VerifyResult | str
         try:
             numbers = range(before, before + command.iterations)
             each = [one for n in numbers for one in self._verify(case, pieces, n)]
@@ -174,7 +154,7 @@ class _CaseRunner:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            found = out_of_memory(self._comm.rank, error)
+            found = CheckResult(failed=out_of_memory(self._comm.rank, error))
         checked = combine_checks(self._comm, found)
         if device.is_async and not checked.failed and not before:
             checked = checked._replace(seconds=self._time_more(case, pieces))
@@ -201,9 +181,7 @@ class _CaseRunner:
                 spent[number] = time.perf_counter_ns() - began
         return float(self._comm.all_reduce_max(spent).min()) * 1e-9
 
-    def _verify(
-        self, case: Case, pieces: list[GroupBuffers], before: int
-    ) -> Iterator[VerifyResult]:
+    def _verify(self, case: Case, pieces: list[GroupBuffers], before: int) -> Iterator[CheckResult]:
         """Check a call of each of the rank's groups, one after another: ranks that are in several
         are so in the same order. So many calls of the case were checked before."""
         offset = seed_offset(self._plan, case, before)
@@ -213,11 +191,11 @@ class _CaseRunner:
                 zip(own, self._iterations(case, own), strict=True)
             ):
                 found = verify(part, buffers, offset + piece, call, self._comm.device)
-                yield replace(found, first_call=before + 1)
+                yield found._replace(first_call=before + 1)
 
     def _verify_graphs(
         self, case: Case, pieces: list[GroupBuffers], calls: int
-    ) -> Iterator[VerifyResult]:
+    ) -> Iterator[CheckResult]:
         """Check the graphs of several calls that were timed: the check of a call has replayed those
         of one call, which tell what the others must leave."""
         if calls == 1 or not pieces[0]:
@@ -332,20 +310,18 @@ def seed_offset(plan: Plan, case: Case, checks: int = 0) -> int:
     return (plan.seed + 7919 * (case.index + 1) + SHIFT_CHECK * checks) % PERIOD
 
 
-def combine_checks(comm: Communicator, found: VerifyResult | str) -> CheckResult:
+def combine_checks(comm: Communicator, own: CheckResult) -> CheckResult:
     """What all ranks found, or why the case failed on the lowest rank where it did."""
-    failed = isinstance(found, str)
-    result = VerifyResult(0, None, 0.0) if isinstance(found, str) else found
     # One reduction for all: the larger the number, the lower the rank.
     number = comm.ranks - comm.rank
-    codes = [failed * number, bool(result.wrong) * number, round(result.seconds * 1e9)]
+    codes = [bool(own.failed) * number, bool(own.wrong) * number, round(own.seconds * 1e9)]
     failing, wrong_first, slowest_ns = comm.all_reduce_max(torch.tensor(codes)).tolist()
     if failing:
-        return CheckResult(failed=comm.share_value(found if failed else "", comm.ranks - failing))
-    wrong, first, call = 0, None, 0
-    if wrong_first:
-        wrong = int(comm.gather(torch.tensor(result.wrong)).sum())
-        own = result.first._replace(rank=comm.rank)._asdict() if result.first else None
-        call, shared = comm.share_value([result.first_call, own], comm.ranks - wrong_first)
-        first = WrongElement(**shared)
-    return CheckResult(wrong=wrong, first=first, first_call=call, seconds=slowest_ns * 1e-9)
+        return CheckResult(failed=comm.share_value(own.failed, comm.ranks - failing))
+    found = CheckResult(wrong=0, seconds=slowest_ns * 1e-9)
+    if not wrong_first:
+        return found
+    wrong = int(comm.gather(torch.tensor(own.wrong)).sum())
+    first = own.first._replace(rank=comm.rank)._asdict() if own.first else None
+    call, shared = comm.share_value([own.first_call, first], comm.ranks - wrong_first)
+    return found._replace(wrong=wrong, first=WrongElement(**shared), first_call=call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,9 +20,10 @@ from weakref import WeakSet
 import torch
 
 from commbench.host.cgroup import read_free_bytes
+from commbench.host.environment import boot_id
 from commbench.host.nvml import GpuState, NvmlGpu, find_gpu
 from commbench.host.procfs import read_text
-from commbench.worker.memory import Memory, NcclPool, PlainMemory, SymmMem
+from commbench.worker.memory import Memory, NcclPool, SymmMem
 
 _C_LIBRARY = ctypes.CDLL(None)
 SPIN_CYCLES = 1_000_000
@@ -44,38 +46,48 @@ class Event(Protocol):
         """Milliseconds from this event to `end`; the device has come to both."""
 
 
-class Device(Protocol):
-    """The device that one rank measures."""
+class Device:
+    """The device that one rank measures. What is here is that of one that runs at once what it is
+    given, and has only plain memory."""
 
     torch_device: torch.device
     """Where its tensors are."""
-    is_async: bool
+    is_async = False
     """Whether it runs later what it is given, in the order of a stream."""
     name: str
     """Such as `cpu` or `cuda:0 NVIDIA H200`."""
-    uuid: str
+    uuid = ""
     """Identifies it among all devices of its host, also where a rank sees only some of them; empty
     for a CPU."""
-    pci_bus_id: str
+    pci_bus_id = ""
     """Such as `0000:1b:00.0`; empty where it is unknown."""
-    part: str
+    part = ""
     """Which part of a GPU it is, where its parts may have one UUID and PCI address: see find_part.
     Empty for a whole one."""
-    multiprocessors: int
+    multiprocessors = 0
     """How many it has; 0 for a CPU."""
+
+    @property
+    def identity(self) -> list[str]:
+        """The same on two ranks only where they have the same device of one boot of a host."""
+        host = boot_id() or socket.gethostname()
+        return [host, self.uuid, self.pci_bus_id, self.part]
 
     def synchronize(self) -> None:
         """Wait until it has finished all that it was given."""
 
     def free_bytes(self) -> int | None:
         """Bytes of memory that processes can still take; None where that is unknown."""
+        raise NotImplementedError
 
     def held_bytes(self) -> int | None:
         """Bytes of memory that this process has on a CPU, or that all processes have on an
         accelerator; None where that is unknown."""
+        raise NotImplementedError
 
     def make_event(self) -> Event:
         """A new event; only where `is_async`."""
+        raise NotImplementedError("a CPU has no events")
 
     def spin(self, seconds: float) -> None:
         """Keep the stream busy for about that long; returns at once. Without effect where torch
@@ -84,47 +96,49 @@ class Device(Protocol):
     def compute(self, seconds: float) -> None:
         """Be busy for that long, as with the computation of a program: a CPU before this returns,
         an accelerator in the order of its stream."""
+        self.spin(seconds)
 
     def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
         """A function that runs `call` in the order of the stream."""
+        return call  # of an accelerator: torch queues it in the current stream
 
     def beside(self, call: Callable[[], object]) -> None:
         """Run `call` in the order of a second stream, which does not wait for the first one."""
+        raise NotImplementedError("a CPU has no streams")
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
         """A function that queues these calls with one launch. Raises RuntimeError where the
         device, or what is called, cannot be captured."""
+        raise NotImplementedError("a CPU has no graphs")
 
     def release_graphs(self) -> None:
         """End what `capture` made, whoever still refers to it: a traceback may."""
 
     def plain_memory(self, size: int) -> Memory:
         """So many bytes of torch's allocator."""
+        return Memory(torch.empty(size, dtype=torch.uint8, device=self.torch_device))
 
     def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
         """So many bytes for registering with the communicators of groups, `symm` as windows."""
+        raise NotImplementedError("a CPU registers no memory")
 
     def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
         """So many bytes of torch's symmetric memory, to share with the ranks of groups."""
+        raise NotImplementedError("a CPU has no symmetric memory")
 
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
     def read_state(self) -> GpuState | None:
         """Its clock, power, temperature and why it is throttled; None where that is unknown."""
+        return None
 
 
-class Cpu:
+class Cpu(Device):
     """The host's processor and memory."""
 
     torch_device = torch.device("cpu")
-    is_async = False
     name = "cpu"
-    uuid = pci_bus_id = part = ""
-    multiprocessors = 0
-
-    def synchronize(self) -> None:
-        pass
 
     def free_bytes(self) -> int | None:
         return read_free_bytes()
@@ -135,46 +149,13 @@ class Cpu:
         pages = (read_text(Path("/proc/self/statm")) or "").split()
         return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
-    def make_event(self) -> Event:
-        raise NotImplementedError("a CPU has no events")
-
-    def spin(self, seconds: float) -> None:
-        pass
-
     def compute(self, seconds: float) -> None:
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             pass
 
-    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
-        return call
 
-    def beside(self, call: Callable[[], object]) -> None:
-        raise NotImplementedError("a CPU has no streams")
-
-    def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-        raise NotImplementedError("a CPU has no graphs")
-
-    def release_graphs(self) -> None:
-        pass
-
-    def plain_memory(self, size: int) -> Memory:
-        return PlainMemory(size, self.torch_device)
-
-    def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
-        raise NotImplementedError("a CPU registers no memory")
-
-    def symm_mem(self, size: int, groups: Sequence[Any]) -> Memory:
-        raise NotImplementedError("a CPU has no symmetric memory")
-
-    def release_cached_memory(self) -> None:
-        pass
-
-    def read_state(self) -> GpuState | None:
-        return None
-
-
-class Accelerator:
+class Accelerator(Device):
     """A GPU, through torch's module for its kind, such as torch.cuda."""
 
     is_async = True
@@ -219,12 +200,6 @@ class Accelerator:
             self._cycles_per_s = self._measure_clock(sleep)
         sleep(round(seconds * self._cycles_per_s))
 
-    def compute(self, seconds: float) -> None:
-        self.spin(seconds)
-
-    def in_stream(self, call: Callable[[], object]) -> Callable[[], object]:
-        return call  # torch queues it in the current stream
-
     def beside(self, call: Callable[[], object]) -> None:
         if self._side_stream is None:
             self._side_stream = self._module.Stream()
@@ -257,9 +232,6 @@ class Accelerator:
         for graph in self._graphs:
             with suppress(RuntimeError):  # its capture may have failed
                 graph.reset()
-
-    def plain_memory(self, size: int) -> Memory:
-        return PlainMemory(size, self.torch_device)
 
     def registered_memory(self, size: int, groups: Sequence[Any], symm: bool) -> Memory:
         return NcclPool(self._module, size, self.torch_device, groups, symm)

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
-from commbench.host.environment import boot_id
 from commbench.results.schema import FAILED
 from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.spec.groups import TOGETHER
@@ -115,7 +114,7 @@ def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> t
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
     device = comm.device
     own = {
-        "memory": [boot_id() or socket.gethostname(), device.uuid, device.pci_bus_id, device.part],
+        "memory": device.identity,
         "name": f"{socket.gethostname()} {device.torch_device if device.is_async else ''}".strip(),
         "free": device.free_bytes(),
     }

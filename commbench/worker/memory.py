@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 
-class Memory(Protocol):
-    """One allocation of a rank."""
+class Memory:
+    """One allocation of a rank; what is here is that of torch's allocator."""
 
-    tensor: torch.Tensor
-    """Its bytes: uint8, one-dimensional."""
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        """Its bytes: uint8, one-dimensional."""
 
     def register(self) -> None:
         """Make it known to the communicator or to the other ranks. Raises RuntimeError where that
@@ -26,22 +27,10 @@ class Memory(Protocol):
 
     def release(self) -> None:
         """Undo that, and give the memory up. Nothing under way may use it."""
-
-
-class PlainMemory:
-    """Memory of torch's allocator."""
-
-    def __init__(self, size: int, device: torch.device) -> None:
-        self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
-
-    def register(self) -> None:
-        pass
-
-    def release(self) -> None:
         del self.tensor
 
 
-class NcclPool:
+class NcclPool(Memory):
     """Memory of NCCL's allocator in a pool of its own, which is registered with the communicator of
     each of the groups, which exist.
 
@@ -61,7 +50,7 @@ class NcclPool:
             raise NotImplementedError(f"torch {torch.__version__} offers no allocator of NCCL")
         self._pool = module.MemPool(allocator)
         with module.use_mem_pool(self._pool):
-            self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
+            super().__init__(torch.empty(size, dtype=torch.uint8, device=device))
 
     def register(self) -> None:
         for backend in self._backends:
@@ -79,11 +68,12 @@ class NcclPool:
     def release(self) -> None:
         while self._registered:
             self._registered.pop().deregister_mem_pool(self._pool)
-        del self.tensor, self._pool
+        super().release()
+        del self._pool
         self._module.empty_cache()  # where destroying a pool does not free its memory
 
 
-class SymmMem:
+class SymmMem(Memory):
     """Symmetric memory of torch, which the kernels of all ranks of the groups can read and
     write."""
 
@@ -91,11 +81,8 @@ class SymmMem:
         from torch.distributed import _symmetric_memory
 
         self._module, self._groups = _symmetric_memory, groups
-        self.tensor = _symmetric_memory.empty(size, dtype=torch.uint8, device=device)
+        super().__init__(_symmetric_memory.empty(size, dtype=torch.uint8, device=device))
 
     def register(self) -> None:
         for group in self._groups:
             self._module.rendezvous(self.tensor, group)
-
-    def release(self) -> None:
-        del self.tensor

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -62,23 +62,8 @@ class Work(NamedTuple):
         return f"{self.units} x {self.unit}"
 
 
-class Ends(Protocol):
-    """Runs both at once, and notes when each ended."""
-
-    def call(self, start: Start, compute: Call) -> None:
-        """Start the communication, compute, and wait."""
-
-    def prepare(self) -> None:
-        """Forget the calls so far."""
-
-    def collect(self, calls: int) -> tuple[list[int], list[int]]:
-        """For each of the last calls since `prepare`, so many, the ns from its beginning to the end
-        of the communication, 0 where that is unknown, and those that the computation took. Empty
-        where there were none."""
-
-
 class HostEnds:
-    """On a CPU: by its clock."""
+    """Runs both at once, and notes when each ended. On a CPU: by its clock."""
 
     def __init__(self) -> None:
         self._marks: list[list[int]] = []
@@ -88,6 +73,7 @@ class HostEnds:
         """Whether the works of the operation tell when they end."""
 
     def call(self, start: Start, compute: Call) -> None:
+        """Start the communication, compute, and wait."""
         now = time.perf_counter_ns
         mark = [now(), 0, 0, 0]
         self._marks.append(mark)
@@ -112,9 +98,13 @@ class HostEnds:
             self._has_futures = False  # this backend's works have none
 
     def prepare(self) -> None:
+        """Forget the calls so far."""
         self._marks, self._has_futures = [], True
 
     def collect(self, calls: int) -> tuple[list[int], list[int]]:
+        """For each of the last calls since `prepare`, so many, the ns from its beginning to the end
+        of the communication, 0 where that is unknown, and those that the computation took. Empty
+        where there were none."""
         marks = self._marks[-calls:]
         deadline = time.perf_counter() + LATEST_CALLBACK_S * self._has_futures
         while not all(mark[1] for mark in marks) and time.perf_counter() < deadline:
@@ -126,7 +116,7 @@ class HostEnds:
 
 
 class DeviceEnds:
-    """On a device: by events in its streams."""
+    """The same on a device: by events in its streams."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -176,7 +166,7 @@ class Overlaps:
     ) -> None:
         self._comm, self._timer, self._state = comm, timer, state
         self._ratio = ratio or 1.0
-        self._ends: Ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
+        self._ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
         self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
         self._works: dict[tuple[Any, ...], Work] = {}
 

@@ -35,7 +35,7 @@ from commbench.spec.plan import Plan
 from commbench.validation import build
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.context import LaunchTask, RankContext
-from commbench.worker.coordinator import run_cases
+from commbench.worker.coordinator import CaseRunner
 from commbench.worker.feasibility import allocate_arena, mark_unsupported, skip_oversized
 from commbench.worker.interfaces import find_interface
 from commbench.worker.link_probe import probe_links
@@ -283,7 +283,7 @@ def measure_cases(
         sink = None if comm.rank else make_sink(header)
         search = make_quick_search(header, cases)
         scheduler = Scheduler(task.plan, cases, sink, task.launch, search) if sink else None
-        run_cases(task.plan, cases, comm, arena, timer, scheduler, state)
+        CaseRunner(task.plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen = _gather_risen(comm, faults)
     if sink:
         sink.counted(risen)

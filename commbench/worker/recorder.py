@@ -21,9 +21,10 @@ from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHea
 from commbench.spec.case import Case
 from commbench.units import format_GBps, format_time
 from commbench.worker.context import LaunchTask
+from commbench.worker.scheduler import ResultSink
 
 
-class RunCollector:
+class RunCollector(ResultSink):
     """A ResultSink that keeps the results of a run in memory."""
 
     def __init__(self, header: RunHeader) -> None:
@@ -33,17 +34,8 @@ class RunCollector:
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
 
-    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
-        return ()
-
-    def started(self, case: Case) -> None:
-        pass
-
     def batch_done(self, case: Case, batch: Batch) -> None:
         self._batches.setdefault(case.index, []).append(batch)
-
-    def advanced(self, done: float) -> None:
-        pass
 
     def finished(self, measurement: Measurement) -> None:
         batches = tuple(self._batches.pop(measurement.case.index, ()))
@@ -62,7 +54,7 @@ class RunCollector:
         )
 
 
-class Recorder:
+class Recorder(ResultSink):
     """A ResultSink that writes a run folder while the run goes on: every batch to the journal,
     every finished case also to results.csv and to the progress shown to people.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.spec.case import FINISHED, READY, Case
 from commbench.spec.plan import Plan
 from commbench.worker.quick_search import LOOK_ITERATIONS, QuickSearch
 from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
+from commbench.worker.verify import CheckResult
 
 END, CHECK, WARM_UP, MEASURE = range(4)
 LOOKED = "looked"
@@ -37,29 +38,12 @@ class Command(NamedTuple):
     """When rank 0 sent it, by its own clock."""
 
 
-class CheckResult(NamedTuple):
-    """What checking a case found over all ranks."""
+class ResultSink:
+    """What rank 0 hands its results to; a sink takes those that it needs."""
 
-    failed: str = ""
-    """Why the case cannot go on: on which rank memory ran out."""
-    wrong: int | None = None
-    first: WrongElement | None = None
-    """The first wrong element of the lowest rank that has any."""
-    seconds: float = 0.0
-    """How long a call took on the slowest rank; 0 without a check."""
-    first_call: int = 0
-    """Which of the case's checked calls `first` is of, from 1."""
-    calls: int = 1
-    """How many calls were checked."""
-    elapsed_s: float = 0.0
-    """How long that took, with filling and comparing."""
-
-
-class ResultSink(Protocol):
-    """What rank 0 hands its results to."""
-
-    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
         """Batches of a case from before this launch was resumed."""
+        return ()
 
     def started(self, case: Case) -> None:
         """A batch of a case starts."""

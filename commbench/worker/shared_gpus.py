@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from commbench.host.environment import boot_id
 from commbench.worker.context import RankContext
 
 if TYPE_CHECKING:
@@ -28,14 +26,13 @@ def find_shared_gpus(comm: Communicator) -> tuple[bool, bool]:
     device = comm.device
     if not device.is_async:
         return False, False
-    own = [boot_id() or socket.gethostname(), device.uuid, device.pci_bus_id, device.part]
 
     def decide(all_: list[list[str]]) -> list[bool]:
         # RCCL tells the partitions of AMD's GPUs from each other.
         to_nccl = [[*gpu, "" if part.startswith("MIG-") else part] for *gpu, part in all_]
         return [len(set(map(tuple, keys))) < len(keys) for keys in (all_, to_nccl)]
 
-    shared, refused = comm.agree(own, decide)
+    shared, refused = comm.agree(device.identity, decide)
     return shared, refused
 
 

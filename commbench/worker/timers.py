@@ -12,7 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -34,7 +34,7 @@ class HostTimes(NamedTuple):
     duration may contain a time in which the device waited for the host."""
 
 
-class Timer(Protocol):
+class Timer:
     """Stamps start and stop of each iteration of a batch."""
 
     shares_clock: bool
@@ -42,29 +42,32 @@ class Timer(Protocol):
     resolution_s: float
     aligner: Callable[[], object]
     """The operation that aligns the ranks, by itself."""
+    align: Callable[[], object]
+    """Lets all ranks of a group, at first of the default one, begin the next call at the same
+    time."""
 
     def align_over(self, group: Any, kind: Hashable = None) -> None:
         """From now on, align the ranks of this process group, for iterations of that kind."""
-
-    def align(self) -> object:
-        """Let all ranks of that group, at first of the default one, begin the next call at the same
-        time."""
+        raise NotImplementedError
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         """Allocate what a batch of that many iterations writes; the functions that stamp start and
         stop."""
+        raise NotImplementedError
 
     def hold(self, seconds: float) -> None:
         """Let a device wait for so long before it runs what is queued next."""
 
     def collect(self) -> tuple[list[int], list[int]]:
         """Durations and starts of the last batch in ns; starts are 0 where clocks differ."""
+        raise NotImplementedError
 
     def host_times(self) -> HostTimes | None:
         """What the host did in the last batch; None where it runs the operations itself."""
+        return None
 
 
-class HostTimer:
+class HostTimer(Timer):
     """The monotonic clock of the host, common to all processes of one boot."""
 
     shares_clock = True
@@ -89,15 +92,9 @@ class HostTimer:
 
         return start, stop
 
-    def hold(self, seconds: float) -> None:
-        pass
-
     def collect(self) -> tuple[list[int], list[int]]:
         durations = [end - start for start, end in zip(self._starts, self._ends, strict=True)]
         return durations, list(self._starts)
-
-    def host_times(self) -> HostTimes | None:
-        return None
 
 
 RUN_AHEAD = 2
@@ -116,7 +113,7 @@ MOST_LATE = 0.1
 iteration, since other kinds may be queued in time."""
 
 
-class DeviceEventTimer:
+class DeviceEventTimer(Timer):
     """Pairs of events in the device's current stream; resolution about 0.5 us on CUDA.
 
     Everything of an iteration is queued before the ranks are aligned: the device first spins.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,16 +31,23 @@ are rounded many times: one call less or more halves or doubles them at least.""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyResult:
-    """What one rank found: how many elements are wrong, the first of them, and about how many
-    seconds the call took."""
+class CheckResult(NamedTuple):
+    """What checking a case found: on one rank, and then over all ranks."""
 
-    wrong: int
-    first: WrongElement | None
-    seconds: float
+    failed: str = ""
+    """Why the case cannot go on: on which rank memory ran out."""
+    wrong: int | None = None
+    """How many elements are wrong; None where none were checked."""
+    first: WrongElement | None = None
+    """The first wrong element of the lowest rank that has any."""
+    seconds: float = 0.0
+    """About how long a call took, of all ranks on the slowest; 0 without a check."""
     first_call: int = 0
     """Which of the case's checked calls `first` is of, from 1."""
+    calls: int = 1
+    """How many calls were checked."""
+    elapsed_s: float = 0.0
+    """How long that took, with filling and comparing."""
 
 
 def verify(
@@ -49,7 +56,7 @@ def verify(
     seed_offset: int,
     call: Callable[[], object],
     device: Device,
-) -> VerifyResult:
+) -> CheckResult:
     """Fill the buffers with new data, call the operation once, and compare the result."""
     parts = _make_data(case, buffers, seed_offset)
     device.in_stream(lambda: _poison_all(parts, buffers.flat))()
@@ -63,7 +70,7 @@ def verify(
     seconds = time.perf_counter() - start
     if objects:
         objects.collect()
-    return VerifyResult(*_inspect_all(parts), seconds)
+    return CheckResult("", *_inspect_all(parts), seconds)
 
 
 def verify_together(
@@ -72,7 +79,7 @@ def verify_together(
     one_by_one: Callable[[], object],
     together: Callable[[], object],
     device: Device,
-) -> VerifyResult:
+) -> CheckResult:
     """Compare what so many calls leave that are queued together with what they leave one by one,
     each time with the same new data: sums in place grow with every call, and have no closed form.
 
@@ -89,7 +96,7 @@ def verify_together(
         if len(indices) and first is None:
             at = int(indices[0])
             first = WrongElement(rank, start + at, str(row[at].item()), str(block[at].item()))
-    return VerifyResult(wrong, first, 0.0)
+    return CheckResult("", wrong, first)
 
 
 def _left_by(
@@ -121,12 +128,11 @@ def _left_by(
     return left
 
 
-def combine(results: Sequence[VerifyResult]) -> VerifyResult:
+def combine(results: Sequence[CheckResult]) -> CheckResult:
     """What a rank found in all calls and pieces of a case; the seconds are those of one call."""
-    first = next((result for result in results if result.first), VerifyResult(0, None, 0.0))
-    return replace(
-        first,
-        wrong=sum(result.wrong for result in results),
+    first = next((result for result in results if result.first), CheckResult())
+    return first._replace(
+        wrong=sum(result.wrong or 0 for result in results),
         seconds=sum(result.seconds for result in results) / max(1, len(results)),
     )
 

@@ -13,8 +13,8 @@ import pytest
 from torch.distributed import TCPStore
 
 from commbench.errors import CommbenchError, Interrupted, RankError
-from commbench.launch.exit_report import LaunchOutcome
 from commbench.launch.node_exit import NODE_0_LOST, NodeExitProtocol
+from commbench.launch.supervisor import LaunchOutcome
 from commbench.worker.watchdog.delays import Delays
 
 DIED = RankError("rank 1 on b was killed by SIGKILL", "look there", "its last words")

@@ -200,6 +200,7 @@ def test_a_value_that_is_none_of_a_batch_is_refused_with_its_line(
         ("num_nodes", 0), ("environment", {"load": 10**20}), ("label", "x" * 10_001),
         ("environment", {"a": [[[[[1]]]]]}), ("environment", {"a": "x" * 200_000}),
         ("link_probes", [{"sender": 0, "receiver": 1, "size_bytes": 1, "seconds": -1.0}]),
+        ("ranks", [{"rank": -1, "host": "node1", "pid": 1, "device": "cpu"}]),
     ],
 )  # fmt: skip
 def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(

@@ -306,7 +306,7 @@ REFUSED = {
     "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 2 there",
     "--op barrier": "--op contradicts run: barrier here, all_reduce there",
     "--label other": "--label contradicts run: other here, mine there",
-    "--timeout 7": "--timeout contradicts run: 7.0 here, ",
+    "--timeout 7": "--timeout contradicts run: 7 here, ",
     "--output elsewhere": "--output cannot be used with --resume",
     "--dry-run": "--dry-run cannot be used with --resume",
 }

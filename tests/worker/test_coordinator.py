@@ -15,8 +15,8 @@ from commbench.spec.case import Case
 from commbench.spec.plan import ORDERS, Plan
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
-from commbench.worker.scheduler import CHECK, MEASURE, WARM_UP, CheckResult, Command, Scheduler
-from commbench.worker.verify import VerifyResult
+from commbench.worker.scheduler import CHECK, MEASURE, WARM_UP, Command, Scheduler
+from commbench.worker.verify import CheckResult
 
 CALL_S = 50e-3
 """Six calls use up the budget of 0.2 s: each case gets two batches of three."""
@@ -239,19 +239,20 @@ def test_batches_know_their_launch() -> None:
 
 
 def test_wrong_elements_of_all_ranks_are_counted_and_the_lowest_ranks_first_is_kept() -> None:
-    def check(rank: int) -> VerifyResult:
+    def check(rank: int) -> CheckResult:
         first = WrongElement(rank, 10 * rank, "0", str(rank)) if rank in (2, 4) else None
-        return VerifyResult(wrong=rank if first else 0, first=first, seconds=0.25 * rank)
+        return CheckResult(wrong=rank if first else 0, first=first, seconds=0.25 * rank)
 
     first, *_ = on_ranks(5, lambda comm: combine_checks(comm, check(comm.rank)))
     assert first == CheckResult(wrong=6, first=WrongElement(2, 20, "0", "2"), seconds=1.0)
-    clean = on_ranks(5, lambda comm: combine_checks(comm, VerifyResult(0, None, 0.5)))
+    clean = on_ranks(5, lambda comm: combine_checks(comm, CheckResult(wrong=0, seconds=0.5)))
     assert clean == [CheckResult(wrong=0, seconds=0.5)] * 5
 
 
 def test_the_lowest_rank_without_memory_gives_the_reason_on_all() -> None:
-    def check(rank: int) -> VerifyResult | str:
-        return f"out of memory on rank {rank}" if rank in (1, 3) else VerifyResult(9, None, 0.5)
+    def check(rank: int) -> CheckResult:
+        failed = f"out of memory on rank {rank}" if rank in (1, 3) else ""
+        return CheckResult(failed=failed, wrong=9, seconds=0.5)
 
     found = on_ranks(4, lambda comm: combine_checks(comm, check(comm.rank)))
     assert found == [CheckResult(failed="out of memory on rank 1")] * 4

@@ -20,7 +20,8 @@ from commbench.worker.quick_search import (
     most_rounds,
 )
 from commbench.worker.recorder import RunCollector
-from commbench.worker.scheduler import CHECK, LOOKED, MEASURE, CheckResult, Scheduler
+from commbench.worker.scheduler import CHECK, LOOKED, MEASURE, Scheduler
+from commbench.worker.verify import CheckResult
 
 
 def sound(_first: int, _second: int) -> float:

@@ -98,7 +98,7 @@ class Watchdog:
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
         state[rank_state.PID] = os.getpid()
-        self._publish()
+        self.publish()
         self._thread = threading.Thread(target=self._run, daemon=True, name="commbench-watchdog")
         self._thread.start()
 
@@ -108,13 +108,10 @@ class Watchdog:
         self._thread.join()
         self._store.close()
 
-    def publish_failure(self, failure: str) -> None:
-        self._publish(failure=failure)
-
     def report_failure(self, failure: str) -> bool:
         """Publish a failure that other ranks may have too, at the same time. Returns whether this
         rank is to report it: the lowest that has one."""
-        self._publish(failure=failure)
+        self.publish(failure=failure)
         if not self._context.is_external:
             return True  # the launcher chooses
         with self._diagnosing:
@@ -158,14 +155,15 @@ class Watchdog:
         stall_timer = StallTimer(self.state, self._delays.late_s)
         while not self._stopped.wait(self._delays.heartbeat_s):
             stalled_s = stall_timer.update()
-            self._publish()
+            self.publish()
             if self._context.is_external and self._store.has_lost_rank:
                 self._follow_report()
             expected_s = self.state[rank_state.EXPECTED_MS] / 1e3
             if stalled_s > self._plan.timeout_s + expected_s:
                 self._end_hang()
 
-    def _publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
+    def publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
+        """Publish a heartbeat with what this rank does, and how it failed, if it did."""
         self.state[rank_state.HEARTBEATS] += 1
         self._failure = failure or self._failure
         recorded = self._dump.summary if self._dump else ""
@@ -176,7 +174,7 @@ class Watchdog:
         """Publish heartbeats for so long, or until the rank is done."""
         for _ in range(round(seconds / self._delays.heartbeat_s)):
             if not self._stopped.wait(self._delays.heartbeat_s):
-                self._publish(stack)
+                self.publish(stack)
 
     def _diagnose_lost_ranks(self, sleep: Callable[[float], object]) -> LostRanks:
         first = self._store.read()
@@ -209,7 +207,7 @@ class Watchdog:
         ras = self._ask_nccl()
         if self.dump_folder:
             self._dump = FlightRecorderDump(self.dump_folder, self._rank, self._delays.listen_s)
-        self._publish(stack)
+        self.publish(stack)
         first = self._store.read()
         self._keep_publishing(self._delays.listen_s, stack)
         if self._stopped.is_set():
