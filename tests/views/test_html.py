@@ -85,16 +85,6 @@ def test_no_text_of_a_file_becomes_markup(tmp_path: Path) -> None:
     assert "\u202e" not in text
 
 
-def test_a_check_against_a_baseline_draws_its_limit(tmp_path: Path) -> None:
-    for name, seconds in (("old", 1e-3), ("new", 1.1e-3)):
-        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s))
-    runs = tmp_path / "new", tmp_path / "old"
-    gate = commbench.check(runs[0], against=runs[1], max_slowdown="25%")
-    page = commbench.report(gate)
-    assert checked(page).drawings
-    assert " A line marks the limit of the check: 1.25 times as long.</desc>" in page
-
-
 def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: (1, 1.9)[setting])
     page = checked(commbench.report(tmp_path))
@@ -111,15 +101,6 @@ def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
         command.replace("\\\n", " ").split()
     )
     assert "--cpu-mode" not in command
-
-
-def test_wrong_results_are_never_called_correct(tmp_path: Path) -> None:
-    folder = synthetic_run(tmp_path / "run", "mine", statuses={1024: "wrong"})
-    page = checked(commbench.report(folder))
-    assert "wrong" in page.texts["td"]
-    assert [row.get("class") for row in page.named("tr")].count("bad") == 1
-    verdict = "3 of 4 cases were measured, 1 wrong. Some results are wrong."
-    assert verdict in page.texts["p"]
 
 
 def test_a_journal_too_large_for_the_page_is_left_out_and_named(

@@ -227,15 +227,6 @@ def test_faults_during_a_run_are_on_the_record_and_every_row_warns(
     assert all("faults" in row["warnings"].split() for row in ended.rows())
 
 
-def test_a_run_of_a_host_without_counters_says_nothing_of_faults(program: Commbench) -> None:
-    text = program_text(Fake()) + RECORDED.split("PORT = ")[0].format(host="/nowhere")
-    text += "rank.FaultWatch = partial(FaultWatch, host=HOST)\n"
-    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG)
-    assert ended.code == 0, ended.err
-    assert ended.journal()[-1]["risen"] == {}
-    assert "faults" not in ended.rows()[0]["warnings"]
-
-
 @pytest.mark.skipif(len(CORES) < 2, reason="there is only one core")
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_ranks_are_bound_near_their_gpu_or_the_row_says_that_they_are_not(
@@ -470,13 +461,6 @@ def test_clocks_are_read_once_a_batch_and_throttling_is_warned_about(program: Co
         assert batch["throttle_reasons"] == ["power cap"]
     assert ended.rows()[0]["warnings"].split()[:2] == ["gpu_throttled", "gpu_clocks"]
     assert "a GPU was throttled (power cap)" in ended.out
-
-
-def test_a_device_that_tells_no_clock_is_not_warned_about(program: Commbench) -> None:
-    ended = run(program, Fake(), "--sizes", "1K", "--iters", "4")
-    assert ended.code == 0, ended.err
-    assert not any("clock_mhz" in batch and batch["clock_mhz"] for batch in ended.batches(0))
-    assert "gpu_" not in ended.rows()[0]["warnings"]
 
 
 def test_registered_memory_makes_rows_of_its_own_and_is_released(

@@ -92,15 +92,6 @@ def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
     return Course(blocks, batches, planned.stop_reason)
 
 
-@pytest.mark.parametrize("asked", [1, 2, 7, 10, 11, 20, 99, 100, 101, 1000, 4999, 7777])
-@pytest.mark.parametrize("duration", [1e-6, 20e-6, 1e-3, 0.2])
-def test_as_many_iterations_are_timed_as_were_asked_for(asked: int, duration: float) -> None:
-    course = follow(schedule(iterations=asked, warmup=3), repeat(duration))
-    assert sum(course.timed) == len(course.samples) == asked
-    assert course.warmup == [3]
-    assert course.reason == "fixed"
-
-
 @quick
 @given(
     st.integers(1, 3000),
