@@ -106,19 +106,6 @@ def test_ranks_that_each_see_one_gpu_of_their_own_do_not_share_it(program: Commb
     assert [row["status"] for row in ended.rows()] == ["ok"]
 
 
-@pytest.mark.parametrize("nccl", [(2, 29, 7), (2, 30, 3)])
-def test_ranks_on_the_same_gpu_share_it_and_its_memory(
-    program: Commbench, nccl: tuple[int, ...]
-) -> None:
-    fake = Fake(uuids=("GPU-0", "GPU-0"), free_bytes=3 << 20, nccl=nccl)
-    ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2")
-    assert ended.code == 0, ended.err
-    header = ended.journal()[0]
-    assert header["gpu_shared"]
-    assert nccl_variables(header) == (DETOUR if nccl < (2, 30) else DIRECT)
-    assert [row["status"] for row in ended.rows()] == ["ok", "skipped"]
-
-
 DIRECT = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 DETOUR = {
     "NCCL_HOSTID": "commbench-rank0", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
@@ -134,6 +121,8 @@ def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("parts", "nccl", "shared", "variables"),
     [
+        (("", ""), (2, 29, 7), True, DETOUR),
+        (("", ""), (2, 30, 3), True, DIRECT),
         (("0", "1"), (2, 29, 7), False, {}),  # AMD's partitions have one UUID, and RCCL knows them
         (("3", "3"), (2, 29, 7), True, DETOUR),
         # To NCCL, MIG devices look like their GPU: it refuses them, and sockets measure nothing.
@@ -142,7 +131,7 @@ def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
         (("MIG-a", "MIG-a"), (2, 30, 3), True, DIRECT),
     ],
 )
-def test_parts_of_a_gpu_are_devices_of_their_own(
+def test_ranks_share_a_gpu_and_its_memory_unless_each_has_a_part_of_its_own(
     program: Commbench,
     parts: tuple[str, str],
     nccl: tuple[int, ...],
