@@ -103,6 +103,15 @@ def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
     assert "--cpu-mode" not in command
 
 
+def test_wrong_results_are_never_called_correct(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "run", "mine", statuses={1024: "wrong"})
+    page = checked(commbench.report(folder))
+    assert "wrong" in page.texts["td"]
+    assert [row.get("class") for row in page.named("tr")].count("bad") == 1
+    verdict = "3 of 4 cases were measured, 1 wrong. Some results are wrong."
+    assert verdict in page.texts["p"]
+
+
 def test_a_journal_too_large_for_the_page_is_left_out_and_named(
     tmp_path: Path,
 ) -> None:
