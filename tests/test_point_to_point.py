@@ -79,32 +79,3 @@ def test_blocking_calls_that_never_end_are_refused_before_a_rank_starts(
     assert not ended.folder.exists()
     assert f"{operation} with blocking calls never ends: {why}" in ended.err
     assert "hint: leave out --p2p-call send, or write --p2p-call isend\n" in ended.err
-
-
-@pytest.mark.parametrize("option", ["--p2p-call isend", "--pairs 0-1", "--window 2"])
-def test_an_option_of_point_to_point_is_refused_without_such_an_operation(
-    commbench: Commbench, option: str
-) -> None:
-    ended = commbench("run", "--op", "all_reduce", *option.split())
-    assert ended.code == 2
-    assert f"error: {option.split()[0]} has no effect with --op all_reduce" in ended.err
-
-
-def test_a_pair_of_a_rank_that_does_not_exist_is_said(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "ping_pong", "--pairs", "0-2", "--sizes", "8")
-    assert ended.code == 2
-    assert "rank 2 of pair 0-2 is not one of 2 ranks\nhint: write --pairs halves" in ended.err
-
-
-def test_a_dry_run_says_which_ranks_are_pairs_and_who_has_none(commbench: Commbench) -> None:
-    ended = commbench(
-        "run", "--op", "ping_pong,exchange", "--p2p-call", "send", "--sizes", "8", "--dry-run",
-        "--nproc-per-node", "5",
-    )  # fmt: skip
-    assert ended.code == 0
-    text = " ".join(ended.out.split())
-    assert (
-        "ping_pong float32 out_of_place send: Time is that of half a round trip. 2 pairs at once "
-        "(halves); 1 rank without a pair."
-    ) in text
-    assert "exchange float32 out_of_place send: unsupported: exchange with blocking" in text

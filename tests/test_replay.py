@@ -139,9 +139,6 @@ def test_a_step_with_its_gaps_takes_longer_by_what_its_ranks_compute(
         (("--op", "barrier"), "--op has no effect with --workload", "leave it out"),
         (("--nproc-per-node", "1"), "two-ranks has 2 ranks, and not 1", "--fit shrink"),
         (("--fit", "grow"), "--fit 'grow' is unknown", "known: refuse, shrink"),
-        (("--step", "7"), "unknown step '7'", "known: train, all"),
-        (("--variant", "fast"), "unknown variant 'fast'", "known: calls"),
-        (("--nproc-per-node", "1", "--fit", "shrink"), "no call of two-ranks is left", "more"),
     ],
 )
 def test_bad_requests_are_refused_in_two_lines(

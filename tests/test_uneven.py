@@ -66,35 +66,6 @@ def test_a_matrix_of_a_file_is_measured_and_its_load_is_in_every_row(
     assert "7,200 bytes 1.5 x S, of rank 1" in " ".join(shown.out.split())
 
 
-def test_a_dry_run_says_how_unequal_the_blocks_are(commbench: Commbench) -> None:
-    ended = commbench(
-        "run", "--op", "all_to_all_v", "--imbalance", "hot:4", "--sizes", "7M", "--dry-run",
-        "--nproc-per-node", "4",
-    )  # fmt: skip
-    assert ended.code == 0
-    assert (
-        "all_to_all_v float32 out_of_place hot:4: Max/mean sent 1.00, received 2.29; worst rank 0: "
-        "1.71 x S on the wire."
-    ) in " ".join(ended.out.split())
-    assert " 23 MiB\n" in ended.out  # 7 MiB sent, 4/7 of 28 MiB received
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("--op all_to_all_v --imbalance skewed", 2, "unknown imbalance 'skewed'"),
-        ("--op all_to_all_v --imbalance file:none.csv", 6, "cannot read the matrix none.csv"),
-        ("--op all_to_all --imbalance w2", 2, "--imbalance has no effect with --op all_to_all"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    commbench: Commbench, arguments: str, code: int, message: str
-) -> None:
-    ended = commbench("run", *arguments.split())
-    assert ended.code == code
-    assert f"error: {message}" in ended.err
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     "groups", [("--mesh", "dp=2,tp=2"), ("--groups", "0-2;3-4"), ("--groups", "0,2;1,3,4")]

@@ -72,12 +72,9 @@ def test_an_iteration_is_stalled_that_took_1_5_ms_more_and_half_as_long_again(
     assert stalled((usual,) * 9 + (odd,)) == (0.1 if is_stalled else 0.0)
 
 
-def test_the_usual_time_is_the_fastest_tenths_so_that_many_stalls_are_counted_too() -> None:
+def test_the_usual_time_is_the_fastest_tenths_and_not_a_single_fast_iteration_of_many() -> None:
     assert stalled((1e-4, 1e-4, *(4e-3,) * 8)) == 0.8
     assert stalled((1e-4, *(4e-3,) * 9)) == 0.9
-
-
-def test_a_single_fast_iteration_of_many_is_not_the_usual_time() -> None:
     assert stalled((1e-6, *(4e-3,) * 19)) == 0.0
 
 
@@ -85,12 +82,6 @@ def test_a_stall_is_spread_over_the_calls_of_a_pipelined_iteration() -> None:
     # 1.5 ms over 20 calls are 75 us a call.
     assert stalled((1e-4,) * 9 + (170e-6,), calls=20) == 0.0
     assert stalled((1e-4,) * 9 + (180e-6,), calls=20) == 0.1
-
-
-def test_stalls_are_not_told_of_batches_with_different_numbers_of_calls() -> None:
-    found = (*batches((1e-4,) * 9, calls=20), *batches((1e-2,) * 9, calls=19))
-    assert find_interference(found).stalled_share is None
-    assert find_interference(found).calls == 20
 
 
 @pytest.mark.parametrize("field", ["queued_s", "throttled_s", "stolen_s"])
@@ -102,15 +93,15 @@ def test_a_share_is_unknown_where_any_batch_does_not_know_it(field: str) -> None
     assert getattr(find_interference((known, unknown)), share) is None
 
 
-def test_where_the_loop_was_not_timed_there_are_no_shares() -> None:
+def test_what_some_batch_does_not_know_is_not_told() -> None:
     found = find_interference((Batch(samples_s=(1.0,), queued_s=0.5, switches=3),))
-    assert (found.queued_share, found.switches_per_iteration) == (None, None)
-
-
-def test_skew_is_unknown_where_clocks_were_not_shared_in_some_batch() -> None:
+    assert (found.queued_share, found.switches_per_iteration) == (None, None), "loop not timed"
     shared = Batch(samples_s=(1.0,), entry_skew_s=0.1, operation_s=0.9, last_in=(0, 1))
     found = find_interference((shared, Batch(samples_s=(1.0,))))
     assert (found.entry_skew_s, found.operation_s, found.last_share) == (None, None, ())
+    # Batches with different numbers of calls.
+    found = find_interference((*batches((1e-4,) * 9, calls=20), *batches((1e-2,) * 9, calls=19)))
+    assert (found.stalled_share, found.calls) == (None, 20)
 
 
 def test_a_figure_of_each_rank_is_its_mean_weighted_by_iterations() -> None:

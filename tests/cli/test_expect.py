@@ -4,7 +4,6 @@ table of a run."""
 from __future__ import annotations
 
 import html
-import json
 import re
 from pathlib import Path
 
@@ -26,23 +25,6 @@ def test_the_lines_of_the_page_are_answered(commbench: Commbench) -> None:
     for line in LINES:
         ended = commbench(*line.split())
         assert (ended.code, ended.err) == (0, ""), line
-
-
-def test_json_holds_what_the_text_says(commbench: Commbench) -> None:
-    ended = commbench("expect", "--gpu", "h100", "--busbw", "800GB/s", "--format", "json")
-    document = json.loads(ended.out)
-    assert document["schema"] == 2
-    found, judgement = document["expectation"], document["judgement"]
-    fabric = found["call"]["fabric"]
-    assert (fabric["gpu"], fabric["link"]["name"], fabric["nics"]) == ("h100", "nvlink4", None)
-    assert found["low_bytes_per_s"] == pytest.approx(293.76e9)
-    assert found["high_bytes_per_s"] == pytest.approx(528e9)
-    assert found["bound"]["busbw_bytes_per_s"] == 787.5e9
-    assert judgement["verdict"] == "impossible"
-    named = {one["what"]: one["busbw_bytes_per_s"] for one in judgement["mix_ups"]}
-    assert named["both directions were added"] == 400e9
-    assert {each["judgement"]["verdict"] for each in document["demands"]} == {"plausible"}
-    assert all(each["published"]["source"].startswith("https://") for each in found["figures"])
 
 
 @pytest.mark.parametrize(
@@ -116,56 +98,10 @@ def test_a_question_that_cannot_be_answered_is_two_lines(
     assert ("commbench links" in second) <= ("--nic" in line)
 
 
-def test_an_unknown_accelerator_is_answered_with_the_known_names(commbench: Commbench) -> None:
-    hint = commbench("expect", "--gpu", "h10").err.splitlines()[1]
-    assert hint.startswith("hint: did you mean h100? known: gb300, gb200, b300")
-    assert hint.endswith("; or give --link or --nic alone, for hardware that no table has")
-
-
-def test_every_figure_between_nodes_names_its_network_and_its_nodes(commbench: Commbench) -> None:
-    said = commbench("expect", "--gpu", "h100", "--nodes", "2", COLUMNS="80").out
-    lines = said.partition("\nSources")[0].splitlines()
-    assert max(map(len, lines)) <= 80
-    nodes = {tuple(line.split()[:5]) for line in lines if line.startswith(("  2 x", "  4 x"))}
-    assert nodes == {
-        ("2", "x", "8", "H100", "2"), ("4", "x", "8", "H100", "4"), ("4", "x", "8", "H200", "4"),
-    }  # fmt: skip
-    demands = [line for line in lines if " 16 on 2  " in line]
-    assert len(demands) == 5
-    for line in demands:
-        assert line.partition(" 16 on 2  ")[2].startswith(
-            ("efa-p5", "dgx-h100-ib", "gcp-a3-mega", "not known")
-        )
-    found = cb.expect("h100", nodes=2, nic="efa")
-    assert [each.published.nodes for each in found.expectation.figures] == [4]
-    assert found.demands[0].threshold.nic == "efa-p5"
-
-
-def test_an_answer_is_written_into_a_file_by_its_ending(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    line = ("expect", "--gpu", "h100", "--output")
-    for name, begin in (("a.html", "<!doctype html>"), ("a.md", "# all_reduce on 8 x H100\n")):
-        assert commbench(*line, name).code == 0
-        assert (tmp_path / name).read_text().lower().startswith(begin.lower())
-    assert json.loads(commbench(*line[:-1], "--format", "json").out)["schema"] == 2
-    assert commbench(*line, "a.csv").code == 2
-
-
 def test_numbers_of_python_are_checked_too() -> None:
     for value in (0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="--busbw is"):
             cb.expect("h100", busbw=value)
-
-
-def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
-    commbench: Commbench,
-) -> None:
-    said = " ".join(commbench("show", str(LOG), "--op", "all_reduce").out.split())
-    assert (
-        "On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to 235.3 GB/s. Source: "
-        "https://github.com/stas00/ml-engineering/blob/master/network/README.md"
-    ) in said
 
 
 def test_a_row_is_explained_with_what_others_measured(commbench: Commbench) -> None:

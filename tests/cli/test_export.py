@@ -50,26 +50,6 @@ def test_json_holds_rows_plan_and_environment(commbench: Commbench, folder: Path
     assert bare["rows"] == told["rows"]
 
 
-def test_markdown_is_a_table(commbench: Commbench, folder: Path) -> None:  # noqa: ARG001
-    assert commbench("export", "mine", "--format", "markdown").out == MARKDOWN
-
-
-MARKDOWN = """\
-### mine
-
-| case | size | time | 95 % interval | n | algbw GB/s | busbw GB/s | status |
-| :-- | --: | --: | --: | --: | --: | --: | :-- |
-| all_reduce float32 sum in_place | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01024 | 0.01024 \
-| ok |
-| all_reduce float32 sum in_place | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.49 | 10.49 \
-| wrong |
-| broadcast float32 in_place root 0 | 1 KiB | 100.0 us | 99.7 … 100.3 us | 400 | 0.01024 | 0.01024 \
-| ok |
-| broadcast float32 in_place root 0 | 1 MiB | 100.0 us | 99.7 … 100.3 us | 400 | 10.49 | 10.49 \
-| wrong |
-| barrier |  | 100.0 us | 99.7 … 100.3 us | 400 |  |  | ok |
-"""
-
 SAMPLE = re.compile(r"(?P<name>[a-z_][a-z0-9_]*)\{(?P<labels>.*)\} (?P<value>[0-9.e+-]+)")
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 
@@ -186,19 +166,6 @@ def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Pa
     )
 
 
-def test_a_file_is_written_once_and_never_overwritten(
-    commbench: Commbench, folder: Path, tmp_path: Path
-) -> None:
-    ended = commbench("export", "mine", "--output", "out/mine.csv")
-    assert (ended.code, ended.out) == (0, "out/mine.csv\n")
-    assert (tmp_path / "out" / "mine.csv").read_bytes() == (folder / "results.csv").read_bytes()
-    again = commbench("export", "mine", "--output", "out/mine.csv")
-    assert again.code == 6
-    assert again.err == (
-        "error: out/mine.csv exists\nhint: choose another name: nothing is overwritten\n"
-    )
-
-
 LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 WRITE_A_FILE = (
     "export mine --output PLACE",
@@ -255,12 +222,6 @@ def test_every_format_takes_a_run_without_rows(
     (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\n")
     ended = commbench("export", "results.csv", "--format", name)
     assert ended.code == 0, ended.err
-
-
-def test_an_unknown_format_is_refused(commbench: Commbench, folder: Path) -> None:  # noqa: ARG001
-    ended = commbench("export", "mine", "--format", "xlsx")
-    assert ended.code == 2
-    assert ended.err.startswith("error: unknown format 'xlsx'\n")
 
 
 @pytest.mark.parametrize(

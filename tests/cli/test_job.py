@@ -55,25 +55,7 @@ REFUSED = {
         "hint: options of `commbench run` go after two dashes: commbench job slurm --nodes 2 "
         "--nproc-per-node 8 -- --op …\n"
     ),
-    f"{SLURM} --time soon": (
-        "error: --time 'soon' is not a time\n"
-        "hint: write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12\n"
-    ),
     f"{SLURM} --nodes 0": "error: --nodes is 0\nhint: it must be at least 1\n",
-    f"{SLURM} --env NCCL_ALGO": (
-        "error: --env 'NCCL_ALGO' is not NAME=VALUE\nhint: write for example --env NCCL_ALGO=RING\n"
-    ),
-    f"{KUBERNETES} --kind mpijob": (
-        "error: unknown kind 'mpijob'\nhint: known: trainjob, pytorchjob\n"
-    ),
-    f"{KUBERNETES} --name All_Reduce": (
-        "error: --name 'All_Reduce' is not allowed\n"
-        "hint: use small letters, digits and '-', a letter first, at most 40 in all\n"
-    ),
-    f"{KUBERNETES} --resource gpu=8": (
-        "error: --resource 'gpu=8' is not a quantity of a resource\n"
-        "hint: write NAME=QUANTITY: cpu=32, memory=64Gi, amd.com/gpu=8, rdma/hca=1\n"
-    ),
 }  # fmt: skip
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import planted
 import pytest
 from commands import Commbench
-from published_curves import FOLDER
 from synthetic import plan, steady, synthetic_run
 
 from commbench.models.machine_file import write_machine
@@ -27,18 +24,6 @@ PREDICT = [
     "model", "predict", "machine.json", "--op", "all_reduce", "--ranks", "512",
     "--ranks-per-node", "8",
 ]  # fmt: skip
-
-
-def test_predict_prints_a_table_and_what_supports_it(commbench: Commbench, machine: Path) -> None:
-    assert machine.exists()
-    ended = commbench(*PREDICT, "--sizes", "1M-1G:x32", COLUMNS="80")
-    assert (ended.code, ended.err) == (0, "")
-    assert (
-        ended.out.splitlines()[0]
-        == "Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host"
-    )
-    assert "512 ranks: 4 times the most that was measured (128 ranks)" in ended.out
-    assert max(map(len, ended.out.splitlines())) <= 80
 
 
 def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path) -> None:
@@ -79,31 +64,6 @@ def test_a_form_with_notes_has_its_warnings_there(
     assert "Warning: so far from the measurements" in " ".join(ended.out.split())
 
 
-def test_fit_prints_models_and_writes_a_machine_with_its_residuals(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    curves = str(FOLDER / "h100_nvlstree.csv")
-    ended = commbench(
-        "model", "fit", curves, "-o", "h100.json", "--leave-out", "ranks=512-", COLUMNS="80"
-    )
-    assert (ended.code, ended.err) == (0, "h100.json\nh100.png\n")
-    lines = ended.out.splitlines()
-    assert lines[:3] == [
-        "Machine h100: h100_nvlstree", "", "all_reduce across hosts: double binary tree",
-    ]  # fmt: skip
-    assert max(map(len, lines)) <= 80
-    joined = " ".join(ended.out.split())
-    assert "Fitted to 41 measured times: 32, 64, 128 ranks, 8 on a host, 1 MiB to 16 GiB." in joined
-    assert "The data cannot tell double binary tree from: Rabenseifner, ring." in joined
-    assert "The fit leaves out 26 measured times: 512, 2,048 ranks" in joined
-    for name in ("fixed", "alpha", "beta", "n-half"):
-        (line,) = (line for line in lines if name in line.split()[:2])
-        assert " … " in line
-    assert (tmp_path / "h100.png").read_bytes().startswith(b"\x89PNG")
-    predicted = commbench("model", "predict", "h100.json", "--ranks", "8192", "--sizes", "1G")
-    assert predicted.code == 0
-
-
 FIT_REFUSED = {
     "absent": (6, "there is no file, folder or run 'absent'"),
     "a --leave-out nodes=2": (2, "--leave-out 'nodes=2' says neither ranks nor sizes"),
@@ -128,15 +88,6 @@ def test_fit_refuses_with_the_reason(commbench: Commbench, tmp_path: Path) -> No
         *said, error, _ = ended.err.splitlines()
         assert error.startswith(f"error: {message}"), ended.err
         assert all(" is incomplete: " in line for line in said)
-
-
-def test_fit_says_what_one_number_of_ranks_cannot_say(commbench: Commbench, tmp_path: Path) -> None:
-    synthetic_run(tmp_path / "a", "a")
-    ended = commbench("model", "fit", "a")
-    joined = " ".join(ended.out.split())
-    assert (ended.code, ended.err) == (0, "")
-    assert "all_reduce within a host: alpha-beta" in joined
-    assert "all_reduce within a host: measured with 2 ranks only. Nothing says how" in joined
 
 
 def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
@@ -209,39 +160,6 @@ def curve(machine: dict[str, Any]) -> dict[str, Any]:
     """The first model of a machine file."""
     found: dict[str, Any] = machine["fitted"][0]["candidates"][0]["curve"]
     return found
-
-
-DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "another format": lambda m: m.update(format="other"),
-    "a newer version": lambda m: m.update(version=99),
-    "no models": lambda m: m.pop("fitted"),
-    "an unknown model": lambda m: curve(m).update(model="fastest"),
-    "an unknown operation": lambda m: m["fitted"][0].update(operation="all_everything"),
-    "an unknown kind": lambda m: m["fitted"][0].update(kind="somewhere"),
-    "a negative parameter": lambda m: curve(m).update(parameters=[-1, 0, 0]),
-    "a text as a parameter": lambda m: curve(m).update(parameters="123"),
-    "an infinite scatter": lambda m: m["fitted"][0].update(scatter=float("inf")),
-    "a huge time": lambda m: m["fitted"][0]["points"][0].update(time_s=1e300),
-    "a huge number of ranks": lambda m: m["fitted"][0]["points"][0].update(world_size=10**400),
-    "no points": lambda m: m["fitted"][0].update(points=[]),
-    "huge parameters": lambda m: curve(m).update(parameters=[1e300] * 3),
-    "no candidates": lambda m: m["fitted"][0].update(candidates=[]),
-    "a field too many": lambda m: m["fitted"][0].update(speed=1),
-    "a name that is a number": lambda m: m.update(name=1),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_machine_file_is_refused(
-    commbench: Commbench, machine: Path, damage: str
-) -> None:
-    found = json.loads(machine.read_text())
-    DAMAGE[damage](found)
-    machine.write_text(json.dumps(found))
-    ended = commbench(*PREDICT)
-    assert (ended.code, ended.out) == (6, ""), ended.err
-    assert ended.err.startswith("error: machine.json ")
-    assert len(ended.err.splitlines()) == 2
 
 
 def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -41,21 +40,6 @@ def test_traces_become_a_workload_that_is_shown(folder: Path, tmp_path: Path) ->
     stored.unlink()
     again = run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
     assert (again.code, again.out) == (6, "")
-
-
-def test_a_folder_is_shown_as_a_table_and_as_json(folder: Path, tmp_path: Path) -> None:
-    ended = run_commbench(tmp_path, "workload", "show", str(folder), COLUMNS="80")
-    assert ended.code == 0, ended.err
-    assert "torch.profiler, nccl: 2 of 2 ranks; 3 steps of 222.4 ms" in ended.out
-    assert max(map(len, ended.out.splitlines())) <= 80
-    ended = run_commbench(tmp_path, "workload", "show", str(folder), "--format", "json")
-    values = json.loads(ended.out)
-    assert values["operations"][0]["operation"] == "all_reduce"
-    assert values["operations"][0]["waiting_s"] == 0
-    assert values["groups"] == {"world": [[0, 1]]}
-    run_commbench(tmp_path, "workload", "import", str(folder), "-o", "step.json")
-    stored = run_commbench(tmp_path, "workload", "show", "step.json", "--format", "json")
-    assert json.loads(stored.out)["operations"] == values["operations"]
 
 
 def test_ranks_without_a_common_step_make_no_workload(folder: Path, tmp_path: Path) -> None:

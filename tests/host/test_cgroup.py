@@ -79,16 +79,6 @@ def test_groups_above_count_too(host: Path) -> None:
     assert read_free_bytes(host) == 1 << 29
 
 
-def test_version_1_of_control_groups(host: Path) -> None:
-    lay(host, proc__self__cgroup="5:cpu,cpuacct:/x\n4:memory:/job\n")
-    for name, content in (
-        ("limit_in_bytes", f"{3 << 30}\n"), ("usage_in_bytes", f"{1 << 30}\n"),
-        ("stat", "inactive_file 0\n"),
-    ):  # fmt: skip
-        put(host, f"sys/fs/cgroup/memory/job/memory.{name}", content)
-    assert read_free_bytes(host) == 2 << 30
-
-
 def test_a_host_that_tells_nothing_has_an_unknown_amount_free(tmp_path: Path) -> None:
     assert read_free_bytes(tmp_path) is None
 

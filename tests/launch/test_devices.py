@@ -17,36 +17,15 @@ WORKSTATION = host(1, "gloo", "nccl")
 BOX = host(8, "gloo", "nccl", "mpi")
 
 
-def test_without_a_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
-    assert choose_target(LAPTOP, None, None, None) == Target(
-        backend="gloo", device="cpu", ranks_per_node=2, why="there is no GPU"
-    )
-
-
-def test_with_one_gpu_two_ranks_measure_gloo_on_the_cpu() -> None:
-    assert choose_target(WORKSTATION, None, None, None) == Target(
-        backend="gloo",
-        device="cpu",
-        ranks_per_node=2,
-        why="there is only one GPU: --device cuda measures on it",
-    )
-
-
-def test_with_eight_gpus_each_has_a_rank_of_nccl() -> None:
-    assert choose_target(BOX, None, None, None) == Target(
-        backend="nccl", device="cuda", ranks_per_node=8, why="there are 8 GPUs"
-    )
-
-
-def test_with_eight_gpus_of_another_kind_each_has_a_rank_of_their_backend() -> None:
-    assert choose_target(host(8, "gloo", "xccl", kind="xpu"), None, None, None) == Target(
-        backend="xccl", device="xpu", ranks_per_node=8, why="there are 8 GPUs"
-    )
-
-
 @pytest.mark.parametrize(
     ("offer", "backend", "device", "ranks", "place"),
     [
+        (LAPTOP, None, None, None, ("gloo", "cpu", 2, "there is no GPU")),
+        (WORKSTATION, None, None, None,
+         ("gloo", "cpu", 2, "there is only one GPU: --device cuda measures on it")),
+        (BOX, None, None, None, ("nccl", "cuda", 8, "there are 8 GPUs")),
+        (host(8, "gloo", "xccl", kind="xpu"), None, None, None,
+         ("xccl", "xpu", 8, "there are 8 GPUs")),
         (WORKSTATION, "nccl", None, None, ("nccl", "cuda", 1, "nccl runs on cuda")),
         (WORKSTATION, "gloo", None, None, ("gloo", "cpu", 2, "gloo runs on cpu")),
         (WORKSTATION, None, "cuda", None, ("nccl", "cuda", 1, "as requested")),

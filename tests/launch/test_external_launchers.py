@@ -70,52 +70,29 @@ def test_without_a_launcher_there_is_no_rank_context() -> None:
     assert detect_rank_context("host", 29500, {"PATH": "/bin", "MASTER_ADDR": "host"}) is None
 
 
-def test_torchruns_variables_give_the_rank_context_and_the_init_method() -> None:
-    assert rank_context(TORCHRUN) == RankContext(
-        rank=5,
-        world_size=8,
-        local_rank=1,
-        local_world_size=4,
-        launcher="torchrun",
-        init_method="env://",
-    )
-    assert not rank_context(TORCHRUN).is_single_node
-
-
-def test_sruns_variables_give_the_rank_context_and_ranks_meet_on_the_first_host() -> None:
-    found = rank_context(SRUN, port=29500)
+@pytest.mark.parametrize(
+    ("variables", "ranks", "launcher", "init_method"),
+    [
+        (TORCHRUN, (5, 8, 1, 4), "torchrun", "env://"),
+        (SRUN, (2, 5, 0, 2), "srun", "tcp://n03:29500"),  # ranks meet on the first host
+        (OPENMPI, (3, 4, 3, 4), "mpirun", "tcp://127.0.0.1:29500"),  # one host uses loopback
+        (PMI, (1, 2, 1, 2), "mpirun", "tcp://127.0.0.1:29500"),
+    ],
+)
+def test_the_variables_of_a_launcher_give_the_rank_context(
+    variables: dict[str, str], ranks: tuple[int, ...], launcher: str, init_method: str
+) -> None:
+    found = rank_context(variables, port=None if variables is TORCHRUN else 29500)
+    rank, world_size, local_rank, local_world_size = ranks
     assert found == RankContext(
-        rank=2,
-        world_size=5,
-        local_rank=0,
-        local_world_size=2,
-        launcher="srun",
-        init_method="tcp://n03:29500",
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        local_world_size=local_world_size,
+        launcher=launcher,
+        init_method=init_method,
     )
-
-
-def test_open_mpis_variables_give_the_rank_context_and_one_host_uses_loopback() -> None:
-    found = rank_context(OPENMPI, port=29500)
-    assert found == RankContext(
-        rank=3,
-        world_size=4,
-        local_rank=3,
-        local_world_size=4,
-        launcher="mpirun",
-        init_method="tcp://127.0.0.1:29500",
-    )
-    assert found.is_single_node
-
-
-def test_pmi_variables_give_the_rank_context() -> None:
-    assert rank_context(PMI, port=29500) == RankContext(
-        rank=1,
-        world_size=2,
-        local_rank=1,
-        local_world_size=2,
-        launcher="mpirun",
-        init_method="tcp://127.0.0.1:29500",
-    )
+    assert found.is_single_node == (variables in (OPENMPI, PMI))
 
 
 def test_torchrun_started_within_a_slurm_step_is_torchrun() -> None:

@@ -16,31 +16,12 @@ from commbench.errors import CommbenchError, RecordsError, UnavailableError, Usa
 from commbench.models.machine import Machine
 from commbench.models.plots import predicted_picture, residual_picture
 from commbench.models.predict import Request
-from commbench.models.projection import FORMATS, Projection, project
+from commbench.models.projection import Projection, project
 from commbench.views.draw_curves import find_limits
 from commbench.views.pictures import Curves
 
 MIB = 1 << 20
 SIZES = tuple(1 << k for k in range(20, 31, 2))
-
-TABLE = """\
-Predicted: all_reduce, 512 ranks, on planted, 8 ranks on a host
-                                    busbw
-     size     time   95 % interval   GB/s  most of it
-  ───────────────────────────────────────────────────────
-    1 MiB    80 us      75 … 87 us   26.0  latency 87 %
-    4 MiB   112 us    105 … 119 us   75    latency 63 %
-   16 MiB   237 us    224 … 252 us  141    bandwidth 71 %
-   64 MiB   740 us    700 … 780 us  181    bandwidth 91 %
-  256 MiB  2.75 ms  2.60 … 2.91 ms  195    bandwidth 97 %
-    1 GiB  10.8 ms  10.2 … 11.4 ms  199    bandwidth 99 %
-
-all_reduce across hosts: double binary tree, fitted to 45 measured times: 32,
-64, 128 ranks, 8 on a host, 1 MiB to 16 GiB. Measured times differ by 3 % on
-average from fits that were made without them.
-512 ranks: 4 times the most that was measured (128 ranks).
-n-half with 512 ranks: at 6.7 MiB latency takes as long as the bytes.
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -64,21 +45,6 @@ def gathering() -> Machine:
         planted.fitted(), planted.inside(),
         *(planted.fitted(name, "ring", planted.RING) for name in ("all_gather", "reduce_scatter")),
     )  # fmt: skip
-
-
-def test_the_table_has_the_digits_that_the_intervals_support() -> None:
-    assert ask().text() == TABLE
-
-
-def test_several_numbers_of_ranks_are_one_table_with_a_column() -> None:
-    text = ask((4, 8, 64, 4096)).text()
-    lines = text.splitlines()
-    assert lines[0] == "Predicted: all_reduce on planted, 8 ranks on a host"
-    assert lines[2].split()[:2] == ["ranks", "size"]
-    assert [line.split()[0] for line in lines if " 16 MiB  " in line] == ["4", "8", "64", "4,096"]
-    assert "all_reduce within a host: ring, fitted to 33 measured times: 2, 4, 8 ranks" in " ".join(
-        text.split()
-    )
 
 
 @pytest.mark.parametrize("ranks", [(512,), (4, 1 << 24)])
@@ -243,12 +209,6 @@ def test_a_form_that_has_no_place_for_an_operation_refuses_it(name: str) -> None
     with pytest.raises(UnavailableError, match="reads no times of broadcast") as caught:
         ask(operations=("broadcast",), machine=machine).text(name)
     assert "all_reduce, all_gather, reduce_scatter" in caught.value.hint
-
-
-def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(UsageError, match="unknown format 'xml'") as caught:
-        ask().text("xml")
-    assert caught.value.hint == f"known: {', '.join(FORMATS)}"
 
 
 @pytest.mark.parametrize("ranks", [pytest.param((512,), marks=pytest.mark.full), (4, 8, 64)])

@@ -117,108 +117,57 @@ def test_text_that_is_no_json_is_named_by_one_line_and_one_column(
         assert refused.value.message.startswith(f"{path}, {where}")
 
 
-@pytest.mark.parametrize(
-    ("path_in_line", "value"),
-    [
-        ("case.operation", "all_shuffle"),
-        ("case.dtype", "float12"),
-        ("case.size_bytes", "1K"),
-        ("case.size_bytes", None),
-        ("status", 5),
-        ("first_wrong", {"rank": 1}),
-        ("reported", {"time_s": "soon", "statistic": ""}),
-        ("surprise", 1),
-        ("case.operation", ""),
-        ("case.size_bytes", -1),
-        ("case.size_bytes", 10**400),
-        ("case.index", 10**9),
-        ("case.index", -1),
-        ("wrong", -1),
-        ("reason", "x" * 10_001),
-        ("reported", {"time_s": -1.0, "statistic": ""}),
-    ],
-)
-def test_a_value_that_is_none_of_a_measurement_is_refused_with_its_line(
-    path_in_line: str, value: Any, lines: list[str], tmp_path: Path
-) -> None:
-    values = json.loads(lines[3])
-    *within, name = path_in_line.split(".")
-    (values[within[0]] if within else values)[name] = value
-    lines[3] = json.dumps(values) + "\n"
-    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
-    with pytest.raises(RecordsError, match=r"line 4, is damaged: "):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("samples_s", None),
-        ("samples_s", []),
-        ("samples_s", ["soon"]),
-        ("samples_s", {"0": 1.0}),
-        ("samples_s", [1.0, None]),
-        ("rank_medians_s", 5),
-        ("rank_behind_s", [None]),
-        ("last_in", [1.5]),
-        ("entry_skew_s", "little"),
-        ("calls", None),
-        ("calls", 1.5),
-        ("calls", 0),
-        ("rank_medians_s", [1.0]),
-        ("rank_behind_s", [1.0, 1.0, 1.0]),
-        ("last_in", [3]),
-        ("elapsed_s", None),
-        ("switches", "many"),
-        ("launch", "first"),
-        ("surprise", 1),
-        ("samples_s", [10**400]),
-        ("samples_s", [-1e-4]),
-        ("samples_s", [5e-324]),
-        ("samples_s", [1e8]),
-        ("calls", 2**53 + 1),
-        ("switches", -1),
-        ("last_in", [3, -3]),
-        ("queued_s", 1e300),
-    ],
-)
-def test_a_value_that_is_none_of_a_batch_is_refused_with_its_line(
-    name: str, value: Any, lines: list[str], tmp_path: Path
-) -> None:
-    lines[1] = json.dumps(json.loads(lines[1]) | {name: value}) + "\n"
-    (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
-    with pytest.raises(RecordsError, match=r"line 2, is damaged: "):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("plan", {}), ("plan", None), ("ranks", None), ("ranks", [{"rank": 0}]), ("ranks", [5]),
-        ("label", 5), ("environment", None), ("environment", {"load": float("nan")}),
-        ("surprise", 1), ("launch", "first"), ("overhead_s", "little"), ("link_probes", [{"sender": 0}]),  # noqa: E501
-        ("num_nodes", 0), ("environment", {"load": 10**20}), ("label", "x" * 10_001),
-        ("environment", {"a": [[[[[1]]]]]}), ("environment", {"a": "x" * 200_000}),
-        ("link_probes", [{"sender": 0, "receiver": 1, "size_bytes": 1, "seconds": -1.0}]),
-        ("ranks", [{"rank": -1, "host": "node1", "pid": 1, "device": "cpu"}]),
-    ],
+OF_A_HEADER = (
+    ("plan", {}), ("plan", None), ("ranks", None), ("ranks", [{"rank": 0}]), ("ranks", [5]),
+    ("ranks", [{"rank": -1, "host": "node1", "pid": 1, "device": "cpu"}]),
+    ("label", 5), ("environment", None), ("environment", {"load": float("nan")}), ("surprise", 1),
+    ("launch", "first"), ("overhead_s", "little"), ("link_probes", [{"sender": 0}]),
+    ("num_nodes", 0), ("environment", {"load": 10**20}), ("label", "x" * 10_001),
+    ("environment", {"a": [[[[[1]]]]]}), ("environment", {"a": "x" * 200_000}),
+    ("link_probes", [{"sender": 0, "receiver": 1, "size_bytes": 1, "seconds": -1.0}]),
 )  # fmt: skip
-def test_a_value_that_is_none_of_a_header_is_refused_with_its_line(
-    name: str, value: Any, lines: list[str], tmp_path: Path
+OF_A_BATCH = (
+    ("samples_s", None), ("samples_s", []), ("samples_s", ["soon"]), ("samples_s", {"0": 1.0}),
+    ("samples_s", [1.0, None]), ("rank_medians_s", 5), ("rank_behind_s", [None]),
+    ("last_in", [1.5]), ("entry_skew_s", "little"), ("calls", None), ("calls", 1.5), ("calls", 0),
+    ("rank_medians_s", [1.0]), ("rank_behind_s", [1.0, 1.0, 1.0]), ("last_in", [3]),
+    ("elapsed_s", None), ("switches", "many"), ("launch", "first"), ("surprise", 1),
+    ("samples_s", [10**400]), ("samples_s", [-1e-4]), ("samples_s", [5e-324]),
+    ("samples_s", [1e8]), ("calls", 2**53 + 1), ("switches", -1), ("last_in", [3, -3]),
+    ("queued_s", 1e300),
+)  # fmt: skip
+OF_A_CASE = (
+    ("case.operation", "all_shuffle"), ("case.dtype", "float12"), ("case.size_bytes", "1K"),
+    ("case.size_bytes", None), ("status", 5), ("first_wrong", {"rank": 1}),
+    ("reported", {"time_s": "soon", "statistic": ""}), ("surprise", 1), ("case.operation", ""),
+    ("case.size_bytes", -1), ("case.size_bytes", 10**400), ("case.index", 10**9),
+    ("case.index", -1), ("wrong", -1), ("reason", "x" * 10_001),
+    ("reported", {"time_s": -1.0, "statistic": ""}),
+)  # fmt: skip
+OF_AN_END = (
+    ("risen", 5), ("risen", {"node1": 5}), ("risen", {"node1": {"x": "12"}}),
+    ("risen", {"node1": {"x": -1}}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "value"),
+    [
+        (number, *wrong)
+        for number, several in ((0, OF_A_HEADER), (1, OF_A_BATCH), (3, OF_A_CASE), (-1, OF_AN_END))
+        for wrong in several
+    ],
+)
+def test_a_value_that_a_line_cannot_have_is_refused_with_its_line(
+    number: int, name: str, value: Any, lines: list[str], tmp_path: Path
 ) -> None:
-    lines[0] = json.dumps(json.loads(lines[0]) | {name: value}) + "\n"
+    values = json.loads(lines[number])
+    *within, name = name.split(".")
+    (values[within[0]] if within else values)[name] = value
+    lines[number] = json.dumps(values) + "\n"
     (tmp_path / JOURNAL).write_text(sealed(lines), encoding="utf-8")
-    with pytest.raises(RecordsError, match=r"line 1, is damaged: "):
-        read_run(tmp_path)
-
-
-@pytest.mark.parametrize("risen", [5, {"node1": 5}, {"node1": {"x": "12"}}, {"node1": {"x": -1}}])
-def test_a_counter_of_faults_that_is_no_increase_is_refused(
-    risen: Any, lines: list[str], tmp_path: Path
-) -> None:
-    lines[-1] = json.dumps(json.loads(lines[-1]) | {"risen": risen}) + "\n"
-    (tmp_path / JOURNAL).write_text("".join(lines), encoding="utf-8")
-    with pytest.raises(RecordsError, match=rf"line {len(lines)}, is damaged: "):
+    where = number % len(lines) + 1
+    with pytest.raises(RecordsError, match=rf"line {where}, is damaged: "):
         read_run(tmp_path)
 
 

@@ -24,20 +24,36 @@ TP = ["0,1", "2,3", "4,5", "6,7"]
 INNER, OUTER = ["0,2", "1,3", "4,6", "5,7"], ["0,4", "1,5", "2,6", "3,7"]
 
 
-@pytest.mark.parametrize("order", ["megatron", "tp-cp-ep-dp-pp"])
-def test_megatrons_order_has_pipeline_stages_outermost(order: str) -> None:
-    found = groups(mesh="tp=2,cp=1,dp=2,pp=2", mesh_order=order)
-    assert found == {"tp": TP, "dp": INNER, "pp": OUTER}
-
-
-def test_torchtitans_order_is_that_of_megatron() -> None:
-    found = groups(mesh="pp=2,dp_shard=2,cp=1,tp=2", mesh_order="torchtitan")
-    assert found == {"tp": TP, "dp_shard": INNER, "pp": OUTER}
-
-
-def test_scaletorch_swaps_data_and_pipeline() -> None:
-    found = groups(mesh="tp=2,cp=1,dp=2,pp=2", mesh_order="scaletorch")
-    assert found == {"tp": TP, "dp": OUTER, "pp": INNER}
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [
+        # Megatron has pipeline stages outermost, and so has torchtitan; ScaleTorch has data there.
+        *(({"mesh": "tp=2,cp=1,dp=2,pp=2", "mesh_order": order},
+           {"tp": TP, "dp": INNER, "pp": OUTER}) for order in ("megatron", "tp-cp-ep-dp-pp")),
+        ({"mesh": "pp=2,dp_shard=2,cp=1,tp=2", "mesh_order": "torchtitan"},
+         {"tp": TP, "dp_shard": INNER, "pp": OUTER}),
+        ({"mesh": "tp=2,cp=1,dp=2,pp=2", "mesh_order": "scaletorch"},
+         {"tp": TP, "dp": OUTER, "pp": INNER}),
+        ({"mesh": "pp=2,dp=2,tp=2", "over": ("dp+tp", "tp-pp", "world")},
+         {"dp+tp": ["0-3", "4-7"], "pp+tp": ["0,1,4,5", "2,3,6,7"], "": ["0-7"]}),
+        # RankGenerator for experts: tp=etp, cp=1, ep=4, dp = 8 / (1 * 4 * 1).
+        ({"mesh": "tp=2,dp=4,ep=4,etp=1", "mesh_order": "megatron",
+          "over": ("tp", "dp", "ep", "edp")},
+         {"tp": TP, "dp": ["0-6:2", "1-7:2"], "ep": ["0-3", "4-7"], "edp": OUTER}),
+        ({"mesh": "dp_replicate=1,dp_shard=2,cp=2,tp=2,ep=4", "mesh_order": "torchtitan",
+          "over": ("fsdp", "batch", "loss", "ep", "efsdp")},
+         {"fsdp": ["0-6:2", "1-7:2"], "batch": OUTER, "loss": ["0-6:2", "1-7:2"],
+          "ep": ["0-3", "4-7"], "efsdp": OUTER}),
+        ({"groups": "0-3;4-7"}, {"0-3;4-7": ["0-3", "4-7"]}),
+        ({"groups": "2,0 ; 1-5:2;0-3"}, {"0,2;1-5:2;0-3": ["0,2", "1-5:2", "0-3"]}),
+        ({"group_size": 4}, {"size 4": ["0-3", "4-7"]}),
+        ({"group_size": 2, "group_stride": 2}, {"size 2 stride 2": INNER}),
+    ],
+)  # fmt: skip
+def test_a_layout_has_the_groups_that_its_framework_documents(
+    layout: dict[str, Any], found: dict[str, list[str]]
+) -> None:
+    assert groups(**layout) == found
 
 
 def test_a_mesh_without_an_order_is_that_of_device_mesh() -> None:
@@ -48,32 +64,6 @@ def test_a_mesh_without_an_order_is_that_of_device_mesh() -> None:
     assert found["pp"] == [format_group(g) for g in grid.permute(1, 2, 0).reshape(-1, 2).tolist()]
     assert found["dp"] == [format_group(g) for g in grid.permute(0, 2, 1).reshape(-1, 3).tolist()]
     assert found["tp"] == ["0-3", "4-7", "8-11", "12-15", "16-19", "20-23"]
-
-
-def test_dimensions_combine() -> None:
-    found = groups(mesh="pp=2,dp=2,tp=2", over=("dp+tp", "tp-pp", "world"))
-    assert found == {"dp+tp": ["0-3", "4-7"], "pp+tp": ["0,1,4,5", "2,3,6,7"], "": ["0-7"]}
-
-
-def test_megatrons_experts_have_a_numbering_of_their_own() -> None:
-    # RankGenerator for experts: tp=etp, cp=1, ep=4, dp = 8 / (1 * 4 * 1).
-    found = groups(
-        mesh="tp=2,dp=4,ep=4,etp=1", mesh_order="megatron", over=("tp", "dp", "ep", "edp")
-    )
-    assert found == {
-        "tp": TP, "dp": ["0-6:2", "1-7:2"], "ep": ["0-3", "4-7"], "edp": OUTER,
-    }  # fmt: skip
-
-
-def test_torchtitan_names_combined_dimensions_and_those_of_experts() -> None:
-    found = groups(
-        mesh="dp_replicate=1,dp_shard=2,cp=2,tp=2,ep=4", mesh_order="torchtitan",
-        over=("fsdp", "batch", "loss", "ep", "efsdp"),
-    )  # fmt: skip
-    assert found == {
-        "fsdp": ["0-6:2", "1-7:2"], "batch": OUTER, "loss": ["0-6:2", "1-7:2"],
-        "ep": ["0-3", "4-7"], "efsdp": OUTER,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -98,11 +88,7 @@ def test_the_rules_of_nccl_tests_give_its_colours(
     assert groups(groups=rule) == {name: expected}
 
 
-def test_groups_are_listed_strided_or_overlapping() -> None:
-    assert groups(groups="0-3;4-7") == {"0-3;4-7": ["0-3", "4-7"]}
-    assert groups(groups="2,0 ; 1-5:2;0-3") == {"0,2;1-5:2;0-3": ["0,2", "1-5:2", "0-3"]}
-    assert groups(group_size=4) == {"size 4": ["0-3", "4-7"]}
-    assert groups(group_size=2, group_stride=2) == {"size 2 stride 2": INNER}
+def test_many_groups_have_a_short_name() -> None:
     (name,) = groups(64, groups=";".join(f"{r},{r + 32}" for r in range(32)))
     assert name.startswith("32 groups ") and len(name) < 40
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from commands import Commbench
 
@@ -147,17 +145,6 @@ def test_a_peak_that_could_be_read_in_two_ways_is_refused(
     assert (refused.value.message, refused.value.hint) == (message, hint)
 
 
-def test_links_prints_every_link_with_its_source(commbench: Commbench) -> None:
-    ended = commbench("links", COLUMNS="80")
-    assert (ended.code, ended.err) == (0, "")
-    assert max(len(line) for line in ended.out.splitlines() if "http" not in line) <= 80
-    assert all(f"  {link.name} " in ended.out for link in load_links())
-    assert all(link.source in ended.out for link in load_links())
-    found = json.loads(commbench("links", "--format", "json").out)["links"]
-    speeds = {link["name"]: link["bytes_per_second"] for link in found}
-    assert speeds == {link.name: link.bytes_per_second for link in load_links()}
-
-
 def test_published_figures_are_held_against_the_bound_of_their_link(commbench: Commbench) -> None:
     ended = commbench("links", "--published", COLUMNS="80")
     assert ended.code == 0
@@ -169,11 +156,3 @@ def test_published_figures_are_held_against_the_bound_of_their_link(commbench: C
     one = find_links("mi300x")
     assert [link.name for link in one.links] == ["xgmi-mi300x"]
     assert {figure.published.link for figure in one.published} == {"xgmi-mi300x"}
-
-
-def test_an_unknown_link_is_two_lines(commbench: Commbench) -> None:
-    ended = commbench("links", "h10")
-    assert ended.code == 2
-    assert ended.err == (
-        "error: unknown link 'h10'\nhint: did you mean h100? `commbench links` lists them\n"
-    )

@@ -204,26 +204,16 @@ def test_a_value_that_makes_no_sense_is_refused(wish: dict[str, Any], message: s
     assert refused.value.hint
 
 
-@pytest.mark.parametrize("timeout_s", [float("inf"), 1e300])
-def test_a_timeout_longer_than_any_clock_is_refused(timeout_s: float) -> None:
-    with pytest.raises(UsageError, match="timeout"):
-        plan(timeout_s=timeout_s)
-
-
-@pytest.mark.parametrize(
-    "difference",
-    [
-        {"operations": 5},
-        {"operations": ["all_shuffle"]},
-        {"sizes": ["1K"]},
-        {"sizes": None},
-        {"world_size": "two"},
-        {"backend": {}},
-    ],
-)
-def test_json_that_is_no_plan_is_refused(difference: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        Plan.from_json(plan().as_json() | difference)
+def test_a_timeout_longer_than_any_clock_and_json_that_is_no_plan_are_refused() -> None:
+    for timeout_s in (float("inf"), 1e300):
+        with pytest.raises(UsageError, match="timeout"):
+            plan(timeout_s=timeout_s)
+    for field, value in (
+        ("operations", 5), ("operations", ["all_shuffle"]), ("sizes", ["1K"]), ("sizes", None),
+        ("world_size", "two"), ("backend", {}),
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            Plan.from_json(plan().as_json() | {field: value})
 
 
 @pytest.mark.parametrize("field", ["operations", "sizes", "backend", "device", "world_size"])
@@ -270,33 +260,42 @@ def test_a_size_is_rounded_down_to_whole_elements_for_each_rank(
     ) == [(size_bytes, count)]
 
 
-def test_an_odd_size_without_blocks_is_rounded_down_to_whole_elements() -> None:
+def test_sizes_that_round_down_to_the_same_bytes_become_one_case() -> None:
     assert measured(sizes=(1027,)) == [(1024, 256)]
     assert measured(sizes=(1027,), dtypes=("bool",), reduce_ops=("bor",)) == [(1027, 1027)]
+    sizes = (12, 13, 23, 24, 25, 36)
+    found = measured(operations=("all_gather",), world_size=3, sizes=sizes)
+    assert found == [(12, 1), (24, 2), (36, 3)]
 
 
-def test_sizes_that_round_down_to_the_same_bytes_become_one_case() -> None:
-    assert measured(operations=("all_gather",), world_size=3, sizes=(12, 13, 23, 24, 25, 36)) == [
-        (12, 1),
-        (24, 2),
-        (36, 3),
+SMALL, TOO_SMALL = "less than one float32", "less than 16 bytes"
+
+
+@pytest.mark.parametrize(
+    ("rounding", "operation", "ranks", "sizes", "expected"),
+    [
+        ("exact", "all_gather", 3, (3, 11, 12), [(3, 0), (11, 0), f"{SMALL} per rank", (12, 1)]),
+        ("exact", "all_reduce", 3, (3, 11, 12), [(3, 0), SMALL, (8, 2), (12, 3)]),
+        (
+            "nccl-tests", "all_gather", 8, (3, 64, 130),
+            [(3, 0), (64, 0), f"{TOO_SMALL} per rank", (128, 4)],
+        ),
+        ("nccl-tests", "all_gather", 1, (3, 64, 130), [(3, 0), TOO_SMALL, (64, 16), (128, 32)]),
+        ("nccl-tests", "all_reduce", 8, (3, 64, 130), [(3, 0), SMALL, (64, 16), (128, 32)]),
+    ],
+)  # fmt: skip
+def test_a_size_too_small_for_every_rank_is_skipped_with_a_reason(
+    rounding: str, operation: str, ranks: int, sizes: tuple[int, ...], expected: list[Any]
+) -> None:
+    """Of the cases before a reason it is the reason why they are skipped."""
+    cases = plan(operations=(operation,), sizes=sizes, world_size=ranks, rounding=rounding).cases()
+    (reason,) = [text for text in expected if isinstance(text, str)]
+    skipped = expected.index(reason)
+    assert [(case.size_bytes, case.count) for case in cases] == [
+        size for size in expected if size != reason
     ]
-
-
-def test_a_size_too_small_for_every_rank_is_skipped_with_a_reason() -> None:
-    found = [
-        (case.size_bytes, case.count, case.status, case.reason)
-        for operation in ("all_gather", "all_reduce")
-        for case in plan(operations=(operation,), sizes=(3, 11, 12), world_size=3).cases()
-    ]
-    assert found == [
-        (3, 0, SKIPPED, "less than one float32 per rank"),
-        (11, 0, SKIPPED, "less than one float32 per rank"),
-        (12, 1, READY, ""),
-        (3, 0, SKIPPED, "less than one float32"),
-        (8, 2, READY, ""),
-        (12, 3, READY, ""),
-    ]
+    told = [(SKIPPED, reason)] * skipped + [(READY, "")] * (len(cases) - skipped)
+    assert [(case.status, case.reason) for case in cases] == told
 
 
 # What nccl-tests makes of a size: a block of float32 is a multiple of 4 elements, of bfloat16 of 8,
@@ -329,27 +328,6 @@ def test_nccl_tests_rounding_makes_blocks_a_multiple_of_16_bytes(
         operations=(operation,), world_size=ranks, dtypes=(dtype,), sizes=(asked,),
         rounding="nccl-tests",
     ) == [(size_bytes, count)]  # fmt: skip
-
-
-def test_a_block_below_16_bytes_is_skipped_with_a_reason_in_nccl_tests_rounding() -> None:
-    found = [
-        (case.size_bytes, case.count, case.status, case.reason)
-        for operation, ranks in (("all_gather", 8), ("all_gather", 1), ("all_reduce", 8))
-        for case in plan(
-            operations=(operation,), sizes=(3, 64, 130), world_size=ranks, rounding="nccl-tests"
-        ).cases()
-    ]
-    assert found == [
-        (3, 0, SKIPPED, "less than 16 bytes per rank"),
-        (64, 0, SKIPPED, "less than 16 bytes per rank"),
-        (128, 4, READY, ""),
-        (3, 0, SKIPPED, "less than 16 bytes"),
-        (64, 16, READY, ""),
-        (128, 32, READY, ""),
-        (3, 0, SKIPPED, "less than one float32"),
-        (64, 16, READY, ""),
-        (128, 32, READY, ""),
-    ]
 
 
 def test_a_plan_written_before_there_was_rounding_rounds_exactly() -> None:

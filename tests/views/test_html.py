@@ -85,16 +85,6 @@ def test_no_text_of_a_file_becomes_markup(tmp_path: Path) -> None:
     assert "\u202e" not in text
 
 
-def test_a_check_against_a_baseline_draws_its_limit(tmp_path: Path) -> None:
-    for name, seconds in (("old", 1e-3), ("new", 1.1e-3)):
-        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s))
-    runs = tmp_path / "new", tmp_path / "old"
-    gate = commbench.check(runs[0], against=runs[1], max_slowdown="25%")
-    page = commbench.report(gate)
-    assert checked(page).drawings
-    assert " A line marks the limit of the check: 1.25 times as long.</desc>" in page
-
-
 def test_a_sweep_has_a_column_for_each_setting(tmp_path: Path) -> None:
     synthetic_sweep(tmp_path, lambda setting, _: (1, 1.9)[setting])
     page = checked(commbench.report(tmp_path))

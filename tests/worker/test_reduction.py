@@ -50,39 +50,25 @@ THREE = (
 )
 
 
-def test_each_sample_is_the_slowest_ranks() -> None:
-    assert reduced(*THREE).samples_s == us(50, 54, 60)
+def test_what_rank_0_gets_of_three_ranks() -> None:
+    found = reduced(*THREE)
+    assert found.samples_s == us(50, 54, 60), "each is the slowest rank's"
     slowest = on_ranks(3, lambda comm: slowest_durations_s(THREE[comm.rank].durations, comm))
     assert slowest[0] == us(50, 54, 60)
-
-
-def test_each_rank_has_its_own_median() -> None:
-    assert reduced(*THREE).rank_medians_s == us(50, 48, 40)
-
-
-def test_skew_is_the_latest_minus_the_earliest_to_enter() -> None:
-    # 20, 4 and 3 us.
-    assert reduced(*THREE).entry_skew_s == pytest.approx(4 * US)
-
-
-def test_the_operation_begins_when_the_last_has_entered_and_ends_when_the_last_has_left() -> None:
-    # 60 - 20, 158 - 104, 260 - 203 are 40, 54, 57 us.
-    assert reduced(*THREE).operation_s == pytest.approx(54 * US)
-
-
-def test_a_rank_is_behind_by_how_much_later_than_the_first_it_enters_or_leaves() -> None:
+    assert found.rank_medians_s == us(50, 48, 40)
+    assert found.entry_skew_s == pytest.approx(4 * US), "of 20, 4 and 3 us"
+    # It begins when the last has entered and ends when the last has left: 60 - 20, 158 - 104,
+    # 260 - 203.
+    assert found.operation_s == pytest.approx(54 * US)
     # Entering: 0 0 0, 5 1 0, 20 4 3; leaving: 0 1 20, 2 0 10, 10 9 0; the larger of each pair:
     # 0 1 20, 5 1 10, 20 9 3.
-    assert reduced(*THREE).rank_behind_s == us(1, 5, 9)
+    assert found.rank_behind_s == us(1, 5, 9)
+    assert found.last_in == (0, 0, 3)
 
 
-def test_who_enters_last_is_counted_by_iteration() -> None:
-    assert reduced(*THREE).last_in == (0, 0, 3)
+def test_who_enters_last_is_counted_by_iteration_and_of_two_at_once_the_first() -> None:
     mixed = reduced(local([9, 9, 9], [0, 10, 21]), local([9, 9, 9], [1, 11, 20]))
     assert mixed.last_in == (1, 2)
-
-
-def test_of_ranks_that_enter_at_once_the_first_is_counted() -> None:
     together = reduced(local([9, 9], [5, 50]), local([9, 9], [5, 50]))
     assert together.last_in == (2, 0)
 

@@ -92,15 +92,6 @@ def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
     return Course(blocks, batches, planned.stop_reason)
 
 
-@pytest.mark.parametrize("asked", [1, 2, 7, 10, 11, 20, 99, 100, 101, 1000, 4999, 7777])
-@pytest.mark.parametrize("duration", [1e-6, 20e-6, 1e-3, 0.2])
-def test_as_many_iterations_are_timed_as_were_asked_for(asked: int, duration: float) -> None:
-    course = follow(schedule(iterations=asked, warmup=3), repeat(duration))
-    assert sum(course.timed) == len(course.samples) == asked
-    assert course.warmup == [3]
-    assert course.reason == "fixed"
-
-
 @quick
 @given(
     st.integers(1, 3000),
@@ -257,47 +248,41 @@ def test_without_warm_up_no_call_at_all_is_untimed() -> None:
     assert all(block.timed and not block.untimed for block in course.blocks)
 
 
-@pytest.mark.parametrize("duration", [1e-7, 1e-6, 30e-6, 1e-3, 4.9e-3])
-def test_fast_calls_that_take_the_same_time_stop_when_precise_after_five_batches(
-    duration: float,
-) -> None:
-    course = follow(schedule(), repeat(duration))
-    assert course.reason == "precision"
-    assert len(course.batches) == MIN_BATCHES == 5
-    assert len(course.samples) >= MIN_ITERATIONS == 10
-
-
-@pytest.mark.parametrize("duration", [5.1e-3, 20e-3, 33e-3])
-def test_slow_calls_that_take_the_same_time_stop_when_precise_after_two_batches_of_four(
-    duration: float,
-) -> None:
-    course = follow(schedule(), repeat(duration))
-    assert course.reason == "precision"
-    assert course.timed == [4, 4]
+def test_the_limits_are_the_documented_ones() -> None:
+    assert (MIN_BATCHES, MIN_ITERATIONS, MAX_ITERATIONS) == (5, 10, 20_000)
     assert (MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW, MIN_BATCH_ITERATIONS) == (8, 2, 4)
+    assert MIN_ITERATIONS_OVER_BUDGET == 6
+
+
+@pytest.mark.parametrize(
+    ("duration", "first", "batches"),
+    [
+        # A batch lasts about 20 ms, and of fast calls there are five.
+        (1e-7, 4000, 5), (1e-6, 4000, 5), (4e-6, 4000, 5), (10e-6, 2000, 5), (30e-6, 667, 5),
+        (1e-3, 20, 5), (4e-3, 5, 5), (4.9e-3, 4, 5),
+        # Of slow ones two of four; where six calls use up the budget, two of three.
+        (5.1e-3, 4, 2), (6e-3, 4, 2), (20e-3, 4, 2), (33e-3, 4, 2),
+        (34e-3, 3, 2), (0.2, 3, 2), (1.0, 3, 2), (3.0, 3, 2),
+    ],
+)  # fmt: skip
+def test_calls_that_take_the_same_time_stop_when_precise(
+    duration: float, first: int, batches: int
+) -> None:
+    course = follow(schedule(), repeat(duration))
+    assert course.timed[0] == pytest.approx(first, abs=1 if first > 4 else 0)
+    assert len(course.batches) == batches
+    assert len(course.samples) >= (MIN_ITERATIONS if batches == MIN_BATCHES else 2 * first)
+    assert course.reason == "precision"
 
 
 @pytest.mark.parametrize("duration", [34e-3, 0.2, 3.0])
 def test_calls_of_which_six_use_up_the_budget_stop_after_two_batches_of_three(
     duration: float,
 ) -> None:
-    assert follow(schedule(), repeat(duration)).timed == [3, 3]
     course = follow(schedule(), cycle([0.5 * duration, 1.5 * duration, duration]))
     assert (course.timed, course.reason) == ([3, 3], "budget")
     low, high = median_ci(course.batches)
     assert (low, high) == (0.5 * duration, 1.5 * duration)  # as the smallest and largest of six
-    assert MIN_ITERATIONS_OVER_BUDGET == 6
-
-
-@pytest.mark.parametrize(
-    ("duration", "iterations"),
-    [(1e-7, 4000), (4e-6, 4000), (10e-6, 2000), (1e-3, 20), (4e-3, 5), (6e-3, 4), (1.0, 3)],
-)
-def test_a_batch_lasts_about_20_ms_but_has_3_to_4000_iterations(
-    duration: float, iterations: int
-) -> None:
-    course = follow(schedule(), repeat(duration))
-    assert course.timed[0] == pytest.approx(iterations, abs=1)
 
 
 def test_batches_adapt_when_calls_turn_out_slower_than_their_warm_up() -> None:
@@ -330,15 +315,11 @@ def test_the_more_precision_is_asked_for_the_more_iterations_there_are(precision
     assert len(course.batches) == MIN_BATCHES or before is None or before > precision
 
 
-def test_slow_calls_of_any_spread_stop_after_eight() -> None:
+def test_calls_of_any_spread_stop_after_eight_slow_ones_or_at_the_most_iterations() -> None:
     course = follow(schedule(), cycle([20e-3, 36e-3]))
     assert (course.timed, course.reason) == ([4, 4], "budget")
-
-
-def test_fast_calls_of_any_spread_stop_at_the_most_iterations() -> None:
     course = follow(schedule(), cycle([1e-6, 3e-6]))
     assert (len(course.samples), course.reason) == (MAX_ITERATIONS, "cap")
-    assert MAX_ITERATIONS == 20_000
 
 
 @quick
@@ -404,20 +385,15 @@ def test_samples_are_enough_for_one_of_three_reasons(
     ("launches", "batches", "reason"),
     [
         # A third, rounded up, of ten iterations in five batches; of eight in two; of six in two.
-        (3, [[1e-3] * 2] * 2, ""),
-        (3, [[1e-3] * 3], ""),
-        (3, [[20e-3, 70e-3], [20e-3, 70e-3]], "budget"),
-        (3, [[6e-3] * 2], ""),
-        (3, [[20e-3, 50e-3, 20e-3]], "budget"),
-        (3, [[40e-3]], ""),
-        (3, [[40e-3] * 2], "budget"),
+        (3, [[1e-3] * 2] * 2, ""), (3, [[1e-3] * 3], ""),
+        (3, [[20e-3, 70e-3], [20e-3, 70e-3]], "budget"), (3, [[6e-3] * 2], ""),
+        (3, [[20e-3, 50e-3, 20e-3]], "budget"), (3, [[40e-3]], ""), (3, [[40e-3] * 2], "budget"),
         (1, [[40e-3] * 2], ""),
         # And a third of the budget of 0.2 s, in batches enough.
-        (3, [[5e-4, 15e-4] * 16] * 2, ""),
-        (3, [[5e-4, 15e-4] * 17] * 2, "budget"),
+        (3, [[5e-4, 15e-4] * 16] * 2, ""), (3, [[5e-4, 15e-4] * 17] * 2, "budget"),
         (1, [[5e-4, 15e-4] * 17] * 2, ""),
     ],
-)
+)  # fmt: skip
 def test_launches_share_the_fewest_iterations_and_the_budget(
     launches: int, batches: list[list[float]], reason: str
 ) -> None:

@@ -39,39 +39,41 @@ def later(heartbeats: dict[int, Heartbeat], *stopped: int) -> dict[int, Heartbea
     }
 
 
-def test_a_rank_with_less_progress_than_the_others_is_behind() -> None:
-    heartbeats = {0: beat(12), 1: beat(12), 2: beat(11)}
-    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((2,), "is behind")
-    heartbeats = {0: beat(12), 1: beat(12, phase=HANDING_IN), 2: beat(3, step=8, phase=WAITING)}
-    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0,), "is behind")
+AWAY = beat(12, ELSEWHERE)
+OVER = beat(0, phase=DONE, step=9)
 
 
-def test_a_rank_whose_watchdog_has_stopped_answers_no_more_wherever_it_is() -> None:
-    heartbeats = {0: beat(12), 1: beat(12), 2: beat(13)}
-    assert diagnose_hang(heartbeats, later(heartbeats, 2), 3) == ((2,), "does not answer")
-    assert diagnose_hang(heartbeats, later(heartbeats, 0, 2), 3) == ((0, 2), "do not answer")
+@pytest.mark.parametrize(
+    ("beats", "stopped", "expected"),
+    [
+        ((beat(12), beat(12), beat(11)), (), ((2,), "is behind")),
+        (
+            (beat(12), beat(12, phase=HANDING_IN), beat(3, step=8, phase=WAITING)),
+            (),
+            ((0,), "is behind"),
+        ),
+        # A rank whose watchdog has stopped, wherever it is.
+        ((beat(12), beat(12), beat(13)), (2,), ((2,), "does not answer")),
+        ((beat(12), beat(12), beat(13)), (0, 2), ((0, 2), "do not answer")),
+        # What a rank does where the others wait.
+        ((beat(12), AWAY, beat(12)), (), ((1,), "is at mine.py:3 spin")),
+        ((AWAY, AWAY, beat(12)), (), ((0, 1), "are at mine.py:3 spin")),
+        ((beat(12), beat(12), beat(12)), (), ((), "all ranks wait")),
+        ((OVER, OVER, beat(4)), (0, 1), ((2,), "is behind")),
+    ],
+)
+def test_the_rank_that_holds_up_the_others_is_named_with_the_reason(
+    beats: tuple[Heartbeat, ...],
+    stopped: tuple[int, ...],
+    expected: tuple[tuple[int, ...], str],
+) -> None:
+    heartbeats = dict(enumerate(beats))
+    assert diagnose_hang(heartbeats, later(heartbeats, *stopped), 3) == expected
 
 
 def test_a_rank_without_heartbeats_is_named_first() -> None:
     heartbeats = {0: beat(12), 1: beat(11)}
     assert diagnose_hang(heartbeats, later(heartbeats, 1), 4) == ((2, 3), "cannot be reached")
-
-
-def test_a_rank_that_does_something_else_where_others_wait_is_named_with_it() -> None:
-    heartbeats = {0: beat(12), 1: beat(12, ELSEWHERE), 2: beat(12)}
-    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((1,), "is at mine.py:3 spin")
-    heartbeats = {0: beat(12, ELSEWHERE), 1: beat(12, ELSEWHERE), 2: beat(12)}
-    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((0, 1), "are at mine.py:3 spin")
-
-
-def test_where_all_ranks_wait_there_is_no_culprit() -> None:
-    heartbeats = {rank: beat(12) for rank in range(3)}
-    assert diagnose_hang(heartbeats, later(heartbeats), 3) == ((), "all ranks wait")
-
-
-def test_ranks_that_are_done_are_no_culprits() -> None:
-    heartbeats = {0: beat(0, phase=DONE, step=9), 1: beat(0, phase=DONE, step=9), 2: beat(4)}
-    assert diagnose_hang(heartbeats, later(heartbeats, 0, 1), 3).culprits == (2,)
 
 
 def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
