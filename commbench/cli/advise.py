@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Op, Ranks
+from commbench.cli.old_options import Dtype, Op, Ranks
 
 _STEP, _EXPERTS, _OUTPUT = "The training step", "Experts", "Output"
 

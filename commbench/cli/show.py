@@ -6,7 +6,7 @@ from shlex import quote
 
 from typer import Argument, Option
 
-from commbench.cli.options import Dtype, Format, Op, Peak, Ranks
+from commbench.cli.old_options import Dtype, Format, Op, Peak, Ranks
 
 
 def show(
