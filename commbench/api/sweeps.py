@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.errors import CommbenchError
+from commbench.api.runs import ignore
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from commbench.api.keywords import SweepKeywords
     from commbench.sweep.result import SweepResult
-    from commbench.sweep.session import SweepListener, SweepOptions
+    from commbench.sweep.session import SweepOptions
     from commbench.sweep.settings import Setting
 
 
@@ -62,8 +62,7 @@ def sweep(
             output=None if output is None else Path(output),
             export=export,
             force=force,
-        ),
-        _SilentListener(),
+        )
     )
 
 
@@ -72,38 +71,29 @@ def _texts(values: Any) -> tuple[str, ...]:
     return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
 
 
-class _SilentListener:
-    """Ignores what a sweep tells; its progress goes to standard error by itself."""
-
-    def status(self, line: str) -> None:
-        pass
-
-    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:
-        pass
-
-
-def run_sweep(options: SweepOptions, listener: SweepListener) -> SweepResult:
-    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results."""
+def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:
+    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results. Lines
+    about what happens go to `notify`, and progress to standard error."""
     from commbench.runner.process_state import restored_process_state
     from commbench.sweep import session
 
     with restored_process_state():
-        return session.start(options, listener)
+        return session.start(options, notify)
 
 
 def resume_sweep(
     sweep: str | Path,
-    listener: SweepListener | None = None,
     *,
     tolerance: float | None = None,
     export: str | None = None,
+    notify: Callable[[str], None] = ignore,
 ) -> SweepResult:
     """Measure what is missing of a sweep: its folder, or its name under results/."""
     from commbench.runner.process_state import restored_process_state
     from commbench.sweep import session
 
     with restored_process_state():
-        return session.resume(str(sweep), listener or _SilentListener(), tolerance, export)
+        return session.resume(str(sweep), notify, tolerance, export)
 
 
 def load_sweep(sweep: str | Path) -> SweepResult:

@@ -46,18 +46,20 @@ def show(
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
 
-    require_format(format_, peak)
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
-        from commbench.cli.sweep import show_sweep
+        from commbench.sweep.document import VIEW
+        from commbench.views.formats import TEXT, show
 
-        given = (peak, ranks, op, dtype)
-        if format_ != TABLE or groups or calls or any(option is not None for option in given):
+        if groups or calls or any(option is not None for option in (peak, ranks, op, dtype)):
             raise UsageError(
-                f"{name} is a sweep, and a sweep has one form only", "leave out the options"
+                f"{name} is a sweep, and these options are for runs",
+                "leave out all options but --format and --warnings",
             )
-        show_sweep(folder, warnings)
+        form = TEXT if format_ == TABLE else format_
+        show(VIEW, api.load_sweep(folder), form, is_verbose=warnings)
         return
+    require_format(format_, peak)
     loaded = api.load(name, ranks=ranks, op=op, dtype=dtype, notify=print_status)
     text = (
         loaded.groups_text()

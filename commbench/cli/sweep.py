@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from typer import Option
 
 from commbench.cli.run_parameters import parse_words
 from commbench.errors import CommbenchError, UsageError
-from commbench.output.console import print_error, print_result, print_status, wrap_on_terminal
+from commbench.output.console import print_error, print_status, wrap_on_terminal
 from commbench.runner.run_options import VARIED_OPTIONS, RunOptions
 from commbench.units import parse_tolerance
 
@@ -53,7 +54,7 @@ def sweep(
         None,
         metavar="SWEEP",
         help="Continue the sweep in this folder: measure what is missing. With it, only "
-        "--tolerance and --export are accepted.",
+        "--tolerance, --export, --format and --verbose are accepted.",
     ),
     export: str | None = Option(
         None,
@@ -62,6 +63,12 @@ def sweep(
         help="Also write the best settings as a configuration of NCCL's tuner plugin.",
     ),
     force: bool = Option(False, "--force", help="Accept variables that the backend does not read."),
+    format_: str = Option(
+        "text", "--format", metavar="FORMAT", help="text, markdown, html or json."
+    ),
+    verbose: bool = Option(
+        False, "--verbose", help="Print all settings of each case, and explain every warning."
+    ),
 ) -> None:
     """Measure the same cases under several settings, and print which setting is the fastest.
 
@@ -76,18 +83,21 @@ def sweep(
     """
     from commbench import api
     from commbench.stats.verdict import TOLERANCE
+    from commbench.sweep.document import VIEW
     from commbench.sweep.session import SweepOptions
     from commbench.sweep.settings import make_settings, parse_values
+    from commbench.views.formats import show
 
+    VIEW.require(format_)
     within = None if tolerance is None else parse_tolerance(tolerance)
-    printer = SweepPrinter()
+    measure: Callable[..., SweepResult]
     if resume is not None:
         if env or vary or context.args:
             raise UsageError(
                 "--resume continues with the settings that the folder describes",
                 "leave out --env, --vary and options of a run",
             )
-        result = api.resume_sweep(resume, printer, tolerance=within, export=export)
+        measure = partial(api.resume_sweep, resume, tolerance=within, export=export)
     else:
         settings = make_settings(parse_values(env or (), "env"), parse_values(vary or (), "vary"))
         options = SweepOptions(
@@ -96,7 +106,14 @@ def sweep(
             rounds=rounds, tolerance=TOLERANCE if within is None else within, label=label,
             output=output, export=export, force=force,
         )  # fmt: skip
-        result = api.run_sweep(options, printer)
+        measure = partial(api.run_sweep, options)
+    try:
+        result = measure(notify=lambda line: print_status(wrap_on_terminal(line)))
+    except CommbenchError as error:
+        if error.run:
+            show(VIEW, error.run, format_, is_verbose=verbose)
+        raise
+    show(VIEW, result, format_, is_verbose=verbose)
     if failed := result.failures:
         again = f"`commbench sweep --resume {result.path}`"
         print_error(
@@ -111,29 +128,3 @@ def sweep(
 def _run_options(words: Sequence[str], setting: Setting) -> RunOptions:
     """The options of `commbench run` under a setting."""
     return parse_words([*words, *(f"--{name}={value}" for name, value in setting.options)], "sweep")
-
-
-class SweepPrinter:
-    """Prints what a sweep tells: the result on standard output, all else on standard error."""
-
-    def status(self, line: str) -> None:
-        print_status(wrap_on_terminal(line))
-
-    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:  # noqa: ARG002
-        print_result(result.text)
-
-
-def show_sweep(folder: Path, warnings: bool = False) -> None:
-    """Print the result of a sweep until now, with all `warnings` if asked; measure nothing."""
-    from commbench import api
-    from commbench.sweep.text import sweep_text
-
-    result = api.load_sweep(folder)
-    print_result(sweep_text(result, None) if warnings else result.text)
-    if missing := result.missing_rounds:
-        runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs"
-        if result.fails_again:
-            print_status(f"{runs} failed; they fail again unless you change this host")
-        else:
-            print_status(f"{runs} are missing;")
-            print_status(f"`commbench sweep --resume {result.path}` measures them")

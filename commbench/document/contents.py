@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +30,8 @@ from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Run
 from commbench.spec.links import parse_peak
 from commbench.stats.verdict import PASS
-from commbench.sweep import text as sweep_text
-from commbench.sweep.plot import sweep_pictures
+from commbench.sweep.document import document as sweep_document
 from commbench.sweep.result import SweepResult
-from commbench.sweep.sentences import kind_sentences
 from commbench.views.document import (
     BAD,
     Block,
@@ -53,8 +50,6 @@ MOST_ROWS = 1000
 """Rows of one table; more make a page that is slow to open."""
 MOST_TABLES = 12
 """More tables are folded below their summary."""
-MOST_DRAWN = 10
-"""Pictures of a sweep; `commbench sweep` draws all of them."""
 MOST_SENTENCES = 6
 """Sentences of a comparison at the top of a report; of more, a summary."""
 
@@ -255,30 +250,18 @@ def check_contents(gate: GateResult) -> Contents:
 def sweep_contents(result: SweepResult) -> Contents:
     """A sweep, as far as it was measured."""
     measured = [each.run for each in result.settings if each.run]
-    results: list[Block] = [Pictures(lambda: sweep_pictures(result)[:MOST_DRAWN])]
-    for kind, headings, rows in sweep_text.kind_tables(result):
-        results.append(text_table(kind, headings, rows))
-    results += map(Text, sweep_text.notes(result))
-    if ranks := sweep_text.rank_rows(result):
-        results.append(text_table(sweep_text.rank_title(result), sweep_text.RANK_HEADINGS, ranks))
-    every = [row for each in result.settings for row in each.rows]
-    warnings = _warning_blocks(
-        every, partial(sweep_text.name_settings, result), partial(sweep_text.in_rounds, result)
-    )
-    sections = [Section("Results", results), Section("Warnings", warnings)]
-    if failures := sweep_text.describe_failures(result):
-        sections.insert(0, Section("Failed", [Items(failures)]))
+    found = sweep_document(result)
     return Contents(
         title=f"Sweep {result.sweep.label or result.path.name}",
-        subtitle=sweep_text.introduction(result),
-        verdict=kind_sentences(result),
+        subtitle=found.title,
+        verdict=found.answer,
         runs={
             result.names[each.setting]: as_loaded_run(each.run)
             for each in result.settings
             if each.run
         },
-        results=sections,
-        is_bad=bool(failures),
+        results=[Section("Results", found.blocks)],
+        is_bad=found.tone == BAD,
         asked=[
             ("settings", "; ".join(result.names[each.setting] for each in result.settings)),
             ("rounds", str(result.sweep.rounds)),

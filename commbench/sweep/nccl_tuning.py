@@ -13,14 +13,16 @@ from typing import Any
 
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.nccl_tuner import TunerRange, tuner_lines
-from commbench.errors import RecordsError, UnavailableError
-from commbench.results.files import new_file
+from commbench.errors import UnavailableError
+from commbench.results.files import write_new
 from commbench.spec.operations import OPERATIONS
 from commbench.sweep.ranking import SweepPoint, steps_as_made
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
 
-TUNER_FILE = "nccl-tuner.csv"
+TUNER = "nccl-tuner"
+"""What --export takes."""
+TUNER_FILE = f"{TUNER}.csv"
 ALGORITHM = "NCCL_ALGO"
 FUNCTIONS_SINCE = (2, 24)
 """The first version in which a value may name its function. From this version on, a function fails
@@ -95,24 +97,17 @@ def make_tuner_ranges(
     return tuple(ranges)
 
 
-def export_tuner(
-    points: Sequence[SweepPoint], selections: Selections, folder: Path, nodes: int, ranks: int
-) -> Path:
+def export_tuner(points: Sequence[SweepPoint], selections: Selections, folder: Path) -> Path:
     """Write the best selections for NCCL's example tuner plugin; UnavailableError where NCCL logged
     none, for without a number of channels the plugin would use one channel."""
-    ranges = make_tuner_ranges(points, selections)
+    compared = [point for point in points if point.is_compared]
+    ranges = make_tuner_ranges(compared, selections)
     if not ranges:
         raise UnavailableError(
             "there is nothing to export: NCCL logged no selection",
             "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise",
         )
-    path = folder / TUNER_FILE
-    try:
-        with new_file(path) as file:
-            file.write("".join(f"{line}\n" for line in tuner_lines(ranges, nodes, ranks)).encode())
-    except OSError as error:
-        raise RecordsError(
-            f"cannot write {path}: {error.strerror}",
-            "remove it, or give the sweep another --output",
-        ) from None
+    path, header = folder / TUNER_FILE, compared[0].best.row.header
+    lines = tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+    write_new(path, [f"{line}\n" for line in lines])
     return path

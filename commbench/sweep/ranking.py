@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import exp, log
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TIMES, UNDISTURBED_TIMES, row_type, row_values
@@ -17,9 +18,13 @@ from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import SAME, SLOWER, UNDECIDED, decide
+from commbench.stats.verdict import CHANGED, FASTER, SAME, SLOWER, UNDECIDED, decide
 from commbench.sweep.runner import SettingResult
 from commbench.sweep.settings import Setting
+from commbench.views.as_json import fields_of
+
+BEST, TIED = "best", "tied"
+_PLACES = {SAME: TIED, UNDECIDED: UNDECIDED}
 
 
 class SettingTime(NamedTuple):
@@ -67,6 +72,10 @@ class SweepPoint(NamedTuple):
         """The fastest setting."""
         return self.by_time[0]
 
+    def place(self, each: SettingTime) -> str:
+        """The place of one of the settings: BEST, TIED, UNDECIDED or empty."""
+        return BEST if each is self.best else _PLACES.get(each.verdict, "")
+
     @property
     def tied(self) -> tuple[Setting, ...]:
         """The fastest setting, then those that are tied with it."""
@@ -88,15 +97,32 @@ class SweepPoint(NamedTuple):
         return len(self.by_time) > 1
 
     @property
-    def gain(self) -> Estimate | None:
-        """Time under the first setting over the time under the fastest."""
-        first = self.times[0]
-        return ratio(first.time, self.best.time) if first else None
-
-    @property
     def case(self) -> Case:
         """The case under the fastest setting."""
         return self.best.row.measurement.case
+
+
+class PooledSetting(NamedTuple):
+    """Two settings at neighbouring sizes of one kind of case, together."""
+
+    setting: Setting
+    against: Setting
+    """The setting that has the shortest times of this kind on average."""
+    pooled: PooledRatio
+    """The time under `setting` over that under `against`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The names of the settings, and the ratio."""
+        return {"setting": self.setting, "against": self.against, **self.pooled.as_json()}
+
+    def slower_at(self, point: SweepPoint) -> Setting | None:
+        """Which of the two is slower at the sizes around a point, if that is known."""
+        found = self.pooled
+        if found.kind != point.kind or found.verdict not in CHANGED:
+            return None
+        is_there = found.low_bytes <= point.size_bytes <= found.high_bytes
+        slower = self.setting if found.verdict == SLOWER else self.against
+        return slower if is_there else None
 
 
 class SizeRange(NamedTuple):
@@ -108,6 +134,43 @@ class SizeRange(NamedTuple):
     """The settings that are the fastest, or not known to be slower, at each of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
+    decided: int = 0
+    """At how many of these sizes every other setting is slower."""
+
+    @property
+    def low_bytes(self) -> int:
+        """The smallest size."""
+        return self.points[0].size_bytes
+
+    @property
+    def high_bytes(self) -> int:
+        """The largest size."""
+        return self.points[-1].size_bytes
+
+    @property
+    def verdict(self) -> str:
+        """FASTER than all others, at most of these sizes at least; SAME: these settings are tied;
+        or UNDECIDED."""
+        if 2 * self.decided > len(self.points):
+            return FASTER
+        is_tie = len(self.best) > 1 and all({*self.best} <= {*p.tied} for p in self.points)
+        return SAME if is_tie else UNDECIDED
+
+    def as_json(self) -> dict[str, Any]:
+        """Its sizes, settings and verdict."""
+        more = {"sizes": len(self.points)}
+        return fields_of(self, "low_bytes", "high_bytes", "verdict", without=("points",)) | more
+
+
+class FasterVariant(NamedTuple):
+    """A variant of a step that is faster than the step as the program makes it."""
+
+    step: str
+    setting: Setting
+    """The best setting of the step."""
+    variant: str
+    ratio: Estimate
+    """Its time over that of the step as it is made."""
 
 
 class SettingRank(NamedTuple):
@@ -182,6 +245,20 @@ def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Es
     return of_launches(ratio, launches, a.header.plan.backend)
 
 
+def pool_settings(points: Iterable[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
+    """Of each kind of case, every setting against the one with the shortest times on average."""
+    kinds: dict[str, list[SweepPoint]] = {}
+    for point in points:
+        kinds.setdefault(point.kind, []).append(point)
+    found = []
+    for same in kinds.values():
+        ranked = [rank.setting for rank in rank_settings(same)]
+        for setting in ranked[1:]:
+            pooled = pooled_ratios(same, ranked[0], setting, tolerance)
+            found += [PooledSetting(setting, ranked[0], each) for each in pooled]
+    return tuple(found)
+
+
 def pooled_ratios(
     points: Sequence[SweepPoint], first: Setting, second: Setting, tolerance: float
 ) -> list[PooledRatio]:
@@ -224,19 +301,45 @@ def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
     return list(found.values())
 
 
-def make_ranges(points: Sequence[SweepPoint]) -> tuple[SizeRange, ...]:
+def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[FasterVariant, ...]:
+    """The variant of each step that takes least time under the best setting of the step, if it is
+    faster than the step as it is made."""
+    compared = [point for point in points if point.case.step and point.is_compared]
+    found = []
+    for made in steps_as_made(compared):
+        step, setting = made.case.step, made.best.setting
+        others = [
+            (each.time, point.case.variant)
+            for point in compared
+            for each in point.by_time
+            if (point.case.step, each.setting) == (step, setting)
+            and point.case.variant not in AS_TRACED
+        ]
+        time, fastest = min(others, default=(None, ""))
+        gain = ratio(time, made.best.time)
+        if gain and decide(gain, tolerance) == FASTER:
+            found.append(FasterVariant(step, setting, fastest, gain))
+    return tuple(found)
+
+
+def make_ranges(
+    points: Sequence[SweepPoint], pooled: Sequence[PooledSetting] = ()
+) -> tuple[SizeRange, ...]:
     """Join neighbouring sizes of a kind as long as one setting is not known to be slower than the
-    fastest at any of them."""
+    fastest at any of them. A setting that `pooled` shows to be slower is known to be."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
-    for point in sorted(compared, key=lambda p: (p.kind, p.size_bytes)):
+    for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
+        slower = {each.slower_at(point) for each in pooled}
+        best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
+        decided = int(len(best) == 1)
         last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
-        best = point.not_slower
         common = tuple(setting for setting in last.best if setting in best) if last else ()
         if last and common:
-            ranges[-1] = SizeRange(point.kind, common, (*last.points, point))
+            joined = (*last.points, point)
+            ranges[-1] = SizeRange(point.kind, common, joined, last.decided + decided)
         else:
-            ranges.append(SizeRange(point.kind, best, (point,)))
+            ranges.append(SizeRange(point.kind, best, (point,), decided))
     return tuple(ranges)
 
 

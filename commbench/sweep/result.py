@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS
 from commbench.analysis.csv_file import make_csv
+from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.nccl_log import NcclSelection, one_selection
+from commbench.analysis.row_names import named_bytes
+from commbench.analysis.rows import ResultRow
 from commbench.errors import RecordsError, WrongResultError, unwritable_error
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
-from commbench.stats.verdict import SAME, UNDECIDED
 from commbench.sweep import nccl_tuning, ranking, runner
 from commbench.sweep.runner import SettingResult, Sweep
 from commbench.sweep.settings import Setting, short_names
 from commbench.units import GB, MICRO
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,7 +32,6 @@ COLUMNS = (
 )  # fmt: skip
 """The columns of a sweep's frame: a row for each case under each setting. `ratio` is the time over
 that under the first setting; `place` is best, tied, undecided or empty."""
-BEST, TIED = "best", "tied"
 CSV = "sweep.csv"
 
 
@@ -43,6 +47,43 @@ class Winner(NamedTuple):
     """The names of settings whose time is the same, within the tolerance."""
     undecided: tuple[str, ...]
     """The names of settings that may be as fast, but are not known to be."""
+
+
+class SweepRow(NamedTuple):
+    """One case under one setting."""
+
+    kind: str
+    """The title of the case without the fields that are varied."""
+    setting: Setting
+    row: ResultRow
+    timed: ranking.SettingTime | None
+    """None where there is no valid time."""
+    place: str
+    """`best`, `tied`, `undecided` or empty."""
+    selection: NcclSelection | None
+    """What NCCL selected; None where that is not known."""
+
+    @property
+    def size_bytes(self) -> int:
+        """0 for an operation without a size."""
+        return named_bytes(self.row.measurement.case)
+
+    @property
+    def status(self) -> str:
+        """Whether the case was measured, failed or is wrong, in its worst round."""
+        return self.row.measurement.status
+
+    def as_json(self) -> dict[str, Any]:
+        """The case, its time and its ratio to that of the first setting."""
+        case = self.row.measurement.case
+        return {name: getattr(case, name) for name in KEY} | {
+            "setting": self.setting,
+            "time_s": self.timed and self.timed.time,
+            "busbw_bytes_per_s": self.row.busbw if self.timed else None,
+            "ratio": self.timed and self.timed.ratio,
+            **fields_of(self, "status", without=("kind", "setting", "row", "timed")),
+            "warnings": [each.name for each in diagnose_row(self.row)],
+        }
 
 
 @dataclass(frozen=True)
@@ -98,12 +139,69 @@ class SweepResult:
         """How many runs are still to be made or failed; `commbench sweep --resume` makes them."""
         return sum(self.sweep.rounds - each.rounds for each in self.settings)
 
-    @property
-    def text(self) -> str:
-        """The sentences and tables that `commbench sweep` prints."""
-        from commbench.sweep.text import sweep_text
+    @cached_property
+    def pooled(self) -> tuple[ranking.PooledSetting, ...]:
+        """Each setting against the one with the shortest times, for ranges of sizes."""
+        return ranking.pool_settings(self.points, self.sweep.tolerance)
 
-        return sweep_text(self)
+    @cached_property
+    def ranges(self) -> tuple[ranking.SizeRange, ...]:
+        """Which settings are the fastest at which sizes, of each kind of case."""
+        return ranking.make_ranges(self.points, self.pooled)
+
+    @property
+    def ranks(self) -> tuple[ranking.SettingRank, ...]:
+        """The settings by their time over all cases; of a replay over its steps."""
+        return ranking.rank_settings(ranking.judged_points(self.points))
+
+    @property
+    def faster_variants(self) -> tuple[ranking.FasterVariant, ...]:
+        """For each step of a workload the variant to use, if one is faster."""
+        return ranking.faster_variants(self.points, self.sweep.tolerance)
+
+    @cached_property
+    def rows(self) -> tuple[SweepRow, ...]:
+        """Each case under each setting, setting by setting."""
+        times = {
+            (each.setting, each.row.measurement.case.index): (each, point.place(each))
+            for point in self.points
+            for each in point.by_time
+        }
+        varied = ranking.varied_fields(self.sweep.settings)
+        found = []
+        for setting, row in ((each.setting, row) for each in self.settings for row in each.rows):
+            case = row.measurement.case
+            timed, place = times.get((setting, case.index), (None, ""))
+            selection = one_selection((self.selections or {}).get(setting, {}), case)
+            kind = case.title_without(*varied)
+            found.append(SweepRow(kind, setting, row, timed, place, selection))
+        return tuple(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that is known."""
+        settings = [
+            {
+                "name": each.setting,
+                "short_name": self.names[each.setting],
+                "variables": dict(each.setting.variables),
+                "options": dict(each.setting.options),
+                "world_size": each.run and each.run.header.plan.world_size,
+                "backend": each.run and each.run.header.plan.backend,
+                "device": each.run and each.run.header.plan.device,
+                **fields_of(each, without=("setting", "run", "rows")),
+            }
+            for each in self.settings
+        ]
+        return {
+            "path": self.path,
+            **fields_of(self.sweep, without=("settings", "arguments", "environments", "backends")),
+            "settings": settings,
+            **fields_of(
+                self, "ranges", "pooled", "rows", "winners", "ranks", "faster_variants",
+                "missing_rounds", "fails_again",
+                without=("path", "sweep", "settings", "points", "selections"),
+            ),
+        }  # fmt: skip
 
     def frame(self) -> DataFrame:
         """A row for each case under each setting as a pandas DataFrame, with COLUMNS."""
@@ -113,28 +211,19 @@ class SweepResult:
 
     def frame_rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows of the sweep's frame, as values of COLUMNS."""
-        times = {
-            (each.setting, each.row.measurement.case.index): (each, each is point.best)
-            for point in self.points
-            for each in point.by_time
-        }
-        for result in self.settings:
-            for row in result.rows:
-                case = row.measurement.case
-                each, is_best = times.get((result.setting, case.index), (None, False))
-                place = BEST if is_best else _PLACES.get(each.verdict, "") if each else ""
-                yield (
-                    *(getattr(case, name) for name in KEY),
-                    result.setting.name,
-                    *(_scaled(value, MICRO) for value in (each.time if each else _UNKNOWN)),
-                    _scaled(row.busbw, GB) if each else None,
-                    *(_scaled(value, 1) for value in ((each and each.ratio) or _UNKNOWN)),
-                    place,
-                    row.measurement.status,
-                )
+        for each in self.rows:
+            timed, case = each.timed, each.row.measurement.case
+            yield (
+                *(getattr(case, name) for name in KEY),
+                each.setting.name,
+                *(_scaled(value, MICRO) for value in (timed.time if timed else _UNKNOWN)),
+                _scaled(each.row.busbw, GB) if timed else None,
+                *(_scaled(value, 1) for value in ((timed and timed.ratio) or _UNKNOWN)),
+                each.place,
+                each.status,
+            )
 
 
-_PLACES = {SAME: TIED, UNDECIDED: UNDECIDED}
 _UNKNOWN = (None, None, None)
 
 

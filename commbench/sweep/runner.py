@@ -25,8 +25,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.errors import Interrupted, RecordsError, unwritable_error
-from commbench.results.files import path_exists, why_unreadable
+from commbench.errors import Interrupted, RecordsError
+from commbench.results.files import path_exists, why_unreadable, write_new
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
@@ -108,10 +108,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
     """Write the description of a sweep into its folder, before the first round."""
     values = {"format": FORMAT, **sweep._asdict()}
     text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
-    try:
-        (folder / SWEEP).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable_error(folder / SWEEP, error, "name a writable --output") from None
+    write_new(folder / SWEEP, f"{text}\n")
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -214,7 +211,7 @@ def run_missing_rounds(
         is_known = any(setting == known for known, _ in rounds)
         more = ["--no-nccl-log"] if is_known else []
         more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
-        code, failure = run_once(sweep, setting, attempt, tuple(more), advanced=advance)
+        code, failure = run_once(sweep, setting, attempt, more, advance)
         if run := _read_complete(attempt):
             rounds[setting, number] = run
         elif code in PERMANENT:
@@ -227,9 +224,8 @@ def run_missing_rounds(
 
 
 def run_once(
-    sweep: Sweep, setting: Setting, folder: Path, more: tuple[str, ...] = (),
-    variables: tuple[tuple[str, str], ...] = (),
-    advanced: Callable[[float], None] = lambda share: None,  # noqa: ARG005
+    sweep: Sweep, setting: Setting, folder: Path, more: Sequence[str],
+    advanced: Callable[[float], None],
 ) -> tuple[int, str]:  # fmt: skip
     """Run a setting once in a process of its own; return its exit code and its error message, which
     is empty if it succeeded. `advanced` receives the part of the run that is done, 0 to 1.
@@ -238,7 +234,7 @@ def run_once(
     """
     index = sweep.settings.index(setting)
     environment = dict(os.environ)
-    for name, value in sweep.environments[index] + variables:
+    for name, value in sweep.environments[index]:
         if value == UNSET:
             environment.pop(name, None)
         else:

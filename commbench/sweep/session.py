@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from commbench.errors import (
-    CommbenchError,
     Interrupted,
     UnavailableError,
     UsageError,
@@ -25,6 +23,7 @@ from commbench.spec.operations import REPLAY
 from commbench.spec.plan import Plan
 from commbench.spec.workload import make_workload
 from commbench.sweep import nccl_tuning, runner
+from commbench.sweep.nccl_tuning import TUNER
 from commbench.sweep.ranking import varied_fields
 from commbench.sweep.result import SweepResult, make_result, require_correct, write_csv
 from commbench.sweep.settings import MOST_ROUNDS, Setting, require_read
@@ -33,17 +32,8 @@ from commbench.units import format_count
 if TYPE_CHECKING:
     from commbench.launch.devices import Capabilities
 
-TUNER = "nccl-tuner"
-
-
-class SweepListener(Protocol):
-    """Receives what a sweep tells. Its progress is not among it: the sweep shows that by itself."""
-
-    def status(self, line: str) -> None:
-        """One line about what happens now."""
-
-    def ended(self, result: SweepResult, error: CommbenchError | None) -> None:
-        """The sweep has ended, or an error that is raised next has ended it."""
+Notify = Callable[[str], None]
+"""Receives a line about what happens. Progress is not among them: the sweep shows that itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +68,7 @@ def require_export(name: str | None) -> None:
         raise UsageError(f"unknown export {name!r}", f"known: {TUNER}")
 
 
-def start(options: SweepOptions, listener: SweepListener) -> SweepResult:
+def start(options: SweepOptions, notify: Notify) -> SweepResult:
     """Carry out a new sweep.
 
     Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
@@ -92,11 +82,11 @@ def start(options: SweepOptions, listener: SweepListener) -> SweepResult:
     runner.write_sweep(folder, sweep)
     if workload:
         write_workload(folder / runner.WORKLOAD, make_workload(workload))
-    return _run(sweep, folder, options.export, options.runs[0].plots, listener)
+    return _run(sweep, folder, options.export, options.runs[0].plots, notify)
 
 
 def resume(
-    text: str, listener: SweepListener, tolerance: float | None = None, export: str | None = None,
+    text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
     plots: bool = True,
 ) -> SweepResult:  # fmt: skip
     """Carry out the missing rounds of the sweep in a folder, or of a name under results/. Raises as
@@ -107,7 +97,7 @@ def resume(
     if tolerance is not None:
         sweep = sweep._replace(tolerance=tolerance)
     _require_exportable(export, sweep.backends)
-    return _run(sweep, folder, export, plots, listener)
+    return _run(sweep, folder, export, plots, notify)
 
 
 def _require_exportable(export: str | None, backends: tuple[str, ...]) -> None:
@@ -205,24 +195,31 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
 
 
 def _run(
-    sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, listener: SweepListener
+    sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, notify: Notify
 ) -> SweepResult:
-    """Run what is missing of a sweep, then report, draw and export all its results."""
+    """Run what is missing of a sweep, then draw and export all its results."""
     total = len(sweep.settings) * sweep.rounds
     rounds = runner.read_rounds(sweep, folder)
     before = len(rounds)
     done = f", {before} of them measured before" if before else ""
-    listener.status(
+    notify(
         f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
         f"{format_count(total, 'run')}{done}; in {folder}"
     )
     raise_at_signals()
-    with _resumable(sweep, folder, rounds, listener):
-        progress = work_listener(0, 1, has_cases=True, done_before=before / total)
-        try:
-            runner.run_missing_rounds(sweep, folder, rounds, progress)
-        finally:
-            progress.close()
+    progress = work_listener(0, 1, has_cases=True, done_before=before / total)
+    try:
+        runner.run_missing_rounds(sweep, folder, rounds, progress)
+    except Interrupted as stopped:
+        ignore_interruptions()
+        hint = f"`commbench sweep --resume {folder}` continues it"
+        error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        # A run may complete after the signal.
+        rounds |= runner.read_rounds(sweep, folder)
+        error.run = make_result(sweep, folder, rounds) if rounds else None
+        raise error from None
+    finally:
+        progress.close()
     result = make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))
@@ -231,50 +228,16 @@ def _run(
             f"the whole error messages are in {folder}",
         )
     write_csv(result)
-    listener.ended(result, None)
+    files = []
     if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
-        _draw(result, listener.status)
+        from commbench.sweep.plot import sweep_pictures
+        from commbench.views.draw import write_pictures
+
+        files += write_pictures(sweep_pictures(result), folder)
     if export:
-        listener.status(str(export_tuner(result)))
-    listener.status(f"results are in {folder}")
+        files.append(nccl_tuning.export_tuner(result.points, result.selections or {}, folder))
+    for file in files:
+        notify(str(file))
+    notify(f"results are in {folder}")
     require_correct(result)
     return result
-
-
-@contextmanager
-def _resumable(
-    sweep: runner.Sweep, folder: Path, rounds: runner.Rounds, listener: SweepListener
-) -> Iterator[None]:
-    """Report what was measured when a signal ends the sweep, and name the command that resumes."""
-    try:
-        yield
-    except Interrupted as stopped:
-        ignore_interruptions()
-        hint = f"`commbench sweep --resume {folder}` continues it"
-        error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
-        # A run may complete after the signal.
-        rounds |= runner.read_rounds(sweep, folder)
-        if rounds:
-            error.run = make_result(sweep, folder, rounds)
-            listener.ended(error.run, error)
-        raise error from None
-
-
-def _draw(result: SweepResult, print_status: Callable[[str], None]) -> None:
-    from commbench.sweep.plot import sweep_pictures
-    from commbench.views.draw import write_pictures
-
-    for path in write_pictures(sweep_pictures(result), result.path):
-        print_status(str(path))
-
-
-def export_tuner(result: SweepResult) -> Path:
-    """Write the winners as a configuration of NCCL's example tuner plugin; return its path."""
-    header = next(each.run.header for each in result.settings if each.run)
-    return nccl_tuning.export_tuner(
-        [point for point in result.points if point.is_compared],
-        result.selections or {},
-        result.path,
-        header.num_nodes,
-        header.plan.world_size,
-    )

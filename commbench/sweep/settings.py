@@ -40,6 +40,10 @@ class Setting(NamedTuple):
             f"{name} unset" if value == UNSET else f"{name}={value}" for name, value in self.values
         )
 
+    def as_json(self) -> str:
+        """Its name."""
+        return self.name
+
     @property
     def slug(self) -> str:
         """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
@@ -120,6 +124,11 @@ def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]
         known = found.setdefault(name, [])
         known += [value for value in dict.fromkeys(several) if value not in known]
     return {name: tuple(values) for name, values in found.items()}
+
+
+def shown_value(value: str) -> str:
+    """A value as a reader sees it."""
+    return "unset" if value == UNSET else value
 
 
 def make_axes(settings: Sequence[Setting]) -> tuple[tuple[str, tuple[str, ...]], ...]:

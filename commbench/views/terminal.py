@@ -113,14 +113,14 @@ def _left_out(tables: Sequence[Table], is_verbose: bool) -> dict[tuple[str, ...]
 
 
 def _fitting(filled: Sequence[Filled], left_out: set[str]) -> list[Filled]:
-    """The columns that fit into WIDTH: the least important ones are left out, until one that can
-    be wrapped is the least important."""
+    """The columns that fit into WIDTH: the least important ones are left out, all with the same
+    heading, until one that can be wrapped is the least important."""
     kept = [found for found in filled if found[0].heading not in left_out]
     while _width(kept) > WIDTH and len(kept) > 1:
         least = min(kept, key=lambda found: found[0].importance)
         if least[0].is_wrapped:
             break
-        kept.remove(least)
+        kept = [found for found in kept if found[0].heading != least[0].heading]
     return kept
 
 

@@ -111,7 +111,7 @@ def test_a_damaged_journal_beside_the_rows_is_named_and_fails_a_check(
     )
     ended = commbench("check", "run/results.csv", "--max-time", "1s")
     assert ended.code == 1
-    assert f"FAIL: mine: the run is incomplete, {why}" in " ".join(ended.out.split())
+    assert f"FAIL: the run is incomplete, {why}" in " ".join(ended.out.split())
     for words in (["export"], ["compare", "run/other.csv"]):
         (folder / "other.csv").write_bytes((folder / "results.csv").read_bytes())
         ended = commbench(*words, "run/results.csv")

@@ -43,16 +43,13 @@ def test_every_setting_is_measured_in_every_round(swept: tuple[Ended, Path]) -> 
 
 
 def test_the_answer_is_a_sentence_for_each_kind_and_a_table(swept: tuple[Ended, Path]) -> None:
-    out = swept[0].out
-    assert max(map(len, out.splitlines())) <= 100
-    lines = out.splitlines()
+    lines = swept[0].out.splitlines()
+    assert max(map(len, lines)) <= 100
     assert lines[0] == (
         "Sweep of cpu-mode (quiet, plain): 2 settings, 2 rounds, 2 gloo ranks on cpu."
     )
-    assert lines[1].startswith("all_reduce 1K-64K: ") or lines[1].startswith("all_reduce 1K: ")
-    assert " times as long as " in lines[1]
+    assert [line for line in lines if line.startswith("For ")] != []
     assert any(line.split() == ["size", "quiet", "plain", "quiet", "interval"] for line in lines)
-    assert "2 rounds are too few to distinguish settings" in out
 
 
 def test_it_is_described_and_drawn(swept: tuple[Ended, Path]) -> None:
@@ -88,9 +85,13 @@ def test_show_prints_again_what_a_sweep_found(commbench: Commbench, tmp_path: Pa
     synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     resumed = commbench("sweep", "--resume", "swept")
     assert resumed.code == 0, resumed.err
-    assert "all_reduce 1K-1M: plain takes 1.30" in resumed.out
+    assert "For all_reduce, quiet is the fastest at 1K-1M (plain takes 1.30" in resumed.out
     shown = commbench("show", "swept")
     assert (shown.code, shown.out, shown.err) == (0, resumed.out, "")
+    data = [commbench(*words, "--format", "json").out
+            for words in (["show", "swept"], ["sweep", "--resume", "swept"])]  # fmt: skip
+    assert data[0] == data[1]
+    assert len(json.loads(data[0])["rows"]) == 8
     pictures = {PICTURE}
     assert {path.name for path in (tmp_path / "swept").glob("*.png")} == pictures
     commbench("sweep", "--resume", "swept")
@@ -111,7 +112,7 @@ def test_a_wider_tolerance_makes_ties(commbench: Commbench, tmp_path: Path) -> N
     synthetic_sweep(tmp_path / "swept", lambda setting, _: (1, 1.3)[setting])
     out = commbench("sweep", "--resume", "swept", "--tolerance", "50%").out
     assert "at most 50 % slower" in out
-    assert out.count(" us =") == 3  # and one above a millisecond
+    assert out.count(" = ") == 4
 
 
 def test_a_setting_that_is_wrong_in_a_later_round_ends_the_sweep_with_5(
@@ -121,21 +122,20 @@ def test_a_setting_that_is_wrong_in_a_later_round_ends_the_sweep_with_5(
     ended = commbench("sweep", "--resume", "swept")
     assert ended.code == 5
     assert "error: under cpu-mode=plain all_reduce" in ended.err
-    row = next(line for line in ended.out.splitlines() if "16 KiB" in line and "us" in line)
+    row = next(line for line in ended.out.splitlines() if "16 KiB" in line)
     assert row.split()[-1] == "wrong"
 
 
 def test_show_says_what_a_sweep_lacks(commbench: Commbench, tmp_path: Path) -> None:
     synthetic_sweep(tmp_path / "swept", missing={(1, 1)})
     shown = commbench("show", "swept")
-    assert shown.code == 0
-    assert shown.err == (
-        "1 of 6 runs are missing;\n`commbench sweep --resume swept` measures them\n"
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.endswith(
+        "1 of 6 runs are missing. This measures them:\n  commbench sweep --resume swept\n"
     )
     refused = commbench("show", "swept", "--peak", "1GB/s")
-    assert (refused.code, refused.err) == (
-        2, "error: swept is a sweep, and a sweep has one form only\nhint: leave out the options\n"
-    )  # fmt: skip
+    assert refused.code == 2
+    assert refused.err.startswith("error: swept is a sweep, and these options are for runs\n")
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=plain")
     shutil.rmtree(tmp_path / "swept" / "cpu-mode=quiet")
     nothing = commbench("show", "swept")
@@ -179,7 +179,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
     assert [line["plan"]["launches"] for line in headers] == [1, 1]
     assert "all_reduce: only lo was measured; there is nothing to compare it with." in ended.out
     failed = " ".join(ended.out.partition("Failed:\n")[2].split())
-    assert re.fullmatch(
+    assert re.match(
         r"GLOO_SOCKET_IFNAME=nowhere0: rank [01] could not join a gloo group: Unable to find "
         r"address for: nowhere0 \(0 of 2 rounds measured\)",
         failed,
@@ -193,9 +193,7 @@ def test_a_setting_that_cannot_be_measured_makes_code_1_and_the_others_go_on(
         "hint: `commbench sweep --resume swept` fails again unless you change this host or its "
         "software",
     ]
-    assert commbench("show", "swept").err == (
-        "2 of 4 runs failed; they fail again unless you change this host\n"
-    )
+    assert "2 of 4 runs failed. They fail again unless" in commbench("show", "swept").out
 
 
 @pytest.mark.parametrize(
@@ -259,7 +257,7 @@ def test_backends_that_torch_has_are_measured_side_by_side(
         frozenset(("gloo", "other"))
     }
     assert ended.out.startswith("Sweep of backend (gloo, other): 2 settings, 2 rounds")
-    assert "takes" in ended.out or "as fast" in ended.out
+    assert "For all_reduce, " in ended.out
 
 
 @pytest.mark.parametrize("missing", ["nccl", "ucc", "nothing"])

@@ -158,7 +158,8 @@ CASES = (
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% -o check.html",
     # Sweeps and advice
     *(f"show results/{sweep}" for sweep in SWEEPS),
-    "show results/sweep --format json",
+    "show results/sweep --format json", "show results/made_up_sweep --format json",
+    "show results/sweep_replay --format markdown", "show results/sweep_two --warnings",
     *(f"report results/{sweep} --format markdown" for sweep in SWEEPS),
     "report results/made_up_sweep -o sweep.html",
     *(f"advise results/{run} {options}".strip()

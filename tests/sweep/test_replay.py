@@ -11,14 +11,13 @@ from pictures import require_readable, texts
 from synthetic_replay import SIZES, WORKLOAD, synthetic_replay_sweep
 
 from commbench.analysis.nccl_log import SELECTIONS
-from commbench.output.table import width
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.spec.case import Case
+from commbench.sweep.document import VIEW, document
 from commbench.sweep.nccl_tuning import make_tuner_ranges
 from commbench.sweep.plot import sweep_pictures
 from commbench.sweep.result import SweepResult, load_sweep
-from commbench.sweep.sentences import kind_sentences
-from commbench.sweep.text import kind_tables, sweep_text
+from commbench.views.document import Table
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -44,44 +43,27 @@ def test_each_step_and_variant_has_a_winner_before_the_single_calls(result: Swee
     assert [winner.size_bytes for winner in result.winners[:4]] == [0] * 4
 
 
-def test_the_sentences_are_about_steps_and_say_which_setting_to_use(result: SweepResult) -> None:
-    first, second, *others = kind_sentences(result)
-    assert first.startswith("For the step 'train', use one: it takes 998 us, and 1.50 times")
-    assert first.endswith("under two.")
-    assert second.startswith("With bucket 6M under one the step takes 0.501 times as long as with")
-    assert [text.partition(":")[0] for text in others] == [
-        "replay train calls", "replay train bucket 1M", "replay train bucket 6M",
-        "replay train reduce_scatter+all_gather",
-    ]  # fmt: skip
-    assert all("two takes 1." in text and "): slower" in text for text in others)
+def test_the_answer_is_the_setting_for_the_step_as_it_is_made_and_a_faster_variant(
+    result: SweepResult,
+) -> None:
+    (variant,) = result.faster_variants
+    assert (variant.step, variant.setting.name, variant.variant) == ("train", "A=one", "bucket:6M")
+    assert variant.ratio.value == pytest.approx(0.5, rel=0.02)
+    step, faster = document(result).answer
+    assert step == "For replay train calls, one is the fastest (two takes 1.50 times as long)."
+    assert faster.startswith("With bucket 6M under one the step train takes 0.50")
+    assert {found.verdict for found in result.ranges if found.points[0].case.step} == {"faster"}
 
 
-def test_settings_that_are_alike_for_a_step_are_not_recommended(tmp_path: Path) -> None:
+def test_settings_that_are_alike_for_a_step_are_tied(tmp_path: Path) -> None:
     synthetic_replay_sweep(
         tmp_path, lambda i, case: (1.0, 1.0, 1.3)[i] if case.step else 1.0 + i, ["A=one,two,three"]
     )
     result = load_sweep(tmp_path)
-    assert kind_sentences(result)[0] == (
-        "For the step 'train', these are equally fast, within 5 %: one, two."
-    ) or kind_sentences(result)[0] == (
-        "For the step 'train', these are equally fast, within 5 %: two, one."
-    )
-    assert "All steps together:" in sweep_text(result)
-    assert "All cases together:" not in sweep_text(result)
-
-
-def test_the_tables_name_steps_and_fit_a_terminal(
-    result: SweepResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = sweep_text(result).splitlines()
-    assert max(map(width, lines)) <= 80
-    rows = [line for line in lines if line.startswith("  train ")]
-    assert len(rows) == len(VARIANTS)
-    assert all(" us " in row or " ms " in row for row in rows)
-    calls = lines.index("  all_reduce float32 sum in_place")
-    assert calls > lines.index(rows[-1])
-    assert [line.split()[0] for line in lines[calls + 1 : calls + 4]] == ["2", "1", "3"]
+    steps = [found for found in result.ranges if found.points[0].case.step]
+    assert [found.verdict for found in steps] == ["same"] * len(VARIANTS)
+    assert {setting.name for found in steps for setting in found.best} == {"A=one", "A=two"}
+    assert "All steps together" in VIEW.write(result)
 
 
 def test_one_picture_has_all_steps(result: SweepResult) -> None:
@@ -101,7 +83,7 @@ def test_a_sweep_keeps_the_workload_so_that_it_can_be_resumed(
         "--variant", "calls", "--iters", "2", "--output", "sweep", "--no-plots",
     )  # fmt: skip
     assert swept.code == 0, swept.err
-    assert "  train calls " in swept.out
+    assert "  replay train calls " in swept.out
     assert read_workload(tmp_path / "sweep" / "workload.json") == WORKLOAD
     (tmp_path / "step.json").unlink()
     (tmp_path / "sweep" / "cpu-mode=batch" / "round-1" / "run.jsonl").unlink()
@@ -119,13 +101,10 @@ def test_options_that_choose_calls_cannot_be_swept_beside_a_workload(
     assert "--dtype has no effect with --workload" in refused.err
 
 
-def test_a_report_has_one_table_of_all_steps(result: SweepResult) -> None:
-    (kind, headings, rows), *others = kind_tables(result)
-    assert (kind, headings[0]) == ("replay", "step")
-    assert [row[0] for row in rows] == [
-        "train calls", "train bucket 1M", "train bucket 6M", "train reduce_scatter+all_gather",
-    ]  # fmt: skip
-    assert [kind for kind, *_ in others] == ["all_reduce float32 sum in_place"]
+def test_steps_have_a_table_of_their_own(result: SweepResult) -> None:
+    steps, calls, *_ = [block for block in document(result).blocks if isinstance(block, Table)]
+    assert [point.case.variant for point in steps.rows] == VARIANTS
+    assert [point.kind for point in calls.rows] == ["all_reduce float32 sum in_place"] * 3
 
 
 def test_steps_with_other_calls_under_each_setting_are_not_compared(tmp_path: Path) -> None:
@@ -138,7 +117,7 @@ def test_steps_with_other_calls_under_each_setting_are_not_compared(tmp_path: Pa
         tmp_path, lambda *_: 1.0, ["A=one,two"], workloads=[WORKLOAD, fewer], variants=["calls"]
     )
     result = load_sweep(tmp_path)
-    assert kind_sentences(result) == [
+    assert document(result).answer == [
         "replay train: its calls differ between the settings; there is nothing to compare."
     ]
     assert {winner.kind for winner in result.winners} == {"all_reduce float32 sum in_place"}
@@ -155,7 +134,7 @@ def test_steps_on_other_numbers_of_ranks_are_not_compared(tmp_path: Path) -> Non
     synthetic_replay_sweep(
         tmp_path, lambda *_: 1.0, ["A=one,two"], workloads=[WORKLOAD, larger], variants=["calls"]
     )
-    assert kind_sentences(load_sweep(tmp_path)) == [
+    assert document(load_sweep(tmp_path)).answer == [
         "replay train: its groups have other ranks under each setting; there is nothing to compare."
     ]
 
