@@ -45,7 +45,7 @@ def make_function(name: str) -> Callable[..., None]:
         _of_run(key, option) if isinstance(option, OfRun) else _make(key, option, known.get(key))
         for key, option in entry.options.items()
     ]
-    if entry.takes_run_options:
+    if entry.typer_settings:
         parameters.insert(0, _parameter("context", inspect.Parameter.empty, typer.Context))
     function.__name__, function.__doc__ = carry_out.__name__, carry_out.__doc__
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def _make(name: str, option: Option, python: inspect.Parameter | None) -> inspec
     declaration = declare(
         *([] if option.is_argument else flags),
         metavar=option.metavar or None,
-        help=option.help,
+        help=option.help() if callable(option.help) else option.help,
         show_default=default not in (None, "", []),
         rich_help_panel=option.panel or None,
     )

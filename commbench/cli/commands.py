@@ -6,39 +6,11 @@ The options of `commbench run` are in runner/run_options.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from commbench.cli.options import (
-    AS_DOCUMENT,
-    EXPERTS,
-    FILE_HINTS,
-    FOREIGN,
-    GIVEN,
-    GPUS_PER_NODE,
-    HARDWARE,
-    JUNIT,
-    LENIENCE,
-    LIMITS,
-    NEW_FILE,
-    NODES,
-    OUTPUT,
-    RANKS_PER_NODE,
-    RULE,
-    RULES_FILE,
-    RUN,
-    RUNS,
-    TRACES,
-    TRANSFORMER,
-    VARIABLES,
-    VERDICT,
-    WORKLOAD_FILE,
-    OfRun,
-    Option,
-    argument,
-    switch,
-)
-from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
+from commbench.cli import measuring_options as measuring
+from commbench.cli import reading_options as reading
+from commbench.cli.options import AS_DOCUMENT, OfRun, Option
 
 
 class Command(NamedTuple):
@@ -53,329 +25,53 @@ class Command(NamedTuple):
     view: str = ""
     """The module, in commbench/, whose VIEW shows the result. The function gets what shows it;
     --format, --output and --verbose are for that, where the function does not name them itself."""
-    takes_run_options: bool = False
-    """Whether options of `commbench run` may follow two dashes."""
+    typer_settings: Mapping[str, Any] = {}
+    """For a command that takes options of `commbench run`: it gets them by its `context`."""
 
 
-SMOKE: Mapping[str, Option | OfRun] = {
-    "backend": OfRun({"default": "gloo"}),
-    "device": OfRun(),
-    "nproc_per_node": OfRun(
-        {"help": "Number of ranks.", "default_text": "one per GPU; 2 on the CPU"}
-    ),
-    "mesh": OfRun({"group": "", "help": "Measure the groups of a mesh instead: dp=2,tp=2."}),
-    "timeout": OfRun({"default": 60.0, "help": "Seconds that one collective may take."}),
-    "junit": JUNIT,
-    **AS_DOCUMENT,
+AFTER_DASHES: Mapping[str, Any] = {
+    "context_settings": {"allow_extra_args": True},
+    "options_metavar": "[OPTIONS] -- OPTIONS OF RUN",
 }
-JOB_SLURM = {
-    **NODES,
-    "gpus_per_node": GPUS_PER_NODE,
-    "partition": Option("NAME", "Partition of the cluster."),
-    "account": Option("NAME", "Account to charge."),
-    "time": Option("T", "Time limit: 30m, 2h, 1d, or in the notation of Slurm."),
-    "cpus_per_task": Option("N", "CPUs of each rank.  [default: Slurm's]"),
-    "exclusive": Option(
-        "", "Whole nodes, or nodes that other jobs use too.", flags="--exclusive/--shared"
-    ),
-    "container": Option("IMAGE", "Image in which the ranks run; needs the plugin pyxis."),
-    "setup": Option(
-        "LINE", "Shell command before the run, such as 'module load cuda'. May be repeated."
-    ),
-    "env": VARIABLES,
-    "output": NEW_FILE,
+BESIDE_OWN: Mapping[str, Any] = {
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}
 }
-JOB_KUBERNETES = {
-    **NODES,
-    "image": Option("IMAGE", "Image of the pods; it contains torch and commbench."),
-    "gpus_per_node": GPUS_PER_NODE,
-    "kind": Option(
-        "KIND", "trainjob, of Kubeflow Trainer; or pytorchjob, of the older Training Operator."
-    ),
-    "name": Option("NAME", "Name of the job.  [default: commbench-LABEL]"),
-    "namespace": Option("NAME", "Namespace.  [default: kubectl's]"),
-    "claim": Option("NAME", "PersistentVolumeClaim that keeps the results."),
-    "resource": Option(
-        "NAME=N", "Other resource of each pod: cpu=32, memory=64Gi, rdma/hca=1. May be repeated.",
-        type=list[str],
-    ),
-    "runtime": Option("NAME", "ClusterTrainingRuntime of a trainjob."),
-    "env": VARIABLES,
-    "output": NEW_FILE,
-}  # fmt: skip
-PLOT = {
-    "runs": RUNS,
-    "output": Option(
-        "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
-        "[default: the folder of the first run]", flags="--output -o",
-    ),
-    "peak": Option(
-        "SPEED", "Mark a speed: 450GB/s, 400Gbit/s, or a name that `commbench links` lists.  "
-        "[default: that of the runs]",
-    ),
-    **FILE_HINTS,
-}  # fmt: skip
-EXPLAIN = {
-    "what": argument("OP|RUN", "An operation, or a run: folder, label, or another tool's file."),
-    "ranks": Option("N", "With OP: number of ranks."),
-    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 1M, 1G."),
-    "time": Option("T", "With OP: time of one call: 120us, 4.2ms."),
-    "dtype": Option("DTYPE", "With OP: element type.  [default: float32]", flags="--dtype -d"),
-    "timing": Option("HOW", f"With OP. {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"),
-    "nodes": Option("K", "With OP: number of nodes.  [default: 1]"),
-    "op": Option(
-        "OP", "With RUN: only the rows of this operation. Of another tool's file: the operation "
-        "that it measured.",
-    ),
-    "peak": Option(
-        "SPEED", "Compare busbw with a speed in one direction: 450GB/s, 400Gbit/s, 400GB/s/node, "
-        "or a link of `commbench links`.",
-    ),
-    "model": Option(
-        "MACHINE", "Compare with what the machine file of `commbench model fit` predicts."
-    ),
-    **AS_DOCUMENT,
-}  # fmt: skip
-EXPORT = {
-    "run": RUN,
-    "format": Option("FORMAT", "csv, json, markdown, nccl-tests, parquet or openmetrics."),
-    "output": NEW_FILE,
-}
-IMPORT = {
-    "file": argument("FILE", "Output of nccl-tests (text or JSON), OSU, IMB or PARAM.", Path),
-    **FILE_HINTS,
-    "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
-    "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
-}
-REPORT = {
-    "runs": argument("RUN...", "Run folders, labels, other tools' files; or one sweep.", list[str]),
-    "output": NEW_FILE._replace(panel=OUTPUT),
-    "format": Option(
-        "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
-        "html]", OUTPUT, str,
-    ),
-    **LIMITS,
-    "rules": RULES_FILE,
-    **LENIENCE,
-    "tolerance": Option(
-        "PERCENT", "Of several runs: differences up to this count as the same.  [default: 5%] "
-        "With --expect: how far below the lowest figure of others a row may be.  [default: 20%]",
-        VERDICT,
-    ),
-    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ.", VERDICT),
-    **FILE_HINTS,
-}  # fmt: skip
-WORKLOAD_SHOW = {
-    "traces": TRACES,
-    "format": Option("FORMAT", "table or json.", type=str, default="table"),
-}
-WORKLOAD_IMPORT = {
-    "traces": TRACES,
-    "output": WORKLOAD_FILE._replace(default=...),
-    "name": Option(
-        "NAME", "Name of the workload.  [default: that of the file or folder]", type=str
-    ),
-}
-WORKLOAD_DDP = {
-    "mesh": Option("DIMENSIONS", "Ranks: dp=8.", type=str, default=...),
-    **TRANSFORMER,
-    "dtype": Option("DTYPE", "Of parameters and gradients.", default="float32"),
-    "bucket": Option(
-        "SIZE", "bucket_cap_mb as a size.  [default: 25M, and 1M for the first bucket]"
-    ),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
-}
-WORKLOAD_FSDP = {
-    "mesh": Option(
-        "DIMENSIONS", "Ranks: dp_shard=8, or dp_replicate=2,dp_shard=8.", type=str, default=...
-    ),
-    **TRANSFORMER,
-    "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
-    "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
-    "reshard": Option(
-        "", "reshard_after_forward of the blocks.",
-        type=bool, default=True, flags="--reshard/--no-reshard",
-    ),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
-}  # fmt: skip
-WORKLOAD_MEGATRON = {
-    "mesh": Option("DIMENSIONS", "Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8."),
-    **TRANSFORMER,
-    **EXPERTS,
-    "seq": Option("TOKENS", "Tokens of a sequence.", type=int, default=4096),
-    "micro_batch": Option("N", "Sequences of a micro-batch."),
-    "micro_batches": Option("N", "Micro-batches of a step, on each dp rank."),
-    "dtype": Option("DTYPE", "Of activations and parameters."),
-    "reduce_dtype": Option("DTYPE", "In which gradients are reduced.", type=str, default="float32"),
-    "sequence_parallel": Option("", "With tp.", flags="--sequence-parallel/--no-sequence-parallel"),
-    "distributed_optimizer": Option(
-        "", "Reduce-scatter gradients and gather parameters, or all-reduce gradients.",
-        flags="--distributed-optimizer/--no-distributed-optimizer",
-    ),
-    "bucket": Option(
-        "SIZE", "Bytes of a bucket of gradients.  [default: of max(40e6, 1e6 x dp) parameters]",
-        type=str,
-    ),
-    "ranks_per_node": RANKS_PER_NODE,
-    "output": WORKLOAD_FILE,
-}  # fmt: skip
-COMPARE = {
-    "first": argument("A", "The run that others are compared with: a label, folder or file."),
-    "others": argument("B...", "The runs that are compared with A.", list[str]),
-    "tolerance": Option("PART", "Differences up to this count as the same."),
-    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ."),
-    "format": Option("FORMAT", "text, markdown, html, json or csv.", type=str, default="text"),
-    "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
-    "plot": Option(
-        "FILE", "Draw the comparison into a new file: .png, .svg, .pdf. With several operations, "
-        "dtypes or timings use --output.", type=Path,
-    ),
-    "output": Option("DIR", "Draw a picture of each operation into this folder.", type=Path),
-    "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
-    **FILE_HINTS,
-}  # fmt: skip
-CHECK = {
-    "run": RUN,
-    **LIMITS,
-    "tolerance": Option(
-        "PERCENT", "With --expect: how far below the lowest figure of others a row may be.  "
-        "[default: 20%]", RULE,
-    ),
-    "rules": RULES_FILE,
-    **LENIENCE,
-    "force": switch(
-        "Compare with BASELINE although ranks, nodes, device or CPU mode differ.", VERDICT
-    ),
-    "junit": JUNIT,
-    "json": Option(
-        "FILE.json", "Write the verdict, the rules and all rows to a new file.", OUTPUT, Path
-    ),
-    "verbose": switch(
-        "Print every row.  [default: the rows that fail or are undecided, 20 per rule]", OUTPUT
-    ),
-    **AS_DOCUMENT,
-    **FILE_HINTS,
-}  # fmt: skip
-MODEL_FIT = {
-    "runs": argument("RUN...", "Runs, other tools' files, or CSV of published figures.", list[str]),
-    "output": Option(
-        "FILE.json", "New machine file. The residuals are drawn into FILE.png.  [default: print "
-        "only]", flags="--output -o",
-    ),
-    "leave_out": Option(
-        "ranks=N|sizes=SIZES", "Fit without these ranks or sizes, and say how well they are "
-        "predicted: ranks=512-, sizes=1M-64M. Repeat it for several.",
-    ),
-    "name": Option("NAME", "Name of the machine.  [default: that of FILE]"),
-    "ranks_per_node": Option("N", "Ranks on each host, if the file does not say it.", FOREIGN),
-    "ranks": Option(
-        "N", "Fit only groups of so many ranks. Needed for a file that does not say its ranks."
-    ),
-    "op": Option(
-        "OP", "Fit only this operation. Needed for a file that does not say its operation."
-    ),
-    "dtype": Option(
-        "DTYPE", "Fit only this element type. Needed for a file that does not say its type."
-    ),
-}  # fmt: skip
-MODEL_PREDICT = {
-    "machine": argument("MACHINE", "File that `commbench model fit` wrote."),
-    "ranks": Option(
-        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
-    ),
-    "ranks_per_node": Option("N", "Ranks on each host.  [default: as many as were measured]"),
-    "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
-    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
-    "variant": Option(
-        "WORDS", "What the calls have besides, such as bfloat16, where the machine has several "
-        "models of an operation.",
-    ),
-    "format": Option(
-        "FORMAT", "table, csv, json, autoparallel, inductor or nccl-tuner (docs/models.md).",
-        type=str, default="table",
-    ),
-    "output": Option(
-        "FILE", "New file; a picture if it ends in .png, .svg or .pdf.  [default: print the text]",
-        type=Path, flags="--output -o",
-    ),
-}  # fmt: skip
-LINKS = {
-    "name": argument("[NAME]", "A link or an accelerator, such as ib-ndr or h100.", default=None),
-    "published": switch("Print bus bandwidths that others published."),
-    **AS_DOCUMENT,
-}
-EXPECT = {
-    "gpu": Option(
-        "GPU", "Accelerator, such as h100, or the name of a device.", HARDWARE, list[str]
-    ),
-    "nodes": Option("K", "Number of nodes.", HARDWARE),
-    "gpus_per_node": Option(
-        "N", "Ranks on each node.  [default: 8; 4 for GB200 and GB300]", HARDWARE
-    ),
-    "nic": Option(
-        "NICS", "Network of each node: 8x400G (Gbit/s), 8xib-ndr, efa, 400GB/s, or a link of "
-        "`commbench links`.", HARDWARE,
-    ),
-    "link": Option(
-        "SPEED", "Speed of an accelerator's links, one way: 450GB/s, or a name.  [default: that "
-        "of the accelerator]", HARDWARE,
-    ),
-    "op": Option("OP", "Operation.  [default: all_reduce]"),
-    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 8G.  [default: large]"),
-    "algorithm": Option("NAME", "Only figures of this algorithm: ring, tree, nvls, nvlstree."),
-    "nccl": Option("VERSION", "Version of NCCL; leaves out figures of newer features."),
-    "busbw": Option("SPEED", "Bus bandwidth: 430GB/s.", GIVEN),
-    "algbw": Option("SPEED", "Algorithm bandwidth: 250GB/s.", GIVEN),
-    "time": Option("T", "Time of one call, with --size: 4.2ms.", GIVEN),
-    "tolerance": Option(
-        "PERCENT", "How far below the lowest figure of others a bandwidth is plausible.  "
-        "[default: 20%]",
-    ),
-    **AS_DOCUMENT,
-}  # fmt: skip
-DOCTOR = {
-    "seconds": Option("S", "About how long the whole check takes."),
-    "rounds": Option("N", "How often each cpu mode is tried."),
-    "nproc_per_node": Option("N", "Ranks of each launch."),
-    "verbose": switch("Print every size of each mode, and all facts of the host."),
-    **AS_DOCUMENT,
-}
-
 _WORKLOAD = "commbench.api.workload"
 COMMANDS: Mapping[str, Command] = {
-    "smoke": Command("smoke", SMOKE, view="runner.smoke_document"),
+    "sweep": Command(
+        "sweep", measuring.SWEEP, ("sweep",), "sweep.document", typer_settings=BESIDE_OWN
+    ),
+    "smoke": Command("smoke", measuring.SMOKE, view="runner.smoke_document"),
     "job slurm": Command(
-        "job", JOB_SLURM, ("commbench.jobs.slurm.SlurmOptions", "job_script"),
-        takes_run_options=True,
+        "job", measuring.JOB_SLURM, ("commbench.jobs.slurm.SlurmOptions", "job_script"),
+        typer_settings=AFTER_DASHES,
     ),
     "job kubernetes": Command(
-        "job", JOB_KUBERNETES, ("commbench.jobs.kubernetes.KubernetesOptions", "job_script"),
-        takes_run_options=True,
+        "job", measuring.JOB_KUBERNETES,
+        ("commbench.jobs.kubernetes.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
     ),
     "list": Command("reading", AS_DOCUMENT, view="report.run_list"),
-    "plot": Command("reading", PLOT, ("plot",)),
-    "report": Command("reading", REPORT, ("check",)),
-    "explain": Command("reading", EXPLAIN, ("explain",), "explain.document"),
-    "export": Command("reading", EXPORT, ("export",)),
-    "import": Command("reading", IMPORT, ("import_results",)),
-    "workload show": Command("workload", WORKLOAD_SHOW),
-    "workload import": Command("workload", WORKLOAD_IMPORT),
-    "workload ddp": Command("workload", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",)),
-    "workload fsdp": Command("workload", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",)),
+    "plot": Command("reading", reading.PLOT, ("plot",)),
+    "report": Command("reading", reading.REPORT, ("check",)),
+    "explain": Command("reading", reading.EXPLAIN, ("explain",), "explain.document"),
+    "export": Command("reading", reading.EXPORT, ("export",)),
+    "import": Command("reading", reading.IMPORT, ("import_results",)),
+    "workload show": Command("workload", measuring.WORKLOAD_SHOW),
+    "workload import": Command("workload", measuring.WORKLOAD_IMPORT),
+    "workload ddp": Command("workload", measuring.WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",)),
+    "workload fsdp": Command("workload", measuring.WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",)),
     "workload megatron": Command(
-        "workload", WORKLOAD_MEGATRON,
+        "workload", measuring.WORKLOAD_MEGATRON,
         (f"{_WORKLOAD}.megatron", "commbench.training.megatron_calls.Training"),
     ),
-    "compare": Command("judging", COMPARE, ("compare",), "compare.document"),
-    "check": Command("judging", CHECK, ("check",), "gate.document"),
-    "model fit": Command("model", MODEL_FIT, ("fit_model",)),
-    "model predict": Command("model", MODEL_PREDICT, ("predict",)),
+    "compare": Command("judging", reading.COMPARE, ("compare",), "compare.document"),
+    "check": Command("judging", reading.CHECK, ("check",), "gate.document"),
+    "model fit": Command("model", reading.MODEL_FIT, ("fit_model",)),
+    "model predict": Command("model", reading.MODEL_PREDICT, ("predict",)),
     "ops": Command("look_up", AS_DOCUMENT, view="report.operations"),
-    "links": Command("look_up", LINKS, view="links.document"),
-    "expect": Command("look_up", EXPECT, ("expect",), "expect.document"),
+    "links": Command("look_up", reading.LINKS, view="links.document"),
+    "expect": Command("look_up", reading.EXPECT, ("expect",), "expect.document"),
     "env": Command("look_up", AS_DOCUMENT, view="report.environment"),
-    "doctor": Command("look_up", DOCTOR, ("doctor",), "doctor.document"),
+    "doctor": Command("look_up", reading.DOCTOR, ("doctor",), "doctor.document"),
 }  # fmt: skip
-"""By the words that call it. `run`, `sweep`, `replay`, `pairs` and `init` take options of a run."""
+"""By the words that call it. `run`, `replay`, `pairs` and `init` take options of a run."""

@@ -58,11 +58,6 @@ GROUPS = {
     "workload": "Read the collective calls of a training step from its traces, or generate them.",
 }
 """What the help says at the top of a group of commands."""
-AFTER_DASHES: dict[str, Any] = {
-    "context_settings": {"allow_extra_args": True},
-    "options_metavar": "[OPTIONS] -- OPTIONS OF RUN",
-}
-"""What Typer is told of a command that takes options of `commbench run` after two dashes."""
 HELP_SETTINGS = {"max_content_width": 120}
 """The help is as wide as the terminal, at most so many columns."""
 
@@ -134,29 +129,33 @@ def _run_options(user: str) -> list[Any]:
 def command(name: str) -> Any:
     """The command of that name, as Typer's Click has it."""
     from commbench.cli.command import make_function
+    from commbench.cli.commands import BESIDE_OWN
     from commbench.cli.commands import COMMANDS as ENTRIES
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, help=GROUPS.get(name))
     if name in GROUPS:
-        for path, entry in ENTRIES.items():
-            if path.startswith(f"{name} "):
-                app.command(path.split()[1], **(AFTER_DASHES if entry.takes_run_options else {}))(
-                    make_function(path)
-                )
+        for path in ENTRIES:
+            group, _, word = path.partition(" ")
+            if group == name:
+                app.command(word, **ENTRIES[path].typer_settings)(make_function(path))
         made: Any = typer.main.get_group(app)
-        for each in made.commands.values():
-            _leave_files_to_their_readers(each)
-        return made
-    module = None
-    if name not in ENTRIES:
-        module = import_module(f"commbench.cli.{name}")
-    function = getattr(module, name) if module else make_function(name)
-    settings = HELP_SETTINGS | getattr(module, "CONTEXT", {})
-    app.command(name, cls=GroupedCommand, context_settings=settings)(function)
-    made = typer.main.get_command(app)
-    made.run_options_user = getattr(module, "RUN_OPTIONS_USER", "")
-    _leave_files_to_their_readers(made)
+    else:
+        entry = ENTRIES.get(name)
+        function = make_function(name) if entry else _function(name)
+        settings = dict(entry.typer_settings) if entry else {}
+        settings["context_settings"] = HELP_SETTINGS | settings.get("context_settings", {})
+        app.command(name, cls=GroupedCommand, **settings)(function)
+        made = typer.main.get_command(app)
+        if entry and entry.typer_settings is BESIDE_OWN:
+            made.run_options_user = name
+    for each in getattr(made, "commands", {name: made}).values():
+        _leave_files_to_their_readers(each)
     return made
+
+
+def _function(name: str) -> Any:
+    """The function of a command that declares its parameters itself."""
+    return getattr(import_module(f"commbench.cli.{name}"), name)
 
 
 def _leave_files_to_their_readers(made: Any) -> None:

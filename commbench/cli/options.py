@@ -5,7 +5,7 @@ Those of `commbench run` are in runner/run_options.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ class Option(NamedTuple):
     """An option of a command, or an argument."""
 
     metavar: str
-    help: str
+    help: str | Callable[[], str]
+    """Or what makes it, where that takes long to import."""
     panel: str = ""
     """The heading under which the help lists it."""
     type: Any = None
@@ -42,16 +43,9 @@ def switch(text: str, panel: str = "") -> Option:
     return Option("", text, panel, bool, False)
 
 
-FOREIGN, RULE, VERDICT = "Files of other tools", "Rules", "Verdict"
-OUTPUT, HARDWARE, GIVEN = "Output", "Hardware", "Is this plausible?"
+FOREIGN, RULE, VERDICT, OUTPUT = "Files of other tools", "Rules", "Verdict", "Output"
 RUN = argument("RUN", "Run folder, run.jsonl, results.csv, or label.")
 RUNS = argument("RUN...", "Run folders, run.jsonl, labels, or other tools' files.", list[str])
-TRACES = argument(
-    "TRACE...",
-    "Traces of the ranks, or a folder of them: torch.profiler (.json, .json.gz), flight "
-    "recorder (pickle, JSON), Chakra (JSON), NCCL Inspector. Or the file of a workload.",
-    list[Path],
-)
 FILE_HINTS = {
     "ranks": Option("N", "Number of ranks, if the file does not say it.", FOREIGN, int),
     "op": Option("OP", "Operation, if the file does not say it.", FOREIGN, str),
@@ -102,32 +96,6 @@ LENIENCE = {
     ),
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
-NODES = {
-    "nodes": Option("N", "Nodes to measure on."),
-    "nproc_per_node": Option("N", "Ranks per node."),
-}
-GPUS_PER_NODE = Option(
-    "N", "GPUs of each node.  [default: one per rank if it uses nccl or cuda, else 0]"
-)
-VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
-RANKS_PER_NODE = Option("N", "Ranks on each host.")
-WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path, flags="--output -o")
-TRANSFORMER = {
-    "model": Option("NAME", "A public model: llama-3-8b and others (docs/replay.md).", type=str),
-    "params": Option(
-        "NUMBER", "Parameters: 350M, 7B, 7e9. The embedding gets what the layers leave.", type=str
-    ),
-    "layers": Option("N", "Layers of a transformer.", type=int),
-    "hidden": Option("N", "Its hidden size.", type=int),
-    "ffn": Option("N", "Inner size of its feed-forward network or of an expert.", type=int),
-    "heads": Option("N", "Heads.  [default: hidden size / 128]", type=int),
-    "kv_heads": Option("N", "Heads of keys and values.  [default: as many]", type=int),
-    "vocab": Option("N", "Size of the vocabulary.", type=int),
-}
-EXPERTS = {
-    "experts": Option("N", "Experts of a layer.  [default: none]", type=int),
-    "top_k": Option("K", "Experts that get a token.", type=int),
-}
 
 
 def print_or_write(content: str | bytes, output: Path | None) -> None:

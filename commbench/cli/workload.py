@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.cli.options import EXPERTS, TRANSFORMER
+from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 
 if TYPE_CHECKING:
     from commbench.spec.workload import Workload
