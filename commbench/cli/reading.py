@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commbench.cli.command import Show
-
-if TYPE_CHECKING:
-    from commbench.analysis.load import LoadedRun
 
 
 def list_(show: Show) -> None:
@@ -140,7 +137,7 @@ def report(
     write = partial(api.report, output=output, format=format)
     hints = {name: given.pop(name) for name in FILE_HINTS}
 
-    def find(run: str) -> LoadedRun:
+    def find(run: str) -> Any:
         return load_rows(run, **hints, notify=print_status)
 
     if is_check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,6 +27,7 @@ def sweep(
     env: list[str],
     vary: list[str],
     tolerance: str | None,
+    output: Path | None,
     resume: str | None,
     export: str | None,
     **given: Any,
@@ -60,7 +62,8 @@ def sweep(
         options = SweepOptions(
             settings=settings,
             runs=tuple(_run_options(context.args, setting) for setting in settings),
-            tolerance=TOLERANCE if within is None else within, export=export, **given,
+            tolerance=TOLERANCE if within is None else within, output=output, export=export,
+            **given,
         )  # fmt: skip
         measure = partial(api.run_sweep, options)
     try:
