@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.advise import commands, sentences
+from commbench.advise import commands
 from commbench.advise.buckets import BucketAdvice, Step, find_buckets
-from commbench.advise.choices import ADVICE, CHANGE, KEEP, UNDECIDED, ChoiceAdvice, find_choices
+from commbench.advise.choices import ADVICE, ChoiceAdvice, choice_lines, find_choices
 from commbench.advise.fsdp import Blocks, GroupingAdvice, find_grouping
 from commbench.advise.measured import Measured, find_slowdown, group_runs
 from commbench.advise.moe import MoEAdvice, Routing, find_moe
-from commbench.advise.paste import bucket_line, grouping_lines
+from commbench.advise.paste import bucket_lines, fill_lines, grouping_lines
 from commbench.advise.time_table import TimeTable, make_tables
 from commbench.errors import UsageError
+from commbench.output.paragraphs import join_words
 from commbench.results.schema import Run
 from commbench.spec.dtypes import DTYPES
 from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import SLOWER, decide
-from commbench.stats.verdict import UNDECIDED as NOT_DECIDED
+from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
 
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
@@ -44,6 +44,11 @@ class Question(NamedTuple):
     routing: Routing | None = None
     tolerance: float = TOLERANCE
 
+    @property
+    def has_model(self) -> bool:
+        """Whether the size of the model is known."""
+        return bool(self.params or self.model_bytes)
+
 
 class Advice(NamedTuple):
     """One piece of advice."""
@@ -54,7 +59,6 @@ class Advice(NamedTuple):
     """The rows and the ranks that it is about."""
     verdict: str
     """CHANGE, KEEP or UNDECIDED."""
-    sentences: tuple[str, ...]
     paste: tuple[str, ...]
     """Lines for a program or a shell; none where nothing should change."""
     measure: tuple[str, ...]
@@ -85,16 +89,6 @@ class AdviceReport:
     advice: tuple[Advice, ...]
     missing: tuple[Missing, ...]
 
-    @property
-    def text(self) -> str:
-        """What `commbench advise` prints."""
-        from commbench.advise.text import advice_text
-
-        return advice_text(self)
-
-    def __str__(self) -> str:
-        return self.text.rstrip("\n")
-
 
 def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     """The advice from the rows of runs. Raises UsageError for a question without an answer."""
@@ -102,13 +96,13 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     advice: list[Advice] = []
     missing: list[Missing] = []
     for measured in group_runs(runs):
+        is_replay = bool(measured.header.plan.workload)
         for found in _advise(measured, question):
             if isinstance(found, Advice):
                 advice.append(found)
-            elif measured.header.plan.workload:
-                missing.append(found._replace(is_asked=_is_asked(found.subject, question)))
             else:
-                missing.append(found)
+                is_asked = not is_replay or _is_asked(found.subject, question)
+                missing.append(found._replace(is_asked=is_asked))
     subjects = {each.subject for each in advice}
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
@@ -128,18 +122,16 @@ def _require_sensible(question: Question) -> None:
 
 def _is_asked(subject: str, question: Question) -> bool:
     """Whether a replay or the question is about a subject."""
-    model = question.params or question.model_bytes
-    of_question = {DDP: model, FSDP: question.blocks, MOE: question.routing}
     of_calls = {choice.subject for choice in ADVICE if not choice.is_of_steps}
-    return bool(of_question.get(subject, subject not in of_calls))
+    simulated = {each.subject: each.is_asked(question) for each in SIMULATIONS}
+    return simulated.get(subject, subject not in of_calls)
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
     for name, values in measured.ignored:
         yield Missing(name, *commands.ignored_needs(name, values, measured))
-    yield from _bucket_advice(measured, question)
-    yield from _grouping_advice(measured, question)
-    yield from _moe_advice(measured, question)
+    for simulation in SIMULATIONS:
+        yield from _simulate(simulation, measured, question)
     for choice in ADVICE:
         found = find_choices(choice, measured.results, question.tolerance)
         for each in found:
@@ -148,31 +140,52 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
             yield Missing(choice.subject, *commands.choice_needs(choice, measured.header))
 
 
-DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
+class Simulation(NamedTuple):
+    """Advice from the times of some operations and what the user says of a training step."""
+
+    subject: str
+    operations: tuple[str, ...]
+    is_asked: Callable[[Question], bool]
+    """Whether the question is about it."""
+    needs: str
+    """What the question must say."""
+    advise: Callable[..., Iterator[Advice | Missing]]
+    """Takes the table of each operation for a group of ranks, what these are, the measured runs and
+    the question."""
+    needs_model: bool = False
+    """Whether it needs the size of the model too."""
 
 
-def _bucket_advice(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    tables = make_tables(measured.rows, "all_reduce")
-    if not tables:
-        yield Missing(DDP, *commands.bucket_needs(measured.header, "all_reduce"))
-    elif question.params is None and question.model_bytes is None:
-        yield Missing(DDP, commands.NEEDS_MODEL, "")
+def _simulate(
+    simulation: Simulation, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    every = [make_tables(measured.rows, name) for name in simulation.operations]
+    groups = [group for group in every[0] if all(group in tables for tables in every)]
+    if not groups:
+        needs = commands.rows_needs(measured.header, simulation.operations)
+        yield Missing(simulation.subject, *needs)
+    elif not simulation.is_asked(question) or simulation.needs_model > question.has_model:
+        yield Missing(simulation.subject, simulation.needs, "")
     else:
-        for table in tables.values():
-            yield _bucket_advice_of(table, measured, question)
+        for group in groups:
+            tables = [own[group] for own in every]
+            about = f"{join_words([table.kind for table in tables])}, {measured.who}"
+            yield from simulation.advise(tables, about, measured, question)
 
 
-def _bucket_advice_of(table: TimeTable, measured: Measured, question: Question) -> Advice:
+def _bucket_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice]:
+    (table,) = tables
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
     step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.rows, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
-    said = sentences.bucket_sentences(found, verdict, question)
-    paste = (bucket_line(found.recommended.bucket_bytes),) if verdict == CHANGE else ()
+    paste = bucket_lines(found.recommended.bucket_bytes) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)
-    return Advice(DDP, f"{table.kind}, {measured.who}", verdict, said, paste, measure, found)
+    yield Advice(DDP, about, verdict, paste, measure, found)
 
 
 def _bytes_of(question: Question, table: TimeTable) -> int:
@@ -189,81 +202,72 @@ def _longest(table: TimeTable, gradient_bytes: int) -> float:
 
 
 def _verdict(gain: Estimate, tolerance: float) -> str:
-    found = decide(gain, tolerance)
-    return CHANGE if found == SLOWER else UNDECIDED if found == NOT_DECIDED else KEEP
+    return {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decide(gain, tolerance), KEEP)
 
 
-def _grouping_advice(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    gathers, scatters = (make_tables(measured.rows, op) for op in ("all_gather", "reduce_scatter"))
-    groups = [group for group in gathers if group in scatters]
-    is_told = question.blocks is not None and (question.params or question.model_bytes)
-    if not groups:
-        yield Missing(FSDP, *commands.bucket_needs(measured.header, "all_gather,reduce_scatter"))
-    elif not is_told:
-        yield Missing(FSDP, commands.NEEDS_BLOCKS, "")
-    for group in groups if is_told else ():
-        gather, scatter = gathers[group], scatters[group]
-        gathered, reduced = (_bytes_of(question, table) for table in (gather, scatter))
-        backward_s = question.backward_s or _longest(scatter, reduced)
-        step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
-        slowdown = find_slowdown(measured.rows, "all_gather")
-        found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
-        if found is None:
-            yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
-            continue
-        verdict = _verdict(found.gain, question.tolerance)
-        said = sentences.grouping_sentences(found, verdict, question)
-        paste = grouping_lines(found.recommended.blocks) if verdict == CHANGE else ()
-        measure = commands.surer(verdict, measured.header)
-        about = f"{gather.kind} and {scatter.kind}, {measured.who}"
-        yield Advice(FSDP, about, verdict, said, paste, measure, found)
+def _grouping_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    gather, scatter = tables
+    gathered, reduced = (_bytes_of(question, table) for table in tables)
+    backward_s = question.backward_s or _longest(scatter, reduced)
+    step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
+    slowdown = find_slowdown(measured.rows, "all_gather")
+    found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
+    if found is None:
+        yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
+        return
+    verdict = _verdict(found.gain, question.tolerance)
+    paste = grouping_lines(found.recommended.blocks) if verdict == CHANGE else ()
+    yield Advice(FSDP, about, verdict, paste, commands.surer(verdict, measured.header), found)
 
 
-def _moe_advice(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    names = ("all_gather", "reduce_scatter", "all_to_all")
-    by_group = [make_tables(measured.rows, name) for name in names]
-    groups = [group for group in by_group[0] if all(group in own for own in by_group)]
-    if not groups:
-        yield Missing(MOE, *commands.bucket_needs(measured.header, ",".join(names)))
-    elif question.routing is None:
-        yield Missing(MOE, commands.NEEDS_ROUTING, "")
-    for group in groups if question.routing else ():
-        assert question.routing
-        gather, scatter, exchange = (own[group] for own in by_group)
-        ranks = _ranks(measured, group)
-        if question.routing.experts % ranks:
-            raise UsageError(
-                f"--experts {question.routing.experts} is no multiple of {ranks} ranks",
-                "each rank has equally many experts here",
-            )
-        found = find_moe(gather, scatter, exchange, ranks, question.routing, question.tolerance)
-        if found is None:
-            yield Missing(MOE, *commands.moe_needs(measured.header, ranks, question.routing))
-            continue
-        verdict, said, paste = sentences.moe_sentences(found, question)
-        measure = commands.surer(verdict, measured.header)
-        if question.routing.tokens not in (None, *(point.tokens for point in found.curve)):
-            needs, command = commands.moe_needs(measured.header, ranks, question.routing)
-            said, measure = (*said, f"{needs}."), (*measure, command)
-        about = f"{gather.kind}, {scatter.kind} and {exchange.kind}, {measured.who}"
-        yield Advice(MOE, about, verdict, said, paste, measure, found)
-
-
-def _ranks(measured: Measured, group: str) -> int:
-    """The ranks of a group."""
-    return next(
-        row.measurement.case.ranks
-        for row in measured.rows
-        if row.measurement.case.group == group and row.measurement.case.ranks
-    )
+def _moe_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    routing, ranks = question.routing, tables[0].ranks
+    assert routing
+    if routing.experts % ranks:
+        raise UsageError(
+            f"--experts {routing.experts} is no multiple of {ranks} ranks",
+            "each rank has equally many experts here",
+        )
+    found = find_moe(tables, routing, question.tolerance)
+    if found:
+        faster, decided = found.faster, {point.faster for point in found.asked}
+        verdict = CHANGE if faster else KEEP if decided == {SAME} else UNDECIDED
+        paste = fill_lines(*faster) if len(faster) == 1 else ()
+        yield Advice(MOE, about, verdict, paste, commands.surer(verdict, measured.header), found)
+    if not found or routing.tokens not in (None, *(point.tokens for point in found.curve)):
+        subject = f"{MOE}: {routing.tokens}" if found else MOE
+        yield Missing(subject, *commands.moe_needs(measured.header, ranks, routing))
 
 
 def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
-    verdicts = [each.verdict for each in found.ranges]
-    verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in verdicts)
-    said = sentences.choice_sentences(found)
-    paste = sentences.choice_paste(found, measured)
-    is_open = UNDECIDED if UNDECIDED in verdicts else KEEP
+    every = [each.verdict for each in found.ranges]
+    verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
+    is_open = UNDECIDED if UNDECIDED in every else KEEP
     measure = commands.surer(is_open, measured.header)
     about = f"{found.kind}, {measured.who}"
-    return Advice(found.choice.subject, about, verdict, said, paste, measure, found)
+    paste = choice_lines(found, measured.results)
+    return Advice(found.choice.subject, about, verdict, paste, measure, found)
+
+
+DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
+SIMULATIONS = (
+    Simulation(
+        DDP, ("all_reduce",), lambda asked: asked.has_model,
+        "give the model: --params or --model-bytes, and --backward, the time of a backward pass "
+        "without communication", _bucket_advice,
+    ),
+    Simulation(
+        FSDP, ("all_gather", "reduce_scatter"), lambda asked: bool(asked.blocks),
+        "give the model: --params, --blocks (such as its layers) and --backward", _grouping_advice,
+        needs_model=True,
+    ),
+    Simulation(
+        MOE, ("all_gather", "reduce_scatter", "all_to_all"), lambda asked: bool(asked.routing),
+        "give the routing of tokens: --topk, --experts and --hidden", _moe_advice,
+    ),
+)  # fmt: skip
+"""The simulations, in the order of the output."""

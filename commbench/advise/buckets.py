@@ -20,15 +20,18 @@ communication while both go on: each then advances at 1/(1 + slowdown) of its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.advise.simulation import Call, Slowdown, simulate
 from commbench.advise.time_table import Draw, TimeTable, interval
 from commbench.errors import UsageError
 from commbench.spec.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -43,15 +46,6 @@ MOST_BUCKETS_NOW = 1 << 16
 """The most buckets that the size in use may make: they take two seconds to simulate."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
 """Bucket sizes that are tried, times a power of two: short numbers to paste."""
-
-
-class Slowdown(NamedTuple):
-    """What computation and communication cost each other while both go on, as fractions."""
-
-    computation: float = 0.0
-    communication: float = 0.0
-    source: str = ""
-    """The computation that was measured; empty where none was."""
 
 
 class Step(NamedTuple):
@@ -74,8 +68,12 @@ class BucketTime(NamedTuple):
     """Seconds from its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
-    largest: int
-    """Bytes of the largest of them."""
+    largest_bytes: int
+    """Of the largest of them."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields; `time` with its unit."""
+        return {"time_s": self.time, **fields_of(self, without=("time",))}
 
 
 class BucketAdvice(NamedTuple):
@@ -107,13 +105,19 @@ class BucketAdvice(NamedTuple):
     @property
     def largest_sent(self) -> int:
         """Bytes of the largest bucket, of the recommended ones and of those in use."""
-        return max(self.recommended.largest, self.now.largest)
+        return max(self.recommended.largest_bytes, self.now.largest_bytes)
 
     @property
     def is_guess(self) -> bool:
         """Whether the size in use is good, but so large that no measured size supports it."""
         most = FAR * self.table.largest
-        return self.recommended == self.now and self.now.largest > most
+        return self.recommended == self.now and self.now.largest_bytes > most
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, without the measured times."""
+        table = self.table
+        more = {"good_bytes": self.good, "measured_bytes": (table.smallest, table.largest)}
+        return {**fields_of(self, "is_guess", without=("table", "good")), **more}
 
 
 def find_buckets(
@@ -127,15 +131,15 @@ def find_buckets(
 
     draw = table.draw()
 
-    def simulate(cap: int, first: int) -> tuple[BucketTime, ndarray, list[int]]:
+    def run(cap: int, first: int) -> tuple[BucketTime, ndarray, list[int]]:
         sizes = cut(step, cap, first)
         times = pass_times(draw, sizes, step, slowdown)
         return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
 
     cap = DDP_BUCKET if now_bytes is None else now_bytes
     _require_few(step, cap)
-    used = simulate(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
-    tried = [simulate(size, size) for size in _distinct(bucket_sizes(table, step), step)]
+    used = run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
+    tried = [run(size, size) for size in _distinct(bucket_sizes(table, step), step)]
     now, curve = used[0], [point for point, _, _ in tried]
     every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
     best = min(every, key=_median)
@@ -222,37 +226,7 @@ def cut(step: Step, cap: int, first: int) -> list[int]:
 
 def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> ndarray:
     """Seconds of a backward pass with these buckets, for each replicate."""
-    import numpy as np
-
-    both, alone_after = 1 + slowdown.communication, 1 + slowdown.computation
-    now = np.zeros(draw.times.shape[1])  # seconds since the pass began
-    done = np.zeros_like(now)  # seconds of computation that are done
-    ready, times = 0.0, _remembered(draw)
-    for index, size in enumerate(sizes):
-        ready += size / step.gradient_bytes * step.backward_s
-        is_waiting = done >= ready * (1 - 1e-12)
-        idle = np.where(is_waiting, 0.0, ready - done)
-        now += idle
-        done += idle
-        alone, busy = times(size)
-        work = np.where(is_waiting, busy, alone) if index else alone
-        left = step.backward_s - done
-        beside = (
-            work * both / alone_after
-        )  # computation done, if it lasts until the end of the call
-        lasts = beside <= left
-        rest = work - left * alone_after / both  # of the call, after the end of the computation
-        now += np.where(lasts, work * both, left * alone_after + rest)
-        done += np.where(lasts, beside, left)
-    return now + (step.backward_s - done)
-
-
-def _remembered(draw: Draw) -> Callable[[int], tuple[ndarray, ndarray]]:
-    known: dict[int, tuple[ndarray, ndarray]] = {}
-
-    def times(size: int) -> tuple[ndarray, ndarray]:
-        if size not in known:
-            known[size] = draw.at(size), draw.busy_at(size)
-        return known[size]
-
-    return times
+    times = {size: (draw.at(size), draw.busy_at(size)) for size in {*sizes}}
+    ready = accumulate(size / step.gradient_bytes * step.backward_s for size in sizes)
+    calls = [Call(*times[s], at, step.backward_s) for s, at in zip(sizes, ready, strict=True)]
+    return simulate(calls, step.backward_s, slowdown)

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
-from math import exp, hypot, inf, log
 from operator import attrgetter
-from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import NormalDist, geometric_mean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.advise.crossings import Crossing, find_crossing
-from commbench.advise.paste import (
-    form_lines,
-    graph_lines,
-    memory_lines,
-    setting_lines,
-    variant_lines,
-)
-from commbench.advise.time_table import REPLICATES, WIDTH_95, is_timed
+from commbench.advise.paste import call_lines, setting_lines, variant_lines
+from commbench.advise.time_table import WIDTH_95, draw_factors, is_timed
+from commbench.analysis.nccl_tuner import tuner_lines
 from commbench.analysis.rows import ResultRow
 from commbench.results.schema import RunHeader
 from commbench.spec.backends import BACKENDS
@@ -30,9 +24,9 @@ from commbench.spec.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.spec.workload_variants import AS_TRACED
-from commbench.stats.estimate import Estimate
-from commbench.stats.estimate import ratio as ratio_of
-from commbench.stats.verdict import SLOWER, decide
+from commbench.stats.estimate import Estimate, combine_ratio, ratio
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.sweep import nccl_tuning
 from commbench.sweep import ranking as sweep_ranking
 from commbench.sweep.ranking import (
     SweepPoint,
@@ -43,12 +37,12 @@ from commbench.sweep.ranking import (
     steps_as_made,
 )
 from commbench.sweep.runner import SettingResult
-from commbench.sweep.settings import Setting
+from commbench.sweep.settings import Setting, short_names
+from commbench.units import format_bytes
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
-
-CHANGE, KEEP, UNDECIDED = "change", "keep", "undecided"
 
 
 class Choice(NamedTuple):
@@ -98,12 +92,25 @@ class SizeRange(NamedTuple):
     the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
     faster by more than the tolerance."""
     gain: Estimate | None
-    """The time under the default over that under the first candidate other than the default:
-    geometric mean over the sizes; where there is no other candidate, over that under `slower`."""
+    """The time under the default over that under `alternative`: geometric mean over the sizes."""
+    alternative: Setting | None
+    """The first candidate other than the default; where there is none, the fastest of the
+    others."""
     fallback: Setting | None = None
     """The best one that needs no other memory, where `best` does."""
-    slower: Setting | None = None
-    """The fastest alternative other than the default, where there is no other candidate."""
+
+
+class Crossover(NamedTuple):
+    """The size from which another alternative is the faster one."""
+
+    below: Setting
+    """The faster one of smaller sizes."""
+    above: Setting
+    crossing: Crossing
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, and those of the crossing."""
+        return {"below": self.below, "above": self.above, **self.crossing.in_units("bytes")}
 
 
 class ChoiceAdvice(NamedTuple):
@@ -115,9 +122,20 @@ class ChoiceAdvice(NamedTuple):
     default: Setting
     ranges: tuple[SizeRange, ...]
     """By ascending size."""
-    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
-    """The faster one of smaller sizes, that of larger sizes, and the size between them."""
+    crossings: tuple[Crossover, ...]
     points: tuple[SweepPoint, ...]
+
+    @property
+    def names(self) -> dict[Setting, str]:
+        """A short name of each alternative."""
+        settings = dict.fromkeys(each.setting for point in self.points for each in point.by_time)
+        if self.choice.option:
+            return {setting: setting.options[0][1] for setting in settings}
+        return short_names(tuple(settings))
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, without what they were computed from."""
+        return fields_of(self, without=("choice", "points"))
 
 
 def _is_nccl(header: RunHeader) -> bool:
@@ -138,12 +156,12 @@ def _is_way(case: Case) -> bool:
 
 ADVICE: tuple[Choice, ...] = (
     Choice(
-        "Calls of several tensors", "form", ("separate",), _takes_tensors, form_lines,
+        "Calls of several tensors", "form", ("separate",), _takes_tensors, call_lines,
         "--tensors 16", needs_other_memory=("flat",),
         operations=("all_reduce", "all_gather", "reduce_scatter"),
     ),
     Choice(
-        "One call or several steps", "form", (DIRECT,), _is_way, form_lines,
+        "One call or several steps", "form", (DIRECT,), _is_way, call_lines,
         "--via reduce_scatter+all_gather,scatter+all_gather,isend+irecv",
         operations=("all_reduce", "broadcast", "all_to_all"),
     ),
@@ -152,11 +170,11 @@ ADVICE: tuple[Choice, ...] = (
         "--variant all", is_possible=lambda header: bool(header.plan.workload), is_of_steps=True,
     ),
     Choice(
-        "Eager calls or a graph", "launch", ("eager",), lambda case: True, graph_lines,  # noqa: ARG005
+        "Eager calls or a graph", "launch", ("eager",), lambda case: True, call_lines,  # noqa: ARG005
         "--launch both", is_possible=lambda header: header.plan.device == "cuda",
     ),
     Choice(
-        "Memory", "memory", ("default",), lambda case: True, memory_lines,  # noqa: ARG005
+        "Memory", "memory", ("default",), lambda case: True, call_lines,  # noqa: ARG005
         "--memory default,registered,symmetric", is_possible=_is_nccl,
     ),
     Choice(
@@ -223,7 +241,7 @@ def _decide(
     crossings = []
     for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
         if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
-            crossings.append((a, b, crossing))
+            crossings.append(Crossover(a, b, crossing))
     return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
 
 
@@ -249,18 +267,19 @@ def _decide_range(
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
-    return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, fallback)
+    other = named if gain else None
+    return SizeRange(low, high, verdict, chosen, tuple(candidates), gain, other, fallback)
 
 
 def _find_slower(found: SizeRange, default: Setting, points: Sequence[SweepPoint]) -> SizeRange:
-    """The range with how much slower the fastest alternative is, where the default one has no other
-    candidate."""
+    """The range with how much slower the fastest of the others is, where the default one is the
+    only candidate."""
     if found.candidates != (default,):
         return found
     within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
     slower = next((r.setting for r in rank_settings(within) if r.setting != default), None)
     gain = mean_ratio(within, slower, default) if slower else found.gain
-    return found._replace(slower=slower, gain=gain)
+    return found._replace(alternative=slower, gain=gain)
 
 
 def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
@@ -272,38 +291,28 @@ def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Settin
     return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
 
 
-def widen(ratio: Estimate, comparisons: int) -> Estimate:
+def widen(found: Estimate, comparisons: int) -> Estimate:
     """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
     normal distribution of its logarithm."""
-    if not ratio.low or not ratio.high or comparisons < 2:
-        return ratio
+    if not found.low or not found.high or comparisons < 2:
+        return found
     factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) * 2 / WIDTH_95
-    down, up = (factor * log(end / ratio.value) for end in (ratio.low, ratio.high))
-    return Estimate(ratio.value, ratio.value * exp(down), ratio.value * exp(up))
+    return found.map(lambda end: found.value * (end / found.value) ** factor)
 
 
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
-    sizes are independent, so the ends of the interval are the root of the sum of squares; but
-    single launches of two runs differ in all sizes."""
+    sizes are independent; but single launches of two runs differ in all sizes."""
     known: list[Estimate] = []
     rows: list[ResultRow] = []
     for point in points:
         times = {each.setting: each for each in point.by_time}
-        if a in times and b in times:
-            found = ratio_of(times[b].time, times[a].time)
-            known += [found] if found else []
+        if a in times and b in times and (found := ratio(times[b].time, times[a].time)):
+            known.append(found)
             rows = [times[a].row, times[b].row]
     if not known:
         return None
-    middles = [log(ratio.value) for ratio in known]
-    middle = sum(middles) / len(known)
-    if any(not ratio.low or not ratio.high for ratio in known):
-        return Estimate(exp(middle))
-    down = hypot(*(m - log(r.low or inf) for m, r in zip(middles, known, strict=True)))
-    up = hypot(*(log(r.high or inf) - m for m, r in zip(middles, known, strict=True)))
-    count = len(known)
-    mean = Estimate(exp(middle), exp(middle - down / count), exp(middle + up / count))
+    mean = combine_ratio(lambda *values: geometric_mean(values), *known)
     return allow_for_launches(mean, *rows)
 
 
@@ -319,21 +328,35 @@ def _crossing_of(
     replicates: list[ndarray] = []
     for point in points:
         times = {each.setting: each.time for each in point.by_time}
-        if not (a in times and b in times and point.size_bytes):
-            continue
-        ratio = ratio_of(times[a], times[b])
-        if ratio:
+        found = ratio(times.get(a), times.get(b))
+        if found and point.size_bytes:
             sizes.append(point.size_bytes)
-            ratios.append(ratio)
-            replicates.append(_draw(ratio, chance.standard_normal(REPLICATES)))
+            ratios.append(found)
+            replicates.append(found.value * draw_factors(found, chance))
     return find_crossing(sizes, ratios, tolerance, replicates)
 
 
-def _draw(ratio: Estimate, normal: ndarray) -> ndarray:
-    """Drawn values of a ratio: log-normal with its interval; the first is the ratio itself."""
-    import numpy as np
+def size_range_text(low: int, high: int) -> str:
+    """`64 KiB to 1 MiB`; empty without a size."""
+    if not high:
+        return ""
+    return format_bytes(low) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
 
-    sigma = log(ratio.high / ratio.low) / WIDTH_95 if ratio.low and ratio.high else 0.0
-    found = ratio.value * np.exp(sigma * normal)
-    found[0] = ratio.value
-    return np.asarray(found)
+
+def choice_lines(found: ChoiceAdvice, results: Sequence[SettingResult]) -> tuple[str, ...]:
+    """The lines for each alternative that is recommended, under a comment with its sizes where
+    there are several; NCCL's tuner where it is to choose by size and its selections are known."""
+    chosen = [each for each in found.ranges if each.verdict == CHANGE]
+    points, lines, is_several = found.points, [], len(found.ranges) > 1
+    for best, same in groupby(chosen, key=attrgetter("best")):
+        sizes = [size_range_text(each.low_bytes, each.high_bytes) for each in same]
+        if is_several and any(sizes):
+            lines.append(f"# {', '.join(sizes)}")
+        lines += found.choice.paste(best, points[0].case)
+    if not found.choice.option and is_several and chosen:
+        ranges = nccl_tuning.make_tuner_ranges(points, nccl_tuning.read_selections(results))
+        if ranges:
+            lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
+            header = points[0].best.row.header
+            lines += tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+    return tuple(lines)

@@ -6,83 +6,79 @@ from collections.abc import Sequence
 from shlex import quote
 
 from commbench.advise.buckets import BucketAdvice
-from commbench.advise.choices import UNDECIDED, Choice
+from commbench.advise.choices import Choice
 from commbench.advise.fsdp import Blocks
 from commbench.advise.measured import Measured
 from commbench.advise.moe import Routing
 from commbench.advise.time_table import ESTIMATED
 from commbench.analysis.advice import more_precisely
+from commbench.output.paragraphs import join_words
 from commbench.results.schema import RunHeader
 from commbench.spec.replay import replayed_workload
 from commbench.spec.variables import find_unread, suggest_variable
 from commbench.spec.workload_fit import SHRINK, was_shrunk
 from commbench.spec.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
+from commbench.stats.verdict import UNDECIDED
 from commbench.units import format_about, format_size, format_sizes, parse_sizes
 
-NEEDS_MODEL = (
-    "give the model: --params or --model-bytes, and --backward, the time of a backward pass "
-    "without communication"
-)
-NEEDS_BLOCKS = "give the model: --params, --blocks (such as its layers) and --backward"
-NEEDS_ROUTING = "give the routing of tokens: --topk, --experts and --hidden"
 WIDE_SIZES = "64K-256M"
 STEP_FILE = "STEP.json"
 """A file of a workload: a run has its content, but not its path."""
+TOGETHER = 8
+"""Calls that are started together, to see what a bucket takes after others."""
+Needs = tuple[str, str]
+"""What is missing, and the command that measures it, which may be empty."""
 
 
 def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
     """Commands that make the advice about buckets surer."""
     commands = [] if found.is_guess else list(surer(verdict, header))
     if found.beyond:
-        commands.append(run_command(header, "all_reduce", "", WIDE_SIZES))
+        commands.append(run_command(header, ["all_reduce"], "", WIDE_SIZES))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
+    measures = []
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
-        options = f"--tensors {TOGETHER} --form async"
-        commands.append(run_command(header, "all_reduce", options, _around(TOGETHER * power)))
+        measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
     if not found.slowdown.source:
-        commands.append(run_command(header, "all_reduce", "--overlap matmul", _around(power)))
+        measures.append(("--overlap matmul", power))
+    for options, size in measures:
+        sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
+        commands.append(run_command(header, ["all_reduce"], options, sizes))
     return tuple(commands)
 
 
-TOGETHER = 8
-"""Calls that are started together, to see what a bucket takes after others."""
-
-
-def _around(power: int) -> str:
-    """Sizes around a power of two, as `--sizes` takes them."""
-    return f"{format_size(power // 4)}-{format_size(4 * power)}:x4"
+def _power_from(size: float) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(0, int(size) - 1).bit_length()
 
 
 def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
     """What decides what is undecided: options for the same run."""
-    if verdict != UNDECIDED:
-        return ()
-    return (f"the same run with {more_precisely(header)}",)
+    return (f"the same run with {more_precisely(header)}",) if verdict == UNDECIDED else ()
 
 
-def run_command(header: RunHeader, operations: str, options: str, sizes: str = "") -> str:
+def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
     """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given."""
     plan = header.plan
     wanted = sizes or format_sizes(plan.sizes)
     if len(parse_sizes(wanted)) < 2 and plan.sizes:
         wanted = WIDE_SIZES
-    words = ["commbench run --op", operations, "--sizes", wanted, options]
-    if header.num_nodes == 1:
-        words.append(f"--nproc-per-node {plan.world_size}")
-    return " ".join(filter(None, words))
+    begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
+    return _with_ranks(header, [begin, options])
+
+
+def _with_ranks(header: RunHeader, words: Sequence[str]) -> str:
+    ranks = f"--nproc-per-node {header.plan.world_size}" if header.num_nodes == 1 else ""
+    return " ".join(filter(None, [*words, ranks]))
 
 
 def _replay_command(header: RunHeader, begin: str, *options: str) -> str:
     """A command on the workload of a replay, whose file is not known."""
-    words = [begin, STEP_FILE, *options]
-    if was_shrunk(replayed_workload(header.plan)):
-        words.append(f"--fit {SHRINK}")
-    if header.num_nodes == 1:
-        words.append(f"--nproc-per-node {header.plan.world_size}")
-    return " ".join(words)
+    fit = [f"--fit {SHRINK}"] if was_shrunk(replayed_workload(header.plan)) else []
+    return _with_ranks(header, [begin, STEP_FILE, *options, *fit])
 
 
-def _variant_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
+def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
     """What advice about the variants of a step needs."""
     steps = replayed_workload(header.plan).steps
     measured = {v for step in steps for v in expand_variants(header.plan.variants, step)}
@@ -97,8 +93,8 @@ def _variant_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
     )
 
 
-def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
-    """What a choice without rows needs, and the command that measures it."""
+def choice_needs(choice: Choice, header: RunHeader) -> Needs:
+    """What a choice without rows needs."""
     if not choice.option:
         return (
             f"no two runs differ in a variable that {header.plan.backend} reads",
@@ -107,11 +103,11 @@ def choice_needs(choice: Choice, header: RunHeader) -> tuple[str, str]:
     if choice.is_of_steps:
         return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]
-    operations = ",".join(known or choice.operations or header.plan.operations)
+    operations = known or choice.operations or header.plan.operations
     return "no alternatives are measured", run_command(header, operations, choice.measure)
 
 
-def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> tuple[str, str]:
+def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> Needs:
     """Why the runs are not compared by a variable in which they differ, and what compares them."""
     header, backend = measured.header, measured.header.plan.backend
     differ = "the runs differ in it, but"
@@ -129,50 +125,40 @@ def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> tuple
 
 def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
     """The `commbench sweep` of a variable, of the calls and ranks of a run."""
-    variable = quote(f"{name}={','.join(values)}")
+    variable = f"{name}={','.join(values)}"
+    begin = f"commbench sweep --env {quote(variable)}"
     if header.plan.workload:
-        return _replay_command(header, f"commbench sweep --env {variable} --workload")
+        return _replay_command(header, f"{begin} --workload")
     own = format_sizes(header.plan.sizes)
-    command = run_command(header, ",".join(header.plan.operations), "", own)
-    return command.replace("commbench run", f"commbench sweep --env {variable}", 1)
+    command = run_command(header, header.plan.operations, "", own)
+    return command.replace("commbench run", begin, 1)
 
 
-def bucket_needs(header: RunHeader, operations: str) -> tuple[str, str]:
+def rows_needs(header: RunHeader, operations: Sequence[str]) -> Needs:
     """What a simulation without rows needs."""
-    *others, last = operations.split(",")
-    words = f"{', '.join(others)} and {last} are not all" if others else f"{last} is not"
-    needs = f"{words} measured at two sizes or more"
+    are = "are not all" if len(operations) > 1 else "is not"
+    needs = f"{join_words(operations)} {are} measured at two sizes or more"
     return needs, run_command(header, operations, "", WIDE_SIZES)
 
 
-def grouping_needs(header: RunHeader, step: Blocks) -> tuple[str, str]:
+def grouping_needs(header: RunHeader, step: Blocks) -> Needs:
     """What FSDP needs where its sizes were not measured."""
-    block, of_gradients = (
-        total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes)
-    )
-    sizes = f"{format_about(min(block, of_gradients))} and more"
-    low, high = (
-        1 << (int(value) - 1).bit_length() for value in (min(block, of_gradients) / 2, 8 * block)
-    )
-    return (
-        f"blocks have {sizes}, which is not among the measured sizes",
-        run_command(
-            header, "all_gather,reduce_scatter", "",
-            format_sizes(tuple(sorted({max(1, low), max(1, high)}))).replace(",", "-"),
-        ),
-    )  # fmt: skip
+    block, gradients = (total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes))
+    least = min(block, gradients)
+    sizes = f"{format_size(_power_from(least / 2))}-{format_size(_power_from(8 * block))}"
+    needs = f"blocks have {format_about(least)} and more, which is not among the measured sizes"
+    return needs, run_command(header, ("all_gather", "reduce_scatter"), "", sizes)
 
 
-def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> tuple[str, str]:
+def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> Needs:
     """What experts need where their sizes were not measured."""
     tokens = routing.tokens or 1
     gathered = routing.gathered_bytes(ranks, tokens)
     exchanged = routing.exchanged_bytes(ranks, tokens)
-    most = max(1 << 30, 1 << (int(max(gathered, exchanged)) - 1).bit_length())
-    return (
+    sizes = f"1K-{format_size(max(1 << 30, _power_from(max(gathered, exchanged))))}"
+    needs = (
         f"{tokens} tokens are {format_about(gathered)} of all_gather and "
-        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes",
-        run_command(
-            header, "all_gather,reduce_scatter,all_to_all", "", f"1K-{format_size(most)}"
-        ),
-    )  # fmt: skip
+        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes"
+    )
+    operations = ("all_gather", "reduce_scatter", "all_to_all")
+    return needs, run_command(header, operations, "", sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FASTER, SLOWER, decide
@@ -28,6 +28,14 @@ class Crossing(NamedTuple):
     """The smallest measured size after it at which the ratio is known to be on the other side."""
     rises: bool
     """Whether the ratio is below 1 before it and above 1 after it."""
+
+    def in_units(self, unit: str) -> dict[str, Any]:
+        """Its fields, whose names have the unit of the size."""
+        return {
+            f"at_{unit}": Estimate(self.at, self.low, self.high),
+            f"measured_below_{unit}": self.below,
+            f"measured_above_{unit}": self.above,
+        }
 
 
 def find_crossing(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.advise.buckets import Slowdown
+from commbench.advise.simulation import Slowdown
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import Run, RunHeader

@@ -15,17 +15,23 @@ messages, so few tokens may be faster with all_gather.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.advise.choices import widen
 from commbench.advise.crossings import Crossing, find_crossing
 from commbench.advise.time_table import TimeTable, interval
 from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED, decide
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
 GATHERED, EXCHANGED = "all_gather + reduce_scatter", "all_to_all"
+_WAYS = {SLOWER: EXCHANGED, FASTER: GATHERED, SAME: SAME, UNDECIDED: UNDECIDED}
+"""What a verdict on the ratio of both says."""
 
 
 class Routing(NamedTuple):
@@ -51,23 +57,29 @@ class Routing(NamedTuple):
         """The size of each all_to_all."""
         return self.copies(ranks) * tokens * self.hidden * self.element_bytes
 
+    def sizes(self, ranks: int, tokens: float) -> tuple[float, float, float]:
+        """Those of all_gather, reduce_scatter and all_to_all."""
+        gathered = self.gathered_bytes(ranks, tokens)
+        return gathered, gathered, self.exchanged_bytes(ranks, tokens)
+
 
 class MoEPoint(NamedTuple):
     """Both ways with so many tokens on each rank."""
 
     tokens: int
-    gathered: Estimate
-    """Seconds of all_gather and reduce_scatter."""
-    exchanged: Estimate
-    """Seconds of two all_to_all."""
+    gathered_s: Estimate
+    """Of all_gather and reduce_scatter."""
+    exchanged_s: Estimate
+    """Of two all_to_all."""
     ratio: Estimate
     """The first over the second."""
+    faster: str
+    """GATHERED, EXCHANGED, SAME or UNDECIDED."""
 
 
 class MoEAdvice(NamedTuple):
     """Which way is faster, for numbers of tokens whose bytes were measured."""
 
-    kinds: tuple[str, ...]
     ranks: int
     routing: Routing
     copies: float
@@ -75,42 +87,59 @@ class MoEAdvice(NamedTuple):
     crossing: Crossing | None
     """In tokens; None where one way is faster throughout, or that is undecided."""
 
+    @property
+    def asked(self) -> tuple[MoEPoint, ...]:
+        """That with the tokens of the routing; all where these are not given or not measured."""
+        return _asked(self.curve, self.routing)
 
-def find_moe(
-    gather: TimeTable, scatter: TimeTable, exchange: TimeTable, ranks: int, routing: Routing,
-    tolerance: float,
-) -> MoEAdvice | None:  # fmt: skip
+    @property
+    def faster(self) -> list[str]:
+        """The ways of which each is faster for some of these tokens."""
+        known = {point.faster for point in self.asked}
+        return [way for way in (GATHERED, EXCHANGED) if way in known]
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields; the crossing in tokens."""
+        crossing = self.crossing and self.crossing.in_units("tokens")
+        return {**fields_of(self, "faster", without=("crossing",)), "crossover": crossing}
+
+
+def _asked(points: Sequence[MoEPoint], routing: Routing) -> tuple[MoEPoint, ...]:
+    return tuple(p for p in points if p.tokens == routing.tokens) or tuple(points)
+
+
+def find_moe(tables: Sequence[TimeTable], routing: Routing, tolerance: float) -> MoEAdvice | None:
     """Both ways against tokens, over the tokens whose bytes lie within the measured sizes of all
-    three operations; None where there are none."""
-    draws = gather.draw(), scatter.draw(1), exchange.draw(2)
-    wanted = token_counts(gather, scatter, exchange, ranks, routing)
+    three operations (all_gather, reduce_scatter, all_to_all); None where there are none."""
+    ranks = tables[0].ranks
+    draws = [table.draw(seed) for seed, table in enumerate(tables)]
+    wanted = token_counts(tables, routing)
     points, ratios = [], []
     for tokens in wanted:
-        size, exchanged = (
-            routing.gathered_bytes(ranks, tokens), routing.exchanged_bytes(ranks, tokens)
-        )  # fmt: skip
-        first: ndarray = draws[0].at(size) + draws[1].at(size)
-        second: ndarray = 2 * draws[2].at(exchanged)
+        gather, scatter, exchange = (
+            draw.at(size) for draw, size in zip(draws, routing.sizes(ranks, tokens), strict=True)
+        )
+        first: ndarray = gather + scatter
+        second: ndarray = 2 * exchange
         ratios.append(first / second)
-        points.append(MoEPoint(tokens, interval(first), interval(second), interval(first / second)))
+        times = interval(first), interval(second), interval(first / second)
+        points.append(MoEPoint(tokens, *times, UNDECIDED))
     if not points:
         return None
-    titles = (gather.kind, scatter.kind, exchange.kind)
+    number = len(_asked(points, routing))
+    curve = [
+        point._replace(faster=_WAYS[decide(widen(point.ratio, number), tolerance)])
+        for point in points
+    ]
     crossing = find_crossing(wanted, [p.ratio for p in points], tolerance, ratios)
-    return MoEAdvice(titles, ranks, routing, routing.copies(ranks), tuple(points), crossing)
+    return MoEAdvice(ranks, routing, routing.copies(ranks), tuple(curve), crossing)
 
 
-def token_counts(
-    gather: TimeTable, scatter: TimeTable, exchange: TimeTable, ranks: int, routing: Routing
-) -> list[int]:
+def token_counts(tables: Sequence[TimeTable], routing: Routing) -> list[int]:
     """Powers of two, and the tokens of the routing, for which all calls were measured."""
     wanted = {1 << k for k in range(24)} | ({routing.tokens} if routing.tokens else set())
-
-    def is_measured(tokens: int) -> bool:
-        gathered = routing.gathered_bytes(ranks, tokens)
-        return (
-            all(t.smallest <= gathered <= t.largest for t in (gather, scatter))
-            and exchange.smallest <= routing.exchanged_bytes(ranks, tokens) <= exchange.largest
-        )
-
-    return sorted(filter(is_measured, wanted))
+    return [
+        tokens
+        for tokens in sorted(wanted)
+        if all(map(TimeTable.covers, tables, routing.sizes(tables[0].ranks, tokens)))
+    ]

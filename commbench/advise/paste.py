@@ -1,8 +1,11 @@
-"""Lines that choose what is recommended: of a shell, or of Python, where `dist` is
+"""Lines that choose what is recommended: of a shell, or of Python, from lines.txt, where `dist` is
 torch.distributed."""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from pathlib import Path
 from shlex import quote
 
 from commbench.advise.buckets import MIB
@@ -13,104 +16,43 @@ from commbench.spec.workload_variants import BUCKET, COMPOSED
 from commbench.sweep.settings import UNSET, Setting
 from commbench.units import parse_size
 
-_FORMS: dict[str, tuple[str, ...]] = {
-    "direct": ("dist.{call}",),
-    "separate": ("for {tensors}:", "    dist.{call}"),
-    "async": (
-        "works = [dist.{started} for {tensors}]",
-        "for work in works:",
-        "    work.wait()",
-    ),
-    "coalesced": (
-        "with dist.distributed_c10d._coalescing_manager(group, device):",
-        "    for {tensors}:",
-        "        dist.{call}",
-    ),
-    "flat": ("dist.{call}  # of one tensor, whose parts are the tensors",),
-    "reduce_scatter+all_gather": (
-        "block = tensor.new_empty(tensor.numel() // dist.get_world_size())",
-        "dist.reduce_scatter_tensor(block, tensor)",
-        "dist.all_gather_into_tensor(tensor, block)",
-    ),
-    "scatter+all_gather": (
-        "block = tensor.new_empty(tensor.numel() // dist.get_world_size())",
-        "blocks = list(tensor.chunk(dist.get_world_size()))",
-        "dist.scatter(block, blocks if dist.get_rank() == 0 else None, src=0)",
-        "dist.all_gather_into_tensor(tensor, block)",
-    ),
-    "reduce+broadcast": ("dist.reduce(tensor, dst=0)", "dist.broadcast(tensor, src=0)"),
-    "isend+irecv": (
-        "calls = [dist.P2POp(dist.isend, send[peer], peer) for peer in peers]",
-        "calls += [dist.P2POp(dist.irecv, receive[peer], peer) for peer in peers]",
-        "for work in dist.batch_isend_irecv(calls):",
-        "    work.wait()",
-    ),
-}
-"""The lines of forms of a call (spec.call_forms). `{call}` is the operation's own call."""
-_FLAT_COPY = (
-    "flat = torch.cat([tensor.reshape(-1) for tensor in tensors])",
-    "dist.all_reduce(flat)",
-    "parts = flat.split([tensor.numel() for tensor in tensors])",
-    "for tensor, part in zip(tensors, parts):",
-    "    tensor.copy_(part.view_as(tensor))",
-)
+
+@cache
+def _templates() -> dict[str, str]:
+    """The sections of lines.txt, by name."""
+    text = Path(__file__).with_name("lines.txt").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def form_lines(setting: Setting, case: Case) -> tuple[str, ...]:
-    """The calls of a form."""
-    form = dict(setting.options)["form"]
+def fill_lines(name: str, **values: object) -> tuple[str, ...]:
+    """The lines of a section with its blanks filled in."""
+    return tuple(_templates()[name].format_map(values).splitlines())
+
+
+def call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program uses an alternative: a form of a call, a graph, a kind of memory."""
+    ((_, name),) = setting.options
     operation = OPERATIONS[case.operation]
+    if name not in _templates() or (name == "flat_copy" and operation.blocks):
+        return (f"# {CALL_FORMS[name].summary}",)
     has_two = operation.torch_call.endswith(("_tensor", "_single"))
-    arguments = "output, input" if has_two else "tensor"
-    names = {
-        "call": f"{operation.torch_call}({arguments})",
-        "started": f"{operation.torch_call}({arguments}, async_op=True)",
-        "tensors": "output, input in pairs" if has_two else "tensor in tensors",
-    }
-    if form == "flat_copy" and not operation.blocks:
-        return _FLAT_COPY
-    if form not in _FORMS:
-        return (f"# {CALL_FORMS[form].summary}",)
-    return tuple(line.format_map(names) for line in _FORMS[form])
-
-
-def graph_lines(setting: Setting, case: Case) -> tuple[str, ...]:
-    """A call that a graph repeats, or one without."""
-    (call,) = form_lines(Setting(options=(("form", "direct"),)), case)
-    if dict(setting.options)["launch"] == "eager":
-        return (call,)
-    return (
-        "graph = torch.cuda.CUDAGraph()",
-        "with torch.cuda.graph(graph):",
-        f"    {call}",
-        "graph.replay()",
-    )
-
-
-def memory_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG001
-    """How a tensor is allocated in a kind of memory."""
-    kind = dict(setting.options)["memory"]
-    if kind == "default":
-        return ('tensor = torch.empty(count, device="cuda")',)
-    symm = ", symm=True" if kind == "symmetric" else ""
-    return (
-        'backend = dist.group.WORLD._get_backend(torch.device("cuda"))',
-        "pool = torch.cuda.MemPool(backend.mem_allocator)",
-        "with torch.cuda.use_mem_pool(pool):",
-        '    tensor = torch.empty(count, device="cuda")',
-        f"backend.register_mem_pool(pool{symm})",
+    return fill_lines(
+        name,
+        call=operation.torch_call,
+        arguments="output, input" if has_two else "tensor",
+        tensors="output, input in pairs" if has_two else "tensor in tensors",
     )
 
 
 def variant_lines(setting: Setting, case: Case) -> tuple[str, ...]:
     """How a program makes the calls of a variant of its step; none for those that it makes."""
-    variant = dict(setting.options)["variant"]
+    ((_, variant),) = setting.options
     name, _, size = variant.partition(":")
     if name == BUCKET:
-        return (bucket_line(parse_size(size)),)
+        return bucket_lines(parse_size(size))
     if variant == COMPOSED.name:
-        reduction = case._replace(operation=COMPOSED.operations[0])
-        return form_lines(Setting(options=(("form", variant),)), reduction)
+        return call_lines(setting, case._replace(operation=COMPOSED.operations[0]))
     return ()
 
 
@@ -128,16 +70,11 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
     return tuple(lines)
 
 
-def bucket_line(bucket_bytes: int) -> str:
+def bucket_lines(bucket_bytes: int) -> tuple[str, ...]:
     """DistributedDataParallel with buckets of a size."""
-    return f"DistributedDataParallel(model, bucket_cap_mb={bucket_bytes / MIB:.6g})"
+    return fill_lines("bucket", mib=bucket_bytes / MIB)
 
 
 def grouping_lines(blocks: int) -> tuple[str, ...]:
     """FSDP2 with so many blocks in each group."""
-    if blocks == 1:
-        return ("for layer in model.layers:", "    fully_shard(layer, mesh=mesh)")
-    return (
-        f"for first in range(0, len(model.layers), {blocks}):",
-        f"    fully_shard(list(model.layers[first : first + {blocks}]), mesh=mesh)",
-    )
+    return fill_lines("fully_shard 1" if blocks == 1 else "fully_shard", blocks=blocks)

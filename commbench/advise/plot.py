@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from commbench.advise.advice import DDP, Advice, AdviceReport
 from commbench.advise.buckets import BucketAdvice
-from commbench.advise.choices import UNDECIDED
 from commbench.advise.commands import WIDE_SIZES
+from commbench.advise.document import answers
 from commbench.errors import UnavailableError
 from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import UNDECIDED
 from commbench.views import pictures
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series
 from commbench.views.ticks import size_label
@@ -30,7 +31,7 @@ def advice_picture(report: AdviceReport) -> Picture:
     if not drawable:
         raise _undrawable(report, chosen)
     panels = [_panel(*each, report.question.tolerance) for each in drawable]
-    sentences = [text for each, _ in drawable for text in each.sentences[:2]]
+    sentences = answers([each for each, _ in drawable], report.question)
     return Picture(
         "buckets",
         f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",

@@ -22,6 +22,7 @@ from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from numpy.random import Generator
 
 REPLICATES = 200
 """Columns of drawn times; the ends of a 95 % interval are then known to about one of a hundred."""
@@ -45,6 +46,8 @@ class TimeTable(NamedTuple):
     busy: TimeTable | None = None
     """The times of calls that follow one another without a pause, or are started together; None
     where that was not measured."""
+    ranks: int = 1
+    """That made each call."""
 
     @property
     def smallest(self) -> int:
@@ -56,17 +59,18 @@ class TimeTable(NamedTuple):
         """The largest measured size."""
         return self.sizes[-1]
 
+    def covers(self, size_bytes: float) -> bool:
+        """Whether a size lies within the measured sizes."""
+        return self.smallest <= size_bytes <= self.largest
+
     def draw(self, seed: int = 0) -> Draw:
         """The table with its replicates."""
         import numpy as np
 
         chance = np.random.default_rng(seed)
-        widths = np.array([_sigma(time) for time in self.times])
-        factors = np.exp(widths[:, None] * chance.standard_normal((len(self.times), REPLICATES)))
-        factors[:, 0] = 1.0
-        middles = np.array([time.value for time in self.times])
+        times = np.array([time.value * draw_factors(time, chance) for time in self.times])
         busy = self.busy.draw(seed + 1) if self.busy else None
-        return Draw(np.array(self.sizes, float), middles[:, None] * factors, busy)
+        return Draw(np.array(self.sizes, float), times, busy)
 
 
 class Draw(NamedTuple):
@@ -100,11 +104,15 @@ class Draw(NamedTuple):
         return busy.at(size_bytes)
 
 
-def _sigma(time: Estimate) -> float:
-    """The standard deviation of the logarithm of a time; 0 where its interval is not known."""
-    if not time.low or not time.high:
-        return 0.0
-    return log(time.high / time.low) / WIDTH_95
+def draw_factors(found: Estimate, chance: Generator) -> ndarray:
+    """Drawn values over the value itself: log-normal with its interval; the first is 1. All are 1
+    where the interval is not known."""
+    import numpy as np
+
+    sigma = log(found.high / found.low) / WIDTH_95 if found.low and found.high else 0.0
+    factors = np.exp(sigma * chance.standard_normal(REPLICATES))
+    factors[0] = 1.0
+    return np.asarray(factors)
 
 
 def interval(replicates: ndarray) -> Estimate:
@@ -209,4 +217,5 @@ def _table(kind: str, rows: Sequence[ResultRow], size: Callable[[Case], int]) ->
         number = case.num_tensors
         by_size[size(case)] = time.estimate.scaled(1 / number)
     sizes = tuple(sorted(by_size))
-    return TimeTable(kind, sizes, tuple(by_size[each] for each in sizes))
+    times = tuple(by_size[each] for each in sizes)
+    return TimeTable(kind, sizes, times, ranks=rows[0].measurement.case.ranks)

@@ -21,8 +21,9 @@ _TYPES = {
     "float": float, "int": int, "bool": bool,
 }  # fmt: skip
 """The type on the command line, by the first word that the annotation in Python contains."""
-Show = Callable[[Any], None]
-"""Shows the result of a command, as its options ask for."""
+Show = Callable[..., None]
+"""Shows the result of a command, as its options ask for; of a command that has an --output of its
+own, into `output` if that is given."""
 _SHOWN = ("format", "output", "verbose")
 
 

@@ -66,6 +66,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "compare": Command("judging", reading.COMPARE, ("compare",), "compare.document"),
     "check": Command("judging", reading.CHECK, ("check",), "gate.document"),
+    "advise": Command("judging", reading.ADVISE, ("advise",), "advise.document"),
     "model fit": Command("model", reading.MODEL_FIT, ("fit_model",)),
     "model predict": Command("model", reading.MODEL_PREDICT, ("predict",)),
     "ops": Command("look_up", AS_DOCUMENT, view="report.operations"),

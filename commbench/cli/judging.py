@@ -1,4 +1,5 @@
-"""`commbench compare` and `check`: which run is faster, and does one keep limits?"""
+"""`commbench compare`, `check` and `advise`: which run is faster, does one keep limits, what is
+best?"""
 
 from __future__ import annotations
 
@@ -100,3 +101,25 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
                 print_workflow_command(line)
             add_to_summary(VIEW.write(gate, MARKDOWN))
     raise typer.Exit(gate.exit_code)
+
+
+def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
+    """Say which bucket size, form of call or setting is faster, by how much, and from which size.
+
+    Several runs on the same ranks are read together, such as runs of two algorithms of NCCL.
+
+    \b
+    commbench advise mine --params 350M --backward 120ms
+    commbench advise ring tree                   runs of two settings
+    commbench advise mine --topk 8 --experts 64 --hidden 4096
+    commbench advise mine --params 7B --blocks 32 -o buckets.png
+    """
+    from commbench import api
+    from commbench.output.console import print_status
+    from commbench.views.draw import ENDINGS
+
+    picture = output if output and output.suffix.lower() in ENDINGS else None
+    found = api.advise(*runs, output=picture, **given, notify=print_status)
+    show(found, output=None if picture else output)
+    if picture:
+        print_status(picture)

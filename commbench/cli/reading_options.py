@@ -25,6 +25,7 @@ from commbench.cli.options import (
 from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
 
 HARDWARE, GIVEN = "Hardware", "Is this plausible?"
+STEP, MIXTURE = "The training step", "Experts"
 PLOT = {
     "runs": RUNS,
     "output": Option(
@@ -122,6 +123,38 @@ CHECK = {
         "Print every row.  [default: the rows that fail or are undecided, 20 per rule]", OUTPUT
     ),
     **AS_DOCUMENT,
+    **FILE_HINTS,
+}  # fmt: skip
+ADVISE = {
+    "runs": RUNS._replace(help="Runs and sweeps: labels, folders or journals."),
+    "params": Option("NUMBER", "Parameters of the model: 350M, 7B, 7e9.", STEP),
+    "model_bytes": Option("SIZE", "Bytes of all gradients, instead of --params.", STEP),
+    "backward": Option(
+        "TIME", "The backward pass without communication: 300ms.  [default: as long as the "
+        "communication]", STEP,
+    ),
+    "tensors": Option(
+        "N", "Gradients of equal size, which become ready one by one.  [default: so many that "
+        "each bucket is exactly full]", STEP,
+    ),
+    "blocks": Option("N", "Blocks of the model, such as its layers, for FSDP2.", STEP),
+    "bucket_cap": Option(
+        "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
+        "of 1M]", STEP,
+    ),
+    "topk": Option("K", "Experts of a token.", MIXTURE),
+    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
+    "hidden": Option("N", "Numbers of a token.", MIXTURE),
+    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
+    "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
+    "format": AS_DOCUMENT["format"],
+    "output": AS_DOCUMENT["output"]._replace(
+        help="New file: .txt, .md, .html or .json; or a picture of the times over the bucket size: "
+        ".png, .svg, .pdf.  [default: print the text]",
+    ),
+    "verbose": switch(
+        "Print all bucket sizes, and what a replay lacks for advice about single calls.", OUTPUT
+    ),
     **FILE_HINTS,
 }  # fmt: skip
 MODEL_FIT = {

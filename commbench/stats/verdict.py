@@ -12,6 +12,8 @@ CHANGED = (SLOWER, FASTER)
 PASS, FAIL, NOT_MEASURED = "pass", "fail", "not measured"
 OUTCOMES = (FAIL, UNDECIDED, NOT_MEASURED, PASS)
 """About a limit, in the order in which rows are shown."""
+CHANGE, KEEP = "change", "keep"
+"""About what is in use, where it is not undecided."""
 TOLERANCE = 0.05
 """Ratios from 1/(1 + tolerance) to 1 + tolerance count as the same."""
 

@@ -6,8 +6,9 @@ import pytest
 from planted_times import run_of
 
 from commbench.advise.advice import Advice, Question, find_advice
-from commbench.advise.buckets import MIB, BucketAdvice, Slowdown
+from commbench.advise.buckets import MIB, BucketAdvice, least_size
 from commbench.advise.measured import find_slowdown, group_runs
+from commbench.advise.simulation import Slowdown
 from commbench.analysis.rows import make_rows
 from commbench.results.schema import Batch, Run
 from commbench.spec.case import Case
@@ -31,7 +32,6 @@ def test_buckets_that_are_good_already_are_kept() -> None:
     best = of_buckets(run)[1].best.bucket_bytes
     advice, found = of_buckets(run, bucket_bytes=best)
     assert (advice.verdict, advice.paste) == ("keep", ())
-    assert advice.sentences[0].startswith("Keep ")
     assert found.now.time == found.best.time
 
 
@@ -42,7 +42,6 @@ def test_a_gain_that_may_be_noise_is_not_decided() -> None:
     good = of_buckets(run)[1].good
     doubtful, found = of_buckets(run, bucket_bytes=int(good[1] * 1.3))
     assert (doubtful.verdict, doubtful.paste) == ("undecided", ())
-    assert "do not decide" in doubtful.sentences[0]
     assert "the same run with --launches 6" in doubtful.measure[0]
     assert found.gain.low is not None and found.gain.low < 1.02
 
@@ -62,8 +61,8 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
     assert found.source == "matmul:8x8x8"
     assert found[:2] == pytest.approx((0.25, 0.5), rel=1e-3)
     assert find_slowdown(make_rows(told), "all_gather") == Slowdown()
-    advice, _ = of_buckets(told)
-    assert "takes 1.50 times as long and the computation 1.25 times" in advice.sentences[-1]
+    advice, buckets = of_buckets(told)
+    assert buckets.slowdown == found
     assert not any("--overlap" in command for command in advice.measure)
 
 
@@ -130,14 +129,9 @@ def test_a_variable_that_the_backend_reads_is_a_setting(name: str) -> None:
     assert name not in [each.subject for each in found.missing]
 
 
-def test_buckets_larger_than_any_measured_size_are_called_so() -> None:
+def test_buckets_larger_than_any_measured_size_are_told_from_those_that_were_not_tried() -> None:
     run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda")
-    said = " ".join(of_buckets(run, model_bytes=1 << 32, tensors=16)[0].sentences)
-    assert "The largest bucket, of 256 MiB, is beyond the measured sizes" in said
-    assert "they make more than" not in said
-
-
-def test_sizes_that_are_not_simulated_are_named() -> None:
-    run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda")
-    said = of_buckets(run, model_bytes=4 << 30)[0].sentences
-    assert "Sizes below 4.0 MiB are not simulated: they make more than 1,024 buckets." in said
+    found = of_buckets(run, model_bytes=1 << 32, tensors=16)[1]
+    assert found.largest_sent == 256 * MIB > found.table.largest
+    assert least_size(found.step) < found.table.smallest
+    assert least_size(of_buckets(run, model_bytes=4 << 30)[1].step) == 4 * MIB

@@ -10,13 +10,13 @@ from planted_times import affine
 from commbench.advise.buckets import (
     MIB,
     MOST_BUCKETS,
-    Slowdown,
     Step,
     cut,
     find_buckets,
     least_size,
     pass_times,
 )
+from commbench.advise.simulation import Slowdown
 from commbench.advise.time_table import TimeTable
 from commbench.errors import UsageError
 

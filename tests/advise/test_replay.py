@@ -7,12 +7,13 @@ from pathlib import Path
 
 from synthetic_replay import WORKLOAD, synthetic_replay
 
-from commbench.advise.advice import Question, find_advice
-from commbench.advise.choices import CHANGE, KEEP, ChoiceAdvice
-from commbench.advise.text import advice_markdown, advice_text
+from commbench.advise.advice import FSDP, Question, find_advice
+from commbench.advise.choices import ChoiceAdvice
+from commbench.advise.document import VIEW
 from commbench.analysis.load import open_run
 from commbench.spec.workload import Call, Program, Step
 from commbench.spec.workload_fit import prepare_replay
+from commbench.stats.verdict import CHANGE, KEEP
 
 
 def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path: Path) -> None:
@@ -21,8 +22,9 @@ def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path:
     assert isinstance(advice.details, ChoiceAdvice)
     assert (advice.subject, advice.verdict) == ("Calls of a step", CHANGE)
     assert advice.about == "replay train, 2 gloo ranks"
-    (said,) = advice.sentences
-    assert said.startswith("bucket:6M instead of calls, 2.0")
+    (found,) = advice.details.ranges
+    assert advice.details.names[found.best] == "bucket:6M"
+    assert found.gain and 1.95 < found.gain.value < 2.1
     assert advice.paste == ("DistributedDataParallel(model, bucket_cap_mb=6)",)
 
 
@@ -73,13 +75,11 @@ def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
 def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
     run = open_run(synthetic_replay(tmp_path / "run", "run"))
     report = find_advice([run], Question())
-    for write in (advice_text, advice_markdown):
-        text, more = write(report), write(report, verbose=True)
-        assert "No advice about 5 other choices: `--verbose` says what is missing." in text
-        assert "Bucket size of DDP" not in text and "Bucket size of DDP" in more
-        assert "other choice" not in more
-    asked = find_advice([run], Question(blocks=4))
-    assert "Groups of FSDP2" in advice_text(asked)
+    assert len(report.missing) == 5 and not any(each.is_asked for each in report.missing)
+    text, more = VIEW.write(report), VIEW.write(report, is_verbose=True)
+    assert "Groups of FSDP2" not in text and "Groups of FSDP2" in more
+    asked = find_advice([run], Question(blocks=4)).missing
+    assert [each.subject for each in asked if each.is_asked] == [FSDP]
 
 
 def test_advice_about_several_groups_of_runs_names_them(tmp_path: Path) -> None:

@@ -176,6 +176,8 @@ CASES = (
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
+    "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
+    "advise results/made_up_step --topk 2 --experts 8 --hidden 64 --tokens 512 -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
     FIT, f"{FIT} -o fitted.json", f"{FIT} --leave-out ranks=4 --leave-out sizes=1M-",
