@@ -11,7 +11,8 @@ from commands import Commbench, Ended, run_commbench
 from synthetic_rows import written_row
 
 from commbench.analysis.diagnostics import DIAGNOSTICS
-from commbench.analysis.rows import make_row
+from commbench.analysis.rows import make_row, make_rows
+from commbench.report.run_table import timings_table
 from commbench.results.journal_reader import read_run
 from commbench.worker.sampling import CaseOrder
 
@@ -118,17 +119,14 @@ def test_the_reason_to_stop_is_true(both: Ended) -> None:
 
 
 def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
-    lines = both.out.splitlines()
-    start = next(i for i, line in enumerate(lines) if "time alone / time back to back" in line)
+    table = timings_table(make_rows(read_run(both.folder)))
     title = "all_reduce float32 sum in_place"
-    compared = [line.split() for line in lines[start + 2 : start + 5]]
-    named = [" ".join(words[:-5]) for words in compared]
-    assert named == [f"{title} 1 KiB", f"{title} 16 KiB", "barrier"]
+    named = [(row.title, row.case.size_bytes) for row in table.rows]
+    assert named == [(title, 1 << 10), (title, 1 << 14), ("barrier", 0)]
     alone, queued = both.rows()[4:6]
     ratio = float(alone["time_us"]) / float(queued["time_us"])
-    last_digit = 10 ** -len(compared[2][-1].partition(".")[2])
-    assert float(compared[2][-1]) == pytest.approx(ratio, abs=0.51 * last_digit)
-    assert max(map(len, lines)) <= 100
+    assert table.rows[2].ratio.value == pytest.approx(ratio, rel=1e-5)
+    assert table.title in both.out
 
 
 def test_ascending_order_settles_one_case_after_another(commbench: Commbench) -> None:
@@ -141,7 +139,7 @@ def test_ascending_order_settles_one_case_after_another(commbench: Commbench) ->
     assert [line["case"]["index"] for line in lines] == [0, 1, 2]
     assert all(batch["calls"] >= 2 for case in range(3) for batch in ended.batches(case))
     assert "calls back to back, slowest rank, median" in " ".join(ended.out.split())
-    assert "time alone / time back to back" not in ended.out
+    assert "Time alone over time back to back" not in ended.out
 
 
 def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(

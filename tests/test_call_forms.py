@@ -8,6 +8,8 @@ import pytest
 from commands import Commbench, Ended, run_commbench
 from fake_device import Fake, program_text
 
+from commbench.analysis.rows import make_rows
+from commbench.report.run_table import rows_table, timed_kinds
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import parse_options
 
@@ -40,12 +42,12 @@ def test_every_form_has_a_row_of_the_same_bytes_and_its_ratio_to_one_flat_call(
 
 
 def test_the_forms_are_shown_side_by_side(four_tensors: Ended) -> None:
-    table = four_tensors.out.split("all_reduce float32 sum in_place 4 tensors: ")[1]
-    head, columns, _, cells = table.splitlines()[:4]
-    assert head == "time over that of flat"
-    assert columns.split() == ["size", *FORMS]
-    assert cells.split()[:2] == ["4000", "B"]
-    assert len(cells.split()) == 3 + len(FORMS)  # a size and a time have their unit
+    rows = make_rows(read_run(four_tensors.folder))
+    table = rows_table(timed_kinds(rows), None, None)
+    (ratios,) = [cells for column, cells in table.cells() if column.heading == "over\nflat"]
+    assert [bool(ratio.strip()) for ratio in ratios] == [form != "flat" for form in FORMS]
+    title = "all_reduce float32 sum in_place 4 tensors"
+    assert all(f"{title} {form}" in four_tensors.out for form in FORMS)
 
 
 def test_a_journal_is_read_back_with_its_forms(four_tensors: Ended) -> None:

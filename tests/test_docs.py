@@ -29,7 +29,7 @@ def test_a_run_of_the_readme_is_understood(line: str, tmp_path: Path) -> None:
 def test_the_table_of_the_readme_is_what_the_command_prints() -> None:
     command, *block = README.split("```\n$ commbench ")[1].split("```")[0].splitlines()
     printed = run_commbench(ROOT, *command.split(), COLUMNS="80").out
-    left_out = "\n(the tables of four more operations are left out here)\n"
+    left_out = "\n(the rows of four more operations are left out here)\n"
     kept = "\n".join(block).split(left_out)
     assert len(kept) == 2
     assert all(part.strip("\n") in printed for part in kept)

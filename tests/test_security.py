@@ -24,7 +24,7 @@ from commbench.output.markdown import escape
 from commbench.output.table import BOLD, PLAIN
 from commbench.report.openmetrics import openmetrics
 from commbench.report.plots import draw
-from commbench.report.run_table import run_text
+from commbench.report.run_document import VIEW, ShownRun
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement
 from commbench.sweep.settings import make_settings
@@ -182,10 +182,11 @@ def test_a_hostile_text_is_shown_and_not_obeyed(
     run = read_run(tmp_path / "x")
     bad = Measurement(run.measurements[0].case._replace(reduce_op=hostile), hostile, hostile)
     run = run._replace(measurements=(*run.measurements, bad))
-    for text in (run_text(run), f"{BOLD}{run_text(run)}{PLAIN}"):
+    shown = VIEW.write(ShownRun(run))
+    for text in (shown, f"{BOLD}{shown}{PLAIN}"):
         assert not OBEYED.search(terminal.safe(text))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    shown = terminal.safe(run_text(run))
+    shown = terminal.safe(VIEW.write(ShownRun(run)))
     assert "::" not in shown
     assert "##[" not in shown
     monkeypatch.delenv("GITHUB_ACTIONS")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.peak import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
@@ -37,6 +37,7 @@ from commbench.spec.workload_variants import (
     why_no_variant,
 )
 from commbench.stats.estimate import Estimate, combine, known, ratio
+from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
     from commbench.spec.links import Peak
@@ -72,6 +73,20 @@ class OperationReplay(NamedTuple):
         ]
         return known(*found) if found else None
 
+    def as_json(self) -> dict[str, Any]:
+        """The calls, and their times in the trace, here and at the peak."""
+        without = ("step", "time_s", "transfer_s", "waiting_s", "busbw", "share")
+        return {
+            **fields_of(self.traced, without=without),
+            "size_bytes": self.traced.size_bytes and round(self.traced.size_bytes),
+            "traced_time_s": self.traced.time_s,
+            "traced_transfer_s": self.traced.transfer_s,
+            "traced_waiting_s": self.traced.waiting_s,
+            "replayed_s": self.replayed,
+            "busbw_bytes_per_s": self.busbw,
+            "at_peak_s": self.peak_s,
+        }
+
 
 class VariantReplay(NamedTuple):
     """A step in one variant."""
@@ -83,6 +98,15 @@ class VariantReplay(NamedTuple):
     """Its time over that of the baseline; None for the baseline, and where one is not known."""
     why: str = ""
     """Why it was not measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; of times with their unit."""
+        return {
+            "variant": self.variant,
+            "time_s": self.time,
+            "over_baseline": self.ratio,
+            "why_not_measured": self.why,
+        }
 
 
 class Compared(NamedTuple):
@@ -120,6 +144,12 @@ class StepReplay(NamedTuple):
 
     left_out: tuple[tuple[str, str], ...] = ()
     """The variants that `--variant all` leaves out, each with the reason."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The name of the step, its times in the trace, its operations, and its variants."""
+        step = {"name": self.step.name, "count": self.step.count, "traced_s": self.step.time_s}
+        more = {"alone_s": self.alone, "waiting_s": self.waiting_s}
+        return step | fields_of(self, without=("step",)) | more
 
     @property
     def alone(self) -> Estimate | None:

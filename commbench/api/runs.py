@@ -41,7 +41,7 @@ class Run(schema.Run):
 
     def text(
         self,
-        format: str = "table",
+        format: str = "text",
         peak: str | None = None,
         *,
         warnings: bool = False,
@@ -50,16 +50,17 @@ class Run(schema.Run):
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
         the one that the run was given. With `warnings` every warning is explained. With `calls`, a
         replay has also the tables of its single calls."""
-        from commbench.report.formats import format_run, require_format
+        from commbench.report.formats import require_format
+        from commbench.report.run_document import VIEW, ShownRun
 
         require_format(format, peak)
-        return format_run(self, format, peak, has_explanations=warnings, has_calls=calls)
+        return VIEW.write(ShownRun(self, peak, warnings, calls), format).rstrip("\n")
 
     def groups_text(self) -> str:
         """The time of each group of ranks, as `commbench show --groups` prints it."""
-        from commbench.report.groups_table import groups_text
+        from commbench.report.run_document import VIEW, ShownRun
 
-        return groups_text(self)
+        return VIEW.write(ShownRun(self, only_groups=True)).rstrip("\n")
 
     def matrices(self) -> list[PairMatrix]:
         """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run

@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Command] = {
         ("commbench.jobs.kubernetes.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
     ),
     "list": Command("reading", AS_DOCUMENT, view="report.run_list"),
+    "show": Command("reading", reading.SHOW),
     "plot": Command("reading", reading.PLOT, ("plot",)),
     "report": Command("reading", reading.REPORT, ("check",)),
     "explain": Command("reading", reading.EXPLAIN, ("explain",), "explain.document"),

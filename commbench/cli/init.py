@@ -11,7 +11,6 @@ from commbench import api
 from commbench.api.measuring import INIT_DEFAULTS, init_options
 from commbench.cli.run import RunPrinter, print_plan
 from commbench.cli.run_parameters import given_options, make_parameter, make_signature
-from commbench.output.console import print_result
 
 if TYPE_CHECKING:
     from commbench.errors import CommbenchError
@@ -33,16 +32,18 @@ def init(context: typer.Context, **_: object) -> None:
     commbench init --op new_group,all_reduce --iters 30
     commbench init --ranks 2,64 --dry-run             what would be measured
     """
+    from commbench.report.start_up_table import VIEW, StartUps
+    from commbench.views.formats import TEXT, show
+
     lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
+    format_ = context.params.get("format") or TEXT
+    VIEW.require(format_)
     if context.params.get("dry_run"):
         for options in init_options(**lists, **given_options(context)):
             print_plan(options)
         return
-    runs = api.init(_InitPrinter, **lists, **given_options(context))
-    if runs:
-        from commbench.report.start_up_table import start_up_text
-
-        print_result(start_up_text(runs))
+    if runs := api.init(_InitPrinter, **lists, **given_options(context)):
+        show(VIEW, StartUps(runs), format_)
 
 
 class _InitPrinter(RunPrinter):
@@ -55,7 +56,8 @@ class _InitPrinter(RunPrinter):
 
 _OTHERS = (
     "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend", "device",
-    "nproc_per_node", "budget", "precision", "timeout", "cpu_mode", "label", "output", "dry_run",
+    "nproc_per_node", "budget", "precision", "timeout", "cpu_mode", "label", "output", "format",
+    "dry_run",
 )  # fmt: skip
 
 

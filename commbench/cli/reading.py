@@ -1,10 +1,11 @@
-"""`commbench list`, `plot`, `explain`, `export`, `import` and `report`: runs in other forms."""
+"""The commands that read runs: list, show, plot, explain, export, import and report."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from commbench.cli.command import Show
@@ -23,6 +24,61 @@ def list_(show: Show) -> None:
     from commbench.results.run_folder import list_sweeps
 
     show(RunList(api.list_runs(), list_sweeps()))
+
+
+def show(
+    run: str | None,
+    format: str | None,
+    output: Path | None,
+    peak: str | None,
+    warnings: bool,
+    verbose: bool,
+    groups: bool,
+    calls: bool,
+    **hints: Any,
+) -> None:
+    """Print the table of a run, finished or not; or the result of a sweep.
+
+    \b
+    commbench show
+    commbench show mine --peak nvlink4                  the newest of that label
+    commbench show results/20261121-120000-all_reduce --warnings
+    commbench show mine --groups
+    commbench show results/20261121-120000-sweep
+    """
+    from commbench import api
+    from commbench.errors import UsageError
+    from commbench.output.console import print_status
+    from commbench.report.formats import NCCL_TESTS, require_format
+    from commbench.results.run_folder import find_newest, find_sweep
+    from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
+    from commbench.views.formats import JSON, choose_format
+    from commbench.views.formats import show as show_result
+
+    name = str(find_newest()) if run is None else run
+    if folder := find_sweep(name):
+        from commbench.sweep.document import VIEW as SWEEP_VIEW
+
+        if groups or calls or any(option is not None for option in (peak, *hints.values())):
+            raise UsageError(
+                f"{name} is a sweep, and these options are for runs",
+                "leave out all options but --format, --verbose and --warnings",
+            )
+        is_verbose = warnings or verbose
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, is_verbose)
+        return
+    from commbench.report.run_document import VIEW, ShownRun
+
+    format = choose_format(format, output)
+    require_format(format, peak)
+    loaded = api.load(name, **hints, notify=print_status)
+    shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)
+    show_result(VIEW, shown, format, output, verbose)
+    if format in (JSON, NCCL_TESTS) or groups:  # the text says it
+        tell_incomplete(loaded, print_status)
+    if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
+        condition = "To continue it" if end else "If it was cut off, continue it"
+        print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")
 
 
 def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -> None:

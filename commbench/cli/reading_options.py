@@ -22,10 +22,27 @@ from commbench.cli.options import (
     argument,
     switch,
 )
+from commbench.report.formats import FORMAT_HELP, PEAK_HELP
 from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
 
 HARDWARE, GIVEN = "Hardware", "Is this plausible?"
 STEP, MIXTURE = "The training step", "Experts"
+SHOW = {
+    "run": argument(
+        "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
+        "[default: the newest run]", default=None,
+    ),
+    "format": Option(
+        "HOW", f"{FORMAT_HELP}  [default: by the ending of FILE, else text]", type=str
+    ),
+    "output": AS_DOCUMENT["output"],
+    "peak": Option("SPEED", f"{PEAK_HELP}  [default: that of the run]", type=str),
+    "warnings": switch("Explain every warning."),
+    "verbose": switch("Print every row and column, every group, and explain warnings."),
+    "groups": switch("Print the time of each group of ranks instead: alone, together."),
+    "calls": switch("Print also the tables of the single calls of a replay."),
+    **FILE_HINTS,
+}  # fmt: skip
 PLOT = {
     "runs": RUNS,
     "output": Option(

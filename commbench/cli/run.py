@@ -12,12 +12,11 @@ from commbench.cli.run_parameters import given_options, make_parameter, make_sig
 from commbench.errors import CommbenchError
 from commbench.output.console import (
     print_error,
-    print_result,
     print_status,
     wrap_on_terminal,
 )
-from commbench.output.paragraphs import fill
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, show
 
 if TYPE_CHECKING:
     from commbench.results.schema import Run
@@ -56,26 +55,15 @@ class RunPrinter:
         print_status(wrap_on_terminal(line))
 
     def ended(self, run: Run, error: CommbenchError | None) -> None:
-        verbose = self._options.verbose
-        if error is None:
-            from commbench.report.formats import format_run
+        if error is None or run.measurements:
+            from commbench.report.run_document import VIEW, ShownRun
 
-            print_result(
-                format_run(
-                    run,
-                    self._options.format,
-                    self._options.peak,
-                    is_condensed=not verbose,
-                    has_explanations=verbose,
-                    has_calls=verbose,
-                )
-            )
-        elif run.measurements:
-            from commbench.report.run_table import run_text
-
-            # The error that follows gives the reason.
-            ended = run._replace(end=run.end and run.end._replace(reason=""))
-            print_result(run_text(ended, is_condensed=not verbose, has_calls=verbose))
+            if error:  # it follows, and gives the reason
+                run = run._replace(end=run.end and run.end._replace(reason=""))
+            options = self._options
+            shown = ShownRun(run, options.peak, has_calls=options.verbose, is_brief=True)
+            format_ = TEXT if error else options.format
+            show(VIEW, shown, format_, is_verbose=options.verbose)
 
     def hung(self, error: CommbenchError) -> None:
         print_error(error.message, error.hint, error.details)
@@ -85,11 +73,10 @@ def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
     from commbench import api
     from commbench.host.cgroup import read_free_bytes
-    from commbench.report.plan_table import HostMemory, plan_text
+    from commbench.report.plan_table import HostMemory, plan_document
     from commbench.spec.refusals import require_ready_case
 
     planned = api.plan_options(options)
-    print_result(fill(planned.summary))
     line = shlex.join(planned.torchrun_line)
     own, plan = planned.nodes, planned.plan
     first = own.rank * own.ranks_per_node
@@ -98,5 +85,6 @@ def print_plan(options: RunOptions) -> None:
         free_bytes=read_free_bytes() if plan.device == "cpu" else None,
         cores=len(os.sched_getaffinity(0)),
     )
-    print_result(plan_text(plan, line, is_condensed=not options.verbose, host=host))
-    require_ready_case(planned.plan)
+    described = plan_document(plan, line, host, planned.summary)
+    show(VIEW_OF_DOCUMENT, described, TEXT, is_verbose=options.verbose)
+    require_ready_case(plan)

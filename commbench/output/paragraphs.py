@@ -36,6 +36,8 @@ def fill(text: str, first: str = "", rest: str = "", **options: Any) -> str:
     Options are those of textwrap.fill."""
     import textwrap
 
+    if "://" in text:  # an address stays whole
+        options = {"break_on_hyphens": False, "break_long_words": False} | options
     # A no-break space is not printable, so it must come after clean; textwrap keeps it.
     kept = _VALUE.sub("\\1\u00a0", _UNIT.sub("\u00a0", clean(text)))
     filled = textwrap.fill(

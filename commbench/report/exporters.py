@@ -41,15 +41,19 @@ def csv_parts(source: LoadedRun) -> Iterator[str]:
         yield make_csv(some)
 
 
+def json_facts(source: LoadedRun) -> dict[str, Any]:
+    """The name, and plan and environment where a journal holds them."""
+    if not (header := source.header):
+        return {"name": source.name, "run": None}
+    names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
+    facts = {name: getattr(header, name) for name in names} | {"plan": header.plan.as_json()}
+    return {"name": source.name, "run": facts}
+
+
 def json_parts(source: LoadedRun) -> Iterator[str]:
     """The rows, and plan and environment where a journal holds them; null for unknown values.
     Samples are in the journal itself, which is JSON lines."""
-    header = source.header
-    document: dict[str, Any] = {"schema": SCHEMA, "name": source.name, "run": None}
-    if header:
-        names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
-        document["run"] = {name: getattr(header, name) for name in names}
-        document["run"]["plan"] = header.plan.as_json()
+    document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
     document["rows"] = []
     yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
     for number, row in enumerate(source.rows):

@@ -1,19 +1,21 @@
-"""The tables of the groups of a run: the time of each group, alone and together with the others."""
+"""The table of the groups of a run: the time of each group, alone and together with the others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow, interference, make_rows
-from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, TableColumn, clean, fitting_table, style
-from commbench.results.schema import Run, RunHeader
+from commbench.analysis.rows import ResultRow, interference
+from commbench.report.run_table import size_of
+from commbench.results.schema import RunHeader
 from commbench.spec.case import Case
 from commbench.spec.groups import ALONE, TOGETHER
 from commbench.spec.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
-from commbench.units import format_bytes, format_GBps, format_known_time
+from commbench.units import format_bytes, format_GBps
+from commbench.views.cells import BYTES, RATIO, RATIO_INTERVAL, TEXT, TIME, Column
+from commbench.views.document import Block, Items, Table, Text
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
 STATISTICS = (
@@ -30,6 +32,8 @@ MEDIANS_ONLY = (
 class GroupRow(NamedTuple):
     """One group at one size."""
 
+    title: str
+    """Its kind of call."""
     case: Case
     ranks: str
     together: Estimate | None
@@ -44,62 +48,44 @@ class GroupRow(NamedTuple):
         return interference(self.together, self.alone)
 
 
-def groups_text(run: Run) -> str:
-    """For each kind of call a table of the groups at each size; below it what its times are, and
-    the bytes that leave a host, if there are several."""
-    texts = []
-    for title, rows in _kinds(run).items():
-        groups = group_rows(rows)
-        lines = fitting_table(_COLUMNS, groups)
-        lacking = any(g.together and g.together.low is None for g in groups)
-        found = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(run.header, rows)]
-        notes = [fill(note, "  ", "  ") for note in found]
-        texts.append("\n".join([style(clean(title), BOLD), *lines, *notes]))
-    return "\n\n".join(texts) or NO_GROUPS
+COLUMNS = (
+    Column("size", lambda group: size_of(group.case), BYTES),
+    Column("group", attrgetter("ranks"), TEXT),
+    Column("alone", attrgetter("alone"), TIME, 8),
+    Column("together", attrgetter("together"), TIME, 8),
+    Column("interference", attrgetter("interference"), RATIO, 8),
+    Column("95 % interval", attrgetter("interference"), RATIO_INTERVAL, 7),
+)
 
 
-def group_tables(
-    run: Run, most: int
-) -> list[tuple[str, tuple[list[str], list[tuple[str, ...]], list[str]]]]:
-    """For each kind of call whose groups were measured alone and together its title, and the
-    headings, the rows (at most so many) and the headings of text of its table."""
-    found = []
-    for title, rows in _kinds(run).items():
-        groups = group_rows(rows)
-        if all(group.interference is None for group in groups):
-            continue
-        headings = [column.heading for column in _COLUMNS]
-        cells = [tuple(column.cell(group) for column in _COLUMNS) for group in groups[:most]]
-        left = [column.heading for column in _COLUMNS if column.is_left]
-        found.append((title, (headings, cells, left)))
-    return found
-
-
-def _kinds(run: Run) -> dict[str, list[ResultRow]]:
-    """The rows of groups that were timed, by the title of their case without the group."""
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in make_rows(run):
-        if row.measurement.case.group and row.time:
-            title = row.measurement.case.title_without("concurrency", "group_ranks")
-            kinds.setdefault(title, []).append(row)
-    return kinds
+def groups_blocks(header: RunHeader, rows: Sequence[ResultRow]) -> list[Block]:
+    """A table of the groups of each kind of call at each size; what its times are, and the bytes
+    that leave a host, if there are several."""
+    groups = group_rows(rows)
+    if not groups:
+        return [Text(NO_GROUPS)]
+    lacking = any(group.together and group.together.low is None for group in groups)
+    notes = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(header, rows)]
+    return [Table("Time of each group", COLUMNS, groups, attrgetter("title")), Items(notes)]
 
 
 def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
-    """The groups of one kind of call, by size, in the order of the plan."""
-    found: dict[tuple[int, str], GroupRow] = {}
+    """The groups of each kind of call, by size, in the order of the plan."""
+    found: dict[tuple[str, int, str], GroupRow] = {}
     for row in rows:
         case = row.measurement.case
-        for ranks, found_s in row.group_times.items():
-            key = (case.size_bytes, ranks)
-            known = found.get(key, GroupRow(case, ranks, None, None))
-            found[key] = (
-                known._replace(alone=found_s)
-                if case.concurrency == ALONE
-                else known._replace(together=found_s)
-            )
-    sizes = {size: None for size, _ in found}
-    return [group for size in sizes for key, group in found.items() if key[0] == size]
+        title = case.title_without("concurrency", "group_ranks")
+        for ranks, time in row.group_times.items():
+            key = (title, case.size_bytes, ranks)
+            known = found.get(key, GroupRow(title, case, ranks, None, None))
+            is_alone = case.concurrency == ALONE
+            found[key] = known._replace(alone=time) if is_alone else known._replace(together=time)
+    kinds: dict[tuple[str, int], list[GroupRow]] = {}
+    titles = {title: None for title, _, _ in found}
+    for (title, size, _), group in found.items():
+        kinds.setdefault((title, size), []).append(group)
+    ordered = sorted(kinds.items(), key=lambda kind: [*titles].index(kind[0][0]))
+    return [group for _, own in ordered for group in own]
 
 
 def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
@@ -125,44 +111,23 @@ def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
     return found
 
 
-def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> list[str]:
-    """What leaves the busiest host at the largest size, all groups together."""
-    together = [row for row in rows if row.measurement.case.concurrency == TOGETHER]
-    if not together:
-        return []
-    row = max(together, key=lambda row: row.measurement.case.size_bytes)
-    sent = host_bytes(header, row.measurement.case)
-    if not sent or not row.time or not max(sent.values()):
-        return []
-    host = max(sent, key=lambda name: sent[name])
-    return [
-        f"At {format_bytes(row.measurement.case.size_bytes)}, {format_bytes(round(sent[host]))} "
-        f"leave {clean(host)} in one call of all groups together, "
-        f"{format_GBps(sent[host] / row.time.median)} GB/s, if each group is a ring in the order "
-        "of its ranks; no other host sends more."
-    ]
-
-
-def _time(known: Estimate | None) -> str:
-    return "" if known is None else format_known_time(*known)[0]
-
-
-def _interference(group: GroupRow) -> str:
-    return "" if group.interference is None else f"{group.interference.value:.2f}"
-
-
-def _interval(group: GroupRow) -> str:
-    found = group.interference
-    if found is None or found.low is None or found.high is None:
-        return ""
-    return f"{found.low:.2f} … {found.high:.2f}"
-
-
-_COLUMNS = (
-    TableColumn("size", lambda g: format_bytes(g.case.size_bytes) if g.case.dtype else "", 9),
-    TableColumn("group", lambda g: g.ranks, 9, is_left=True),
-    TableColumn("alone", lambda g: _time(g.alone), 8),
-    TableColumn("together", lambda g: _time(g.together), 8),
-    TableColumn("interference", _interference, 8, is_decimal=True),
-    TableColumn("95 % interval", _interval, 11),
-)
+def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> Iterator[str]:
+    """What leaves the busiest host at the largest size of each kind, all groups together."""
+    largest: dict[str, ResultRow] = {}
+    for row in rows:
+        case = row.measurement.case
+        title = case.title_without("concurrency", "group_ranks")
+        if case.concurrency == TOGETHER and row.time:
+            others = [row, *([largest[title]] if title in largest else [])]
+            largest[title] = max(others, key=lambda each: each.measurement.case.size_bytes)
+    for title, row in largest.items():
+        case = row.measurement.case
+        sent = host_bytes(header, case)
+        if row.time and sent and max(sent.values()):
+            host = max(sent, key=lambda name: sent[name])
+            yield (
+                f"{title}: at {format_bytes(case.size_bytes)}, {format_bytes(round(sent[host]))} "
+                f"leave {host} in one call of all groups together, "
+                f"{format_GBps(sent[host] / row.time.median)} GB/s, if each group is a ring in "
+                "the order of its ranks; no other host sends more."
+            )

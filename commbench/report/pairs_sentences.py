@@ -19,7 +19,6 @@ from commbench.analysis.slow_parts import (
     Diagnosis,
     Finding,
 )
-from commbench.units import format_count
 
 _BAD = {BANDWIDTH.name: "low", LATENCY.name: "high"}
 _PORT = "its cable, and its port of the switch"
@@ -38,39 +37,23 @@ NEXT = {
 """What to check next, by kind of part and its scope or direction; the general one is ''."""
 
 
-def describe_diagnosis(matrix: RankMatrix, diagnosis: Diagnosis) -> list[str]:
-    """Sentences: each slow part, or that there is none; then what the matrix cannot tell."""
-    lines = [_describe_finding(matrix, finding) for finding in diagnosis.findings]
-    if not lines and diagnosis.link_limit is not None:
-        lines = [
-            f"No rank, host or link has a {_BAD[matrix.quantity.name]} {matrix.quantity.name}. "
-            f"A single link is named only if its speed is below {diagnosis.link_limit:.2f} of "
-            "that of its peers"
-            + (": the values scatter too much for more." if diagnosis.link_limit < 0.4 else ".")
-        ]
-    return [*lines, *_describe_unknown(matrix, diagnosis)]
-
-
-def _describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis) -> Iterator[str]:
+def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis) -> Iterator[str]:
+    """Sentences: that no part is slow, as far as that is known, and what the matrix cannot tell."""
     ranks = sorted({rank for pair in matrix.values for rank in pair})
     hosts = {matrix.hosts[rank] for rank in ranks}
+    if not diagnosis.findings and diagnosis.link_limit is not None:
+        name = matrix.quantity.name
+        yield (
+            f"No rank, host or link has a {_BAD[name]} {name}. A single link is named only if its "
+            f"speed is below {diagnosis.link_limit:.2f} of that of its peers"
+            + (": the values scatter too much for more." if diagnosis.link_limit < 0.4 else ".")
+        )
     if len(ranks) == 2:
         yield "Two ranks have one link. There is no other to compare it with."
     elif not diagnosis.findings and diagnosis.link_limit is None:
         yield "So few values do not show how much they scatter: nothing can be named."
     elif len(hosts) == 2 and not any(found.scope == ACROSS for found in diagnosis.findings):
         yield "There are two hosts: if one of them was slow to the other, this would not show."
-
-
-def _describe_finding(matrix: RankMatrix, finding: Finding) -> str:
-    quantity = finding.quantity
-    return (
-        f"Slow: {name_part(matrix, finding)}: {format_value(quantity, finding.value)} "
-        f"{quantity.unit}, where its peers have {format_value(quantity, finding.peers)} "
-        f"{quantity.unit}: {finding.ratio:.2f} of their speed "
-        f"({format_count(finding.pairs, 'value')} against {finding.peer_pairs}). "
-        f"Check {what_to_check(matrix, finding)}."
-    )
 
 
 def what_to_check(matrix: RankMatrix, finding: Finding) -> str:

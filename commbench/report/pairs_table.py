@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import floor, log10
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -16,125 +17,115 @@ from commbench.analysis.pair_values import (
     pair_matrices,
 )
 from commbench.analysis.rank_matrix import BANDWIDTH, LATENCY, RankMatrix
-from commbench.analysis.slow_parts import find_slow
-from commbench.output.paragraphs import fill
-from commbench.output.table import (
-    BOLD,
-    WIDTH,
-    TableColumn,
-    clean,
-    fitting_table,
-    style,
-    table,
-    width,
+from commbench.analysis.slow_parts import Diagnosis, Finding, find_slow
+from commbench.report.pairs_sentences import (
+    describe_unknown,
+    format_value,
+    name_part,
+    name_rank,
+    what_to_check,
 )
-from commbench.report.pairs_sentences import describe_diagnosis, format_value, name_rank
 from commbench.results.schema import Run
 from commbench.spec.pairs import QUICK
 from commbench.units import format_bytes, format_count
+from commbench.views.cells import DECIMAL, NUMBER, RATIO, TEXT, Column
+from commbench.views.document import BAD, Block, Items, Section, Table, Text
 
 MOST_PAIRS = 5
-"""The slowest pairs that are printed."""
-MOST_COLUMNS = 10
-"""Up to so many ranks the whole matrix is printed, if it is not too wide."""
+"""The slowest pairs that are shown."""
+MOST_COLUMNS = 8
+"""Up to so many ranks the whole matrix is shown."""
 MOST_RANKS = 16
-"""Ranks with a row each; of more ranks the slowest are printed."""
+"""Ranks with a row each in a terminal; of more ranks the slowest are shown."""
 HEADINGS = (
     "row", "column", "row_host", "column_host", "latency_us", "bandwidth_GBps", "latency_bytes",
     "bandwidth_bytes",
 )  # fmt: skip
 """The columns of pairs.csv: a line for each ordered pair that was measured, from row to column."""
-
-
-def pairs_text(run: Run) -> str:
-    """For each kind of call between pairs what is slow, and the tables; empty for a run that does
-    not measure pairs in rounds."""
-    if not has_matrix(run.header.plan):
-        return ""
-    matrices = pair_matrices(run)
-    texts = [_matrix_text(found) for found in matrices]
-    is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for _, _, m in matrices)
-    if is_part and QUICK in run.header.plan.pairs:
-        texts.append(fill(_NOT_ALL))
-    return "\n\n".join(texts)
-
-
 _NOT_ALL = (
     "The quick search measured some of the pairs: a single slow link may be among the others. "
     "Without --quick, all are measured."
 )
 
 
-def describe_pairs(run: Run) -> list[str]:
-    """Sentences: what is slow between pairs of ranks; none for a run without such pairs."""
+Diagnosed = tuple[PairMatrix, Diagnosis]
+"""A matrix, and what is slow in it."""
+
+
+def diagnose_pairs(run: Run) -> list[Diagnosed]:
+    """The matrices of a run; none for a run that does not measure pairs in rounds."""
     matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-    return [
-        f"{found.matrix.quantity.name.capitalize()}, {format_bytes(found.size_bytes)}: {line}"
-        for found in main_matrices(matrices)
-        for line in describe_diagnosis(found.matrix, find_slow(found.matrix))
-    ]
+    return [(found, find_slow(found.matrix)) for found in matrices]
 
 
-def _matrix_text(found: PairMatrix) -> str:
+def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
+    """A sentence on the slow parts of each main matrix."""
+    main = main_matrices(found for found, _ in diagnosed)
+    for found, diagnosis in diagnosed:
+        matrix = found.matrix
+        slow = [
+            f"{name_part(matrix, each)} has {each.ratio:.2f} of the speed of its peers"
+            for each in diagnosis.findings
+        ]
+        if not slow and diagnosis.link_limit is not None:
+            slow = ["no slow rank, host or link is seen"]
+        if slow and found in main:
+            what = f"{matrix.quantity.name.capitalize()}, {format_bytes(found.size_bytes)}"
+            yield f"{what}: {'; '.join(slow)}."
+
+
+def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
+    """For each kind of call between pairs what is slow, and the tables."""
+    for each in diagnosed:
+        yield _matrix_section(*each)
+    matrices = [found.matrix for found, _ in diagnosed]
+    is_part = any(len(matrix.values) < matrix.ranks * (matrix.ranks - 1) for matrix in matrices)
+    if is_part and QUICK in run.header.plan.pairs:
+        yield Text(_NOT_ALL)
+
+
+def _matrix_section(found: PairMatrix, diagnosis: Diagnosis) -> Section:
     matrix = found.matrix
-    unit = matrix.quantity.unit
-    pairs = format_count(len({frozenset(pair) for pair in matrix.values}), "pair")
+    number = len({frozenset(pair) for pair in matrix.values})
     if not matrix.quantity.has_direction:
         ways = ""
     elif any(pair[::-1] in matrix.values for pair in matrix.values):
         ways = ", each direction alone"
     else:
         ways = ", one direction"
-    head = f"{matrix.quantity.name} between ranks, {format_bytes(found.size_bytes)}, {unit}"
-    is_one = len({frozenset(pair) for pair in matrix.values}) == 1
-    at_once = "" if is_one else "; all pairs of a round at once"
-    about = f"{found.title}; {pairs}{ways}{at_once}; lower quartile of batches."
-    diagnosis = find_slow(matrix)
-    lines = [
-        style(clean(head[:1].upper() + head[1:]), BOLD),
-        fill(clean(about), "  ", "  "),
-        *(fill(clean(line), "  ", "    ") for line in describe_diagnosis(matrix, diagnosis)),
-        *fitting_table(_ONE_PAIR if is_one else _PAIR_COLUMNS, slowest_pairs(matrix, MOST_PAIRS)),
-    ]
-    if is_one:
-        return "\n".join(lines)
-    if grid := grid_lines(matrix):
-        return "\n".join([*lines, *grid])
-    ranks = rank_medians(matrix)
-    shown = sorted(ranks, key=_slowness, reverse=True)[:MOST_RANKS]
-    if len(shown) < len(ranks):
-        lines.append(f"  The {len(shown)} slowest of {len(ranks)} ranks, by their medians:")
-    lines += fitting_table(_RANK_COLUMNS, sorted(shown, key=lambda one: one.rank))
-    return "\n".join(lines)
+    at_once = "" if number == 1 else "; all pairs of a round at once"
+    name, unit = matrix.quantity.name.capitalize(), matrix.quantity.unit
+    columns = _pair_columns(matrix)[: 4 if number > 1 else 3]
+    blocks: list[Block] = [
+        Text(f"{found.title}; {format_count(number, 'pair')}{ways}{at_once}; lower quartile of "
+             "batches."),
+        _findings_table(matrix, diagnosis.findings),
+        Items([*describe_unknown(matrix, diagnosis)]),
+        Table("Slowest pairs", columns, slowest_pairs(matrix, MOST_PAIRS)),
+    ]  # fmt: skip
+    if number > 1:
+        blocks += [_grid(matrix), _ranks_table(matrix)]
+    return Section(f"{name} between ranks, {format_bytes(found.size_bytes)}, {unit}", blocks)
 
 
-def grid_lines(matrix: RankMatrix) -> list[str]:
-    """The matrix as a table: from the rank of a row to that of a column, and the medians of rows
-    and columns; empty where it is wider than a terminal."""
-    ranks = sorted({rank for pair in matrix.values for rank in pair})
-    if not 2 < len(ranks) <= MOST_COLUMNS:
-        return []
-    medians = {row.rank: row for row in rank_medians(matrix)}
-    columns = [
-        [matrix.value(row, column) for row in ranks] + [medians[column].column] for column in ranks
-    ]
-    columns.append([medians[row].row for row in ranks] + [None])
-    scale = matrix.quantity.scale
-    decimals = max(0, 2 - floor(log10(median(matrix.values.values()) / scale)))
-    cells = [["" if v is None else f"{v / scale:.{decimals}f}" for v in own] for own in columns]
-    headings = ["from \\ to", *map(str, ranks), "median"]
-    for names in (name_rank(matrix, rank) for rank in ranks), map(str, ranks):
-        rows = list(zip([*names, "median"], *cells, strict=True))
-        lines = table(headings, rows, left=headings[0])
-        if max(map(width, lines)) <= WIDTH:
-            return lines
-    return []
+def _findings_table(matrix: RankMatrix, findings: Sequence[Finding]) -> Table:
+    """The slow parts, the one that explains most first."""
+    shown = partial(format_value, matrix.quantity)
+    columns = (
+        Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
+        Column("value", lambda found: shown(found.value), DECIMAL),
+        Column("peers", lambda found: shown(found.peers), DECIMAL),
+        Column("speed over\nits peers", attrgetter("ratio"), RATIO),
+        Column("values", lambda found: f"{found.pairs} of {found.pairs + found.peer_pairs}",
+               NUMBER, 5),
+        Column("check", partial(what_to_check, matrix), TEXT, 8, is_wrapped=True),
+    )  # fmt: skip
+    return Table("Slow", columns, findings, tone=lambda _: BAD)
 
 
 class PairRow(NamedTuple):
     """A pair with its value beside the median of all pairs."""
 
-    matrix: RankMatrix
     pair: Pair
     value: float
     speed: float
@@ -154,74 +145,77 @@ def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
         if quantity.has_direction or first < second:
             usual = middle[hosts[first] == hosts[second]]
             speed = value / usual if quantity.is_better_high else usual / value
-            rows.append(PairRow(matrix, (first, second), value, speed))
+            rows.append(PairRow((first, second), value, speed))
     return sorted(rows, key=lambda row: (row.speed, row.pair))[:most]
+
+
+def _pair_columns(matrix: RankMatrix) -> tuple[Column, ...]:
+    return (
+        Column("from rank", lambda row: name_rank(matrix, row.pair[0]), TEXT),
+        Column("to rank", lambda row: name_rank(matrix, row.pair[1]), TEXT, 8),
+        Column("value", lambda row: format_value(matrix.quantity, row.value), DECIMAL),
+        Column("speed over\nthe median", attrgetter("speed"), RATIO, 7),
+    )
 
 
 class RankRow(NamedTuple):
     """The medians of the values of one rank."""
 
-    matrix: RankMatrix
     rank: int
-    row: float | None
-    """From this rank to others."""
-    column: float | None
-    """From others to this rank."""
+    to_others: float | None
+    from_others: float | None
 
 
 def rank_medians(matrix: RankMatrix) -> list[RankRow]:
-    """The medians of rows and columns; of ranks without any value there is none."""
-    rows: dict[int, list[float]] = {}
-    columns: dict[int, list[float]] = {}
+    """The medians of what ranks send and receive; of ranks without any value there is none."""
+    sent: dict[int, list[float]] = {}
+    received: dict[int, list[float]] = {}
     for (first, second), value in matrix.values.items():
-        rows.setdefault(first, []).append(value)
-        columns.setdefault(second, []).append(value)
+        sent.setdefault(first, []).append(value)
+        received.setdefault(second, []).append(value)
     return [
-        RankRow(
-            matrix,
-            rank,
-            median(rows[rank]) if rank in rows else None,
-            median(columns[rank]) if rank in columns else None,
-        )
-        for rank in sorted(rows.keys() | columns.keys())
+        RankRow(rank, *(median(own[rank]) if rank in own else None for own in (sent, received)))
+        for rank in sorted(sent.keys() | received.keys())
     ]
 
 
-def _slowness(row: RankRow) -> float:
-    known = [value for value in (row.row, row.column) if value]
-    return max(1 / v if row.matrix.quantity.is_better_high else v for v in known)
+def _grid(matrix: RankMatrix) -> Table:
+    """The matrix: from the rank of a row to that of a column; without rows where it is large."""
+    ranks = sorted({rank for pair in matrix.values for rank in pair})
+    shown = ranks if len(ranks) <= MOST_COLUMNS else []
+
+    def value_to(receiver: int) -> Callable[[int], str]:
+        return lambda sender: format_value(matrix.quantity, matrix.value(sender, receiver))
+
+    columns = [Column("from \\ to", str, TEXT)]
+    columns += [Column(str(rank), value_to(rank), DECIMAL) for rank in shown]
+    return Table("From each rank to each rank", columns, shown)
 
 
-def _value(row: PairRow | RankRow, value: float | None) -> str:
-    return format_value(row.matrix.quantity, value)
+def _ranks_table(matrix: RankMatrix) -> Table:
+    """The medians of each rank; of many ranks a terminal shows the slowest."""
 
+    def slowness(row: RankRow) -> float:
+        known = [value for value in row[1:] if value]
+        return max(1 / v if matrix.quantity.is_better_high else v for v in known)
 
-_PAIR_COLUMNS = (
-    TableColumn(
-        "slowest\nfrom rank", lambda row: name_rank(row.matrix, row.pair[0]), 8, is_left=True
-    ),
-    TableColumn("to rank", lambda row: name_rank(row.matrix, row.pair[1]), 8, is_left=True),
-    TableColumn(
-        "value", lambda row: format_value(row.matrix.quantity, row.value), 9, is_decimal=True
-    ),
-    TableColumn("speed over\nthe median", lambda row: f"{row.speed:.2f}", 7),
-)
-_ONE_PAIR = (_PAIR_COLUMNS[0]._replace(heading="from rank"), *_PAIR_COLUMNS[1:3])
-_RANK_COLUMNS = (
-    TableColumn("rank", lambda row: str(row.rank), 9),
-    TableColumn("host", lambda row: row.matrix.hosts[row.rank], 5, is_left=True),
-    TableColumn(
-        "interface", lambda r: r.matrix.interfaces[r.rank] if r.matrix.interfaces else "", 3,
-        is_left=True,
-    ),
-    TableColumn("median\nto others", lambda row: _value(row, row.row), 8, is_decimal=True),
-    TableColumn(
-        "median\nfrom others",
-        lambda row: _value(row, row.column)
-        if row.matrix.quantity.has_direction else "",
-        8, is_decimal=True,
-    ),
-)  # fmt: skip
+    def shown(name: str) -> Callable[[RankRow], str]:
+        return lambda row: format_value(matrix.quantity, getattr(row, name))
+
+    columns = [
+        Column("rank", attrgetter("rank"), NUMBER),
+        Column("host", lambda row: matrix.hosts[row.rank], TEXT, 5),
+        Column("interface", lambda r: matrix.interfaces and matrix.interfaces[r.rank], TEXT, 3),
+        Column("median\nto others", shown("to_others"), DECIMAL, 8),
+    ]
+    if matrix.quantity.has_direction:
+        columns.append(Column("median\nfrom others", shown("from_others"), DECIMAL, 8))
+    rows = rank_medians(matrix)
+    slowest = sorted(sorted(rows, key=slowness, reverse=True)[:MOST_RANKS])
+    title = "Medians of each rank"
+    if len(slowest) < len(rows):
+        title += f"; a terminal shows the {MOST_RANKS} slowest"
+    return Table(title, columns, rows, brief=slowest)
 
 
 def pairs_csv(matrices: Sequence[PairMatrix]) -> str:

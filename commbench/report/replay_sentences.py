@@ -1,5 +1,5 @@
 """What the replay of a step says in sentences: what takes most, how the network here is against
-that of the trace, how much is waiting, and what would be saved."""
+that of the trace, how much is waiting, and which variant saves time."""
 
 from __future__ import annotations
 
@@ -35,37 +35,14 @@ def name_variant(variant: str) -> str:
     return WHOLE.get(variant, variant.replace("+", " + "))
 
 
-def savings(found: StepReplay) -> list[str]:
-    """Sentences: what the table of the whole step has, how near the replay is to the trace, what a
-    step would save without waiting and in its variants, and which variants it does not have."""
-    lines = []
-    if found.calls_only_s is not None:
-        lines.append(
-            "trace: without computation: its calls one after another, as if no rank computed."
-        )
-    if ratio := found.step_over_trace:
-        lines.append(
-            f"With gaps, the replay takes {_times(ratio)} as long as the step of the trace."
-        )
-    if (waiting := found.waiting_s) is not None:
-        share = f" ({format_share(waiting / found.step.time_s)} of it)" if found.step.time_s else ""
-        lines.append(
-            f"Without waiting, a step of the trace would be at most {format_time(waiting)}{share} "
-            "shorter."
-        )
-    for each in found.variants:
-        if each.ratio:
-            lines.append(f"{_capital(name_variant(each.variant))}: {meaning_of(each.ratio)}.")
-    compared = [each for each in found.variants if each.ratio]
-    if compared:
-        lines.append(f"Changes are against {WHOLE[found.baseline]}.")
+def missing_variants(found: StepReplay) -> Iterator[str]:
+    """Sentences: which variants the step does not have, and why."""
     by_reason: dict[str, list[str]] = {}
     for variant, why in found.left_out:
         name = variant if variant == GAPS else name_variant(variant)
         by_reason.setdefault(why, []).append(name)
     for why, names in by_reason.items():
-        lines.append(f"The step has no variant with {join_words(names)}: {why}.")
-    return lines
+        yield f"The step has no variant with {join_words(names)}: {why}."
 
 
 def meaning_of(ratio: Estimate) -> str:

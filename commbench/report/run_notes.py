@@ -1,143 +1,27 @@
-"""The notes under the table of a run: timing modes compared, warnings, slow links, how it ended."""
+"""What limits the figures of a run: warnings, slow links, how it ended, what a peak means."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from math import hypot
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.diagnostics import DIAGNOSTICS, Diagnostic, find_causes
-from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.peak import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import Summary, median
-from commbench.output.paragraphs import fill, list_some
-from commbench.output.table import BOLD, clean, style, table
+from commbench.analysis.statistics import median
+from commbench.output.paragraphs import list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import INCOMPLETE, LinkProbe, Run, RunHeader
-from commbench.spec.dimensions import IN_TITLE
-from commbench.spec.timing_modes import BOTH, TIMING_MODES, expand_timing
-from commbench.units import (
-    format_bytes,
-    format_count,
-    format_decimals,
-    format_GBps,
-    format_known_time,
-    format_time,
-    known_decimals,
-)
+from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
+from commbench.views.document import Block, Folded, Items, Section, Table, Text
 
 if TYPE_CHECKING:
     from commbench.spec.case import Case
     from commbench.spec.links import Peak
-
-_TIMINGS = tuple(TIMING_MODES[name].heading for name in expand_timing(BOTH))
-LONGEST_TITLE = 38
-"""Characters of a title in the table of TIMING_HEADINGS, so that it fits 80 columns."""
-TIMING_HEADINGS = (" / ".join(f"time {name}" for name in _TIMINGS), "size", *_TIMINGS, "ratio")
-
-
-def timing_modes_text(rows: Sequence[ResultRow]) -> str:
-    """A table of times in two timing modes and their ratio; empty where no case has both."""
-    lines = compare_timing_modes(rows)
-    if any(len(line[0]) > LONGEST_TITLE for line in lines):
-        cases = [row.measurement.case for row in rows if row.time]
-        ways = Counter(case.key("timing") for case in cases)
-        cases = [case for case in cases if ways[case.key("timing")] > 1]
-        alike = (d.field for d in IN_TITLE if len({getattr(c, d.field) for c in cases}) == 1)
-        lines = compare_timing_modes(rows, {*alike} - {"operation"})
-    return "\n".join(table(TIMING_HEADINGS, lines, left=TIMING_HEADINGS[0])) if lines else ""
-
-
-def compare_timing_modes(
-    rows: Sequence[ResultRow], without: Collection[str] = ()
-) -> list[tuple[str, ...]]:
-    """The cells under TIMING_HEADINGS for each case that was timed in both modes. Titles are
-    `without` these dimensions."""
-    first, second = (TIMING_MODES[name] for name in expand_timing(BOTH))
-    times: dict[tuple[str, int], dict[str, Summary]] = {}
-    for row in rows:
-        if row.time:
-            case = row.measurement.case
-            found = times.setdefault((case.title_without("timing", *without), case.size_bytes), {})
-            found[case.timing] = row.time
-    lines: list[tuple[str, ...]] = []
-    for (title, size), found in times.items():
-        if first.name in found and second.name in found:
-            one, other = found[first.name], found[second.name]
-            shown = format_bytes(size) if size else ""
-            cells = [
-                format_known_time(time.median, time.low, time.high)[0] for time in (one, other)
-            ]
-            lines.append((title, shown, *cells, ratio_text(one, other)))
-    return lines
-
-
-def forms_text(rows: Sequence[ResultRow]) -> str:
-    """A table for each kind of case that has other forms: the time of the direct call, and that of
-    each form over it; empty where there are none."""
-    texts = []
-    for title, table_ in compare_forms(rows).items():
-        head = f"{title}: time over that of {table_.reference}"
-        headings = ("size", table_.reference, *table_.forms)
-        lines = table(headings, table_.rows)
-        texts.append("\n".join([style(fill(clean(head)), BOLD), *lines]))
-    return "\n\n".join(texts)
-
-
-class FormsTable(NamedTuple):
-    """The forms of one kind of call, side by side."""
-
-    reference: str
-    """The form of the direct call."""
-    forms: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    """For each size: the size, the time of the direct call, and the ratio of each form."""
-
-
-def compare_forms(rows: Sequence[ResultRow]) -> dict[str, FormsTable]:
-    """The forms that were timed beside the direct call, by the title of that call."""
-    kinds: dict[str, dict[int, dict[str, ResultRow]]] = {}
-    for row in rows:
-        if row.time and row.reference and row.reference.time:
-            case = row.measurement.case
-            found = kinds.setdefault(case.title_without("form"), {}).setdefault(case.size_bytes, {})
-            found[row.reference.measurement.case.form] = row.reference
-            found[case.form] = row
-    tables = {}
-    for title, sizes in kinds.items():
-        reference, *forms = dict.fromkeys(name for found in sizes.values() for name in found)
-        lines = []
-        for size, found in sizes.items():
-            direct = found[reference].time
-            assert direct is not None
-            cells = [
-                ratio_text(found[form].time, direct) if form in found else "" for form in forms
-            ]
-            time = format_known_time(direct.median, direct.low, direct.high)[0]
-            lines.append((format_bytes(size) if size else "", time, *cells))
-        tables[title] = FormsTable(reference, tuple(forms), tuple(lines))
-    return tables
-
-
-def ratio_text(one: Summary | None, other: Summary | None) -> str:
-    """The ratio of two medians, with at most two decimals and the digits that both intervals
-    support together (the errors of a ratio add up as squares); empty where it is not known."""
-    if not (one and other and other.median):
-        return ""
-    ratio = one.median / other.median
-    half = ratio * hypot(one.precision or 0.0, other.precision or 0.0)
-    decimals = min(2, known_decimals(ratio, max(0.0, ratio - half), ratio + half))
-    return format_decimals(ratio, max(decimals, 0))
-
-
-MOST_WARNINGS = 3
-"""Warnings that are printed by default."""
-
 
 MOST_CHARACTERS = 400
 """Of the names of rows below the explanation of a warning."""
@@ -192,32 +76,19 @@ def _cases(rows: Iterable[ResultRow]) -> Iterator[Case]:
     return (row.measurement.case for row in rows)
 
 
-def warnings_text(
-    rows: Sequence[ResultRow],
-    name_runs: Callable[[Sequence[ResultRow]], str] | None = None,
-    most: int | None = MOST_WARNINGS,
-    name: str = "RUN",
-) -> str:
-    """The warnings about these rows, one line each; empty if there are none.
-
-    More than `most` warnings are only counted, with the command that prints them for the run called
-    `name`. None gives all of them, each with an explanation and the names of its rows.
-    """
-    found = find_warnings(rows, name_runs)
-    lines = []
-    for warning in found[:most]:
-        text = f"{warning.name} ({warning.which}): {warning.message}"
-        lines.append(fill(text, "  ", "    "))
-        if most is None:
-            names = f" Rows: {warning.rows}." if warning.rows else ""
-            lines.append(fill(f"{warning.explanation}{names}", "    ", "    "))
-    if most is not None and len(found) > most:
-        more = format_count(len(found) - most, "more warning")
-        more += f": `commbench show {name} --warnings`"
-        lines.append(fill(more, "  ", "    "))
-    if not lines and most is None and any(row.time for row in rows):
-        return "No problems found."
-    return "\n".join([style("Warnings:", BOLD), *lines]) if lines else ""
+def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:
+    """Warnings, and what they mean, which is folded unless they `are_explained`."""
+    if not found:
+        return (Section if are_explained else Folded)("Warnings", [Text("None.")])
+    explanations = [
+        f"{each.name}: {each.explanation}{f' Rows: {each.rows}.' if each.rows else ''}"
+        for each in found
+    ]
+    lines = Items([f"{each.name} ({each.which}): {each.message}" for each in found])
+    meaning = (Section if are_explained else Folded)(
+        "What the warnings mean", [Items(explanations)]
+    )
+    return Section("Warnings", [lines, meaning])
 
 
 def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
@@ -280,32 +151,24 @@ def find_slow_links(link_probes: Sequence[LinkProbe]) -> tuple[SlowLink, ...]:
     return tuple(sorted(found, key=lambda s: -s.times))
 
 
-def slow_links_text(header: RunHeader) -> str:
-    """The hosts whose links are slower than those of the others; empty if there are none."""
-    texts = [fill(text, "  ", "    ") for text in describe_slow_links(header)]
-    return "\n".join([style("Slow links:", BOLD), *texts]) if texts else ""
-
-
-def describe_slow_links(header: RunHeader) -> list[str]:
-    """A sentence for each slow link, the slowest first."""
+def slow_links_table(header: RunHeader) -> Table:
+    """The slow links, the slowest first."""
     hosts = {rank.rank: rank.host for rank in header.ranks}
     several = len(set(hosts.values())) > 1
 
     def name(rank: int) -> str:
         return f"{hosts[rank]} (rank {rank})" if several and rank in hosts else f"rank {rank}"
 
-    texts = []
-    for slow in find_slow_links(header.link_probes):
-        probe = slow.probe
-        speed = format_GBps(probe.size_bytes / probe.seconds)
-        text = (
-            f"{name(slow.culprit)} is the bottleneck: from {name(probe.sender)} to "
-            f"{name(probe.receiver)}, {format_bytes(probe.size_bytes)} took "
-            f"{format_time(probe.seconds)} ({speed} GB/s), {slow.times:.1f} times as long as "
-            "between the other hosts."
-        )
-        texts.append(text)
-    return texts
+    columns = (
+        Column("bottleneck", lambda slow: name(slow.culprit), TEXT),
+        Column("from", lambda slow: name(slow.probe.sender), TEXT, 8),
+        Column("to", lambda slow: name(slow.probe.receiver), TEXT, 8),
+        Column("size", lambda slow: slow.probe.size_bytes, BYTES, 1),
+        Column("time", lambda slow: slow.probe.seconds, TIME, 7),
+        Column("GB/s", lambda slow: slow.probe.size_bytes / slow.probe.seconds, BANDWIDTH, 6),
+        Column("over the\nusual time", attrgetter("times"), RATIO),
+    )
+    return Table("Slow links", columns, find_slow_links(header.link_probes))
 
 
 def interfaces_text(header: RunHeader) -> str:
@@ -318,13 +181,7 @@ def interfaces_text(header: RunHeader) -> str:
     if header.num_nodes < 2 or not interfaces:
         return ""
     parts = [f"{name} of {list_some(list(hosts), 8)}" for name, hosts in sorted(interfaces.items())]
-    return fill(f"Network interfaces: {'; '.join(parts)}.", rest="  ")
-
-
-def start_up_text(header: RunHeader) -> str:
-    """How long the ranks took to join; empty where that is not known."""
-    text = describe_start_up(header)
-    return fill(f"Start-up: {text}.", rest="  ") if text else ""
+    return f"Network interfaces: {'; '.join(parts)}."
 
 
 _ENDED = {
@@ -340,15 +197,15 @@ def run_end_text(run: Run) -> str:
     if run.end.status == "complete":
         return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
     ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")
-    return clean(f"{ended}: {run.end.reason}" if run.end.reason else f"{ended}.")
+    return f"{ended}: {run.end.reason}" if run.end.reason else f"{ended}."
 
 
-def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
+def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
     """What the column `of peak` means, and why it may exceed 100 %."""
     shares = [share for row in rows if (share := find_peak_fraction(row, peak))]
     if not shares:
         why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
-        return fill(f"There is no column `of peak`{why}.", rest="  ")
+        return [f"There is no column `of peak`{why}."]
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if _has_known_links(rows[0].header):
         from commbench.expect.rows import peak_remark
@@ -360,4 +217,4 @@ def peak_text(rows: Sequence[ResultRow], peak: Peak) -> str:
             f"then passes the link: up to {max(s.ceiling for s in shares):.5g} times the peak. "
             "`commbench explain` has the figures."
         )
-    return "\n".join(fill(text, rest="  ") for text in texts)
+    return texts

@@ -42,7 +42,7 @@ class OutputOptions:
         },
     )  # fmt: skip
     format: str = _output(
-        "HOW", FORMAT_HELP, default="table", require=partial(require_format, peak=None),
+        "HOW", FORMAT_HELP, default="text", require=partial(require_format, peak=None),
         passed_on=IN_COMMAND,
         refused_by={"api": "leave it out: nothing is printed"},
     )  # fmt: skip

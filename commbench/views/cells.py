@@ -101,6 +101,23 @@ def in_brackets(interval: str) -> str:
     return f" ({interval})" if interval else ""
 
 
+def ratio_with_interval_text(found: Any) -> str:
+    """A ratio and its interval in one cell: `1.50 (1.47-1.53)`."""
+    return ratio_text(found) + in_brackets(ratio_interval_text(found))
+
+
+def share_with_interval_text(found: Any) -> str:
+    """A fraction in percent with its interval, without the unit: `52 (48 … 55)`; with a decimal
+    where the interval is narrower than a percent point."""
+    value, low, high = _estimate(found)
+    if low is None or high is None:
+        return f"{100 * value:.0f}"
+    decimals = int(0 < high - low < 0.01)
+    ends = (round(100 * number, decimals) + 0.0 for number in (value, low, high))
+    shown = [f"{number:.{decimals}f}" for number in ends]
+    return f"{shown[0]} ({shown[1]} … {shown[2]})"
+
+
 _PRECISE = 0.02
 """Width of an interval below which a ratio has three decimals."""
 
@@ -127,5 +144,7 @@ BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
 BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
+RATIO_WITH_INTERVAL = Unit(ratio_with_interval_text)
 SHARE = Unit(format_percent)
+SHARE_WITH_INTERVAL = Unit(share_with_interval_text)
 P_VALUE = Unit("{:.2g}".format)

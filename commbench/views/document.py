@@ -37,12 +37,6 @@ class Facts(NamedTuple):
     pairs: Sequence[tuple[str, str]]
 
 
-class Figures(NamedTuple):
-    """A few summary figures: for each what it is, its value, and a note that may be empty."""
-
-    figures: Sequence[tuple[str, str, str]]
-
-
 class Table(NamedTuple):
     """A table with a row for each thing. Columns whose cells are all empty are left out."""
 
@@ -155,9 +149,7 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
 
-Block: TypeAlias = (
-    Text | Items | Facts | Figures | Table | Pictures | Code | Download | Folded | Section
-)
+Block: TypeAlias = Text | Items | Facts | Table | Pictures | Code | Download | Folded | Section
 
 
 class Document(NamedTuple):

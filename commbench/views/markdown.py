@@ -15,7 +15,6 @@ from commbench.views.document import (
     Code,
     Document,
     Facts,
-    Figures,
     Folded,
     Items,
     Section,
@@ -85,11 +84,6 @@ def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
             return [f"**{escape(title)}**", "", *items] if title and items else items
         case Facts(pairs):
             return table(("what", "value"), pairs, left="what,value")
-        case Figures(figures):
-            return [
-                f"* {escape(name)}: **{escape(value)}**{escape(f', {note}' if note else '')}"
-                for name, value, note in figures
-            ]
         case Table():
             return _table(block, detail)
         case Code(text, lines):

@@ -26,7 +26,6 @@ from commbench.views.document import (
     Code,
     Document,
     Facts,
-    Figures,
     Folded,
     Items,
     Section,
@@ -67,9 +66,6 @@ def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[s
                 yield "\n".join([*([f"{clean(title)}:"] if title and lines else []), *lines])
             case Facts(pairs):
                 yield _facts(pairs)
-            case Figures(figures):
-                told = [f"{name} {value}{note and f' ({note})'}" for name, value, note in figures]
-                yield fill("; ".join(told), rest="  ")
             case Table():
                 yield "\n".join(_table(block, is_verbose, left_out.get(_headings(block), set())))
             case Code(text, code):
@@ -133,7 +129,9 @@ def _widest(column: Column, cells: Sequence[str]) -> int:
 
 
 def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
-    """The lines of a table: its title, headings, a rule, and its rows."""
+    """The lines of a table: its title, headings, a rule, and its rows; none without rows."""
+    if not table.rows:
+        return []
     shown = _shown(table, is_verbose)
     title = [style(fill(table.title), BOLD)] if table.title else []
     rest = len(table.rows) - len(shown.rows)

@@ -161,12 +161,11 @@ def test_numbers_of_python_are_checked_too() -> None:
 def test_a_line_under_the_table_of_a_run_says_whether_it_is_plausible(
     commbench: Commbench,
 ) -> None:
-    ended = commbench("show", str(LOG), "--op", "all_reduce", COLUMNS="80")
-    assert ended.out.splitlines()[-3:] == [
-        "  On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to",
-        "  235.3 GB/s. Source:",
-        "  https://github.com/stas00/ml-engineering/blob/master/network/README.md",
-    ]
+    said = " ".join(commbench("show", str(LOG), "--op", "all_reduce").out.split())
+    assert (
+        "On 8 x A100, 235 GB/s at 8 GiB is plausible: others measured 234.9 to 235.3 GB/s. Source: "
+        "https://github.com/stas00/ml-engineering/blob/master/network/README.md"
+    ) in said
 
 
 def test_a_row_is_explained_with_what_others_measured(commbench: Commbench) -> None:

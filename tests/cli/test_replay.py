@@ -40,13 +40,13 @@ def test_a_step_is_replayed_and_shown_alike(commbench: Commbench, file: Path) ->
     assert all(line["status"] == "ok" for line in ended.cases())
     lines = ended.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "small; train; 3 steps of 20.0 ms in its trace" in lines
+    assert "Replay of small; train; 3 steps of 20.0 ms in its trace" in lines
     for name in ("trace: communication", "all calls with gaps", "buckets of 4 MiB"):
         assert any(line.strip().startswith(name) for line in lines)
     shown = commbench("show", "run", COLUMNS="80")
     assert shown.out == ended.out
     values = json.loads(commbench("show", "run", "--format", "json").out)
-    (step,) = values["steps"]
+    (step,) = values["replay"]["steps"]
     times = {each["variant"]: each["time_s"]["value"] for each in step["variants"]}
     # Before its first call a rank computes for 2 ms, and after its last one for 7 ms.
     assert times["gaps"] > 9e-3 and times["calls"] > 0

@@ -12,11 +12,20 @@ from synthetic import header, plan
 from commbench.analysis.csv_file import write_run_folder
 from commbench.analysis.rows import make_rows
 from commbench.report.curves import find_curves
-from commbench.report.groups_table import MEDIANS_ONLY, NO_GROUPS, groups_text, host_bytes
-from commbench.report.plan_table import left_out_text, plan_text
-from commbench.report.run_table import run_text
+from commbench.report.groups_table import (
+    MEDIANS_ONLY,
+    NO_GROUPS,
+    GroupRow,
+    group_rows,
+    groups_blocks,
+    host_bytes,
+)
+from commbench.report.plan_table import left_out, plan_document
+from commbench.report.run_document import ShownRun, document
+from commbench.report.run_table import rows_table, timed_kinds
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
+from commbench.views.document import Items, Text
 
 ALONE_US = {"0,1": 100.0, "2,3": 150.0}
 TOGETHER_US = {"0,1": 110.0, "2,3": 300.0}
@@ -35,13 +44,19 @@ def grouped_run(label: str = "mine") -> Run:
     return Run(label, header(asked, label), tuple(measurements), RunEnd("complete"))
 
 
+def groups_of(run: Run) -> dict[str, GroupRow]:
+    """The rows of the groups by their ranks; there is one size."""
+    return {group.ranks: group for group in group_rows(make_rows(run))}
+
+
 def test_each_group_is_shown_alone_and_together() -> None:
-    lines = groups_text(grouped_run()).splitlines()
-    assert "over tp" in lines[0] and "alone" not in lines[0]
-    assert [line.split() for line in lines[3:5]] == [
-        ["1", "MiB", "0,1", "100.0", "us", "110.0", "us", "1.10"],
-        ["1", "MiB", "2,3", "150.0", "us", "300.0", "us", "2.00"],
-    ]
+    groups = groups_of(grouped_run())
+    assert {group.title for group in groups.values()} == {"all_reduce float32 sum in_place over tp"}
+    for ranks, group in groups.items():
+        assert group.alone and group.alone.value == pytest.approx(ALONE_US[ranks] * 1e-6)
+        assert group.together and group.together.value == pytest.approx(TOGETHER_US[ranks] * 1e-6)
+        ratio = TOGETHER_US[ranks] / ALONE_US[ranks]
+        assert group.interference and group.interference.value == pytest.approx(ratio)
 
 
 def test_the_time_of_a_group_alone_is_that_of_its_row() -> None:
@@ -55,8 +70,9 @@ def test_the_time_of_a_group_alone_is_that_of_its_row() -> None:
     assert rows["0,1"].group_s == {"0,1": 900e-6}
     alone = {ranks: found.value for ranks, found in rows[""].alone.items()}
     assert alone == {"0,1": 900e-6, "2,3": pytest.approx(150e-6)}
-    (line,) = [line for line in groups_text(run).splitlines() if "  0,1 " in line]
-    assert line.split()[3:] == ["900.0", "us", "110.0", "us", "0.12"]
+    found = groups_of(run)["0,1"]
+    assert found.alone and found.alone.value == 900e-6
+    assert found.interference and found.interference.value == pytest.approx(110 / 900)
 
 
 def test_a_group_together_is_weighted_by_the_iterations_of_its_batches() -> None:
@@ -84,34 +100,26 @@ def test_the_time_of_a_group_together_is_its_median_over_iterations_with_an_inte
     assert ratio.value == pytest.approx(2.4)
     assert ratio.low is not None and ratio.high is not None
     assert ratio.low < ratio.value <= ratio.high < 9
-    text = groups_text(run)
-    assert "95 % interval" in text and MEDIANS_ONLY.split(":")[0] not in text
-    (line,) = [line for line in text.splitlines() if "  2,3 " in line]
-    assert f"{row.group_interference['2,3'].high:.2f}" in line
+    assert groups_of(run)["2,3"].interference == row.group_interference["2,3"]
+    _, notes = groups_blocks(run.header, make_rows(run))
+    assert MEDIANS_ONLY not in notes.texts
+    _, notes = groups_blocks(run.header, make_rows(grouped_run()))
+    assert MEDIANS_ONLY in notes.texts
 
 
-def test_the_table_names_the_slowest_group_and_its_interference() -> None:
-    text = run_text(grouped_run())
-    together, alone = text.split("over tp together")[1].split("over tp alone")
-    (row,) = [line.split() for line in together.splitlines() if line.startswith("  1 MiB")]
-    assert row[-2:] == ["2,3", "2.00"]
-    (row,) = [line.split() for line in alone.splitlines() if line.startswith("  1 MiB")]
-    assert row[-1] == "2,3"
-
-
-def test_a_note_names_a_group_with_a_larger_interference_than_the_slowest() -> None:
+def test_the_table_names_the_slowest_group_and_a_larger_interference() -> None:
     run = grouped_run()
-    said = " ".join(run_text(run).split())
-    assert "Interference of the slowest group; `commbench show mine --groups` has all." in said
-    assert "Another group has a larger one" not in said
     together, *alone = run.measurements
     fast = (Batch((20e-6,) * 10),) * 6
-    said = " ".join(
-        run_text(
-            run._replace(measurements=(together, alone[0]._replace(batches=fast), alone[1]))
-        ).split()
-    )
-    assert "Another group has a larger one: at 1 MiB group 0,1 has 5.50." in said
+    other = run._replace(measurements=(together, alone[0]._replace(batches=fast), alone[1]))
+    for found, largest in ((run, ""), (other, "5.50")):
+        kinds = timed_kinds(make_rows(found))
+        assert len(kinds) == 2
+        table = rows_table(kinds, None, None)
+        assert [row.worst_group for row in table.rows] == ["2,3", "2,3"]
+        cells = {each.heading.replace("\n", " "): texts for each, texts in table.cells()}
+        assert cells["inter- ference"] == ["2.00", ""]
+        assert cells.get("largest inter- ference", [""])[0] == largest
 
 
 def test_show_groups_reads_a_recorded_run(tmp_path: Path) -> None:
@@ -119,7 +127,7 @@ def test_show_groups_reads_a_recorded_run(tmp_path: Path) -> None:
     write_run_folder(folder, grouped_run())
     shown = run_commbench(tmp_path, "show", "run", "--groups")
     assert shown.code == 0, shown.err
-    assert "  1 MiB  2,3    150.0 us  300.0 us          2.00" in shown.out
+    assert "1 MiB 2,3 150.0 us 300.0 us 2.00" in " ".join(shown.out.split())
     lines = (folder / "results.csv").read_text().splitlines()
     (together,) = [line for line in lines if "together" in line]
     assert ',2,2,"2,3",2.0' in together
@@ -142,15 +150,15 @@ def test_groups_of_one_rank_and_ranks_in_no_group_are_named(
     layout: dict[str, Any], ranks: int, said: str
 ) -> None:
     asked = plan(world_size=ranks, **layout)
-    assert " ".join(left_out_text(asked).split()) == said
-    for text in (plan_text(asked, "torchrun"), run_text(Run("x", header(asked, "x"), (), None))):
-        assert said in " ".join(text.split())
+    assert left_out(asked) == ([said] if said else [])
+    run = Run("x", header(asked, "x"), (), None)
+    for found in (plan_document(asked, "torchrun"), document(ShownRun(run))):
+        assert Items(left_out(asked)) in found.blocks
 
 
 def test_a_run_without_groups_says_so() -> None:
-    run = grouped_run()
     asked = plan()
-    assert groups_text(run._replace(header=header(asked, "x"), measurements=())) == NO_GROUPS
+    assert groups_blocks(header(asked, "x"), ()) == [Text(NO_GROUPS)]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +194,8 @@ def test_a_report_has_a_table_of_each_group_and_draws_only_the_slowest_alone(
     reported = run_commbench(tmp_path, "report", "run", "--output", "report.md")
     assert reported.code == 0, reported.err
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "over tp: each group" in text
-    assert "alone 0,1" not in text.split("each group")[0]
+    assert "Time of each group" in text
+    assert "alone 0,1" not in text.split("Time of each group")[0]
     curves = find_curves([grouped_run()], least=1).curves
     assert [(curve.variant, curve.rows[0].worst_group) for curve in curves] == [
         ("together", "2,3"), ("alone", "2,3"),

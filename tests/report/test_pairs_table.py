@@ -10,8 +10,11 @@ import pytest
 from synthetic_pairs import Speed, pairs_plan, pairs_run
 
 from commbench.report.pairs_plots import pair_pictures
-from commbench.report.pairs_table import describe_pairs, pairs_files, pairs_text
-from commbench.report.run_table import run_text
+from commbench.report.pairs_sentences import describe_unknown
+from commbench.report.pairs_table import diagnose_pairs, pairs_answer, pairs_blocks, pairs_files
+from commbench.report.run_document import ShownRun, document
+from commbench.results.schema import Run
+from commbench.views.document import Section, Table
 
 
 def slow_host(first: int, second: int) -> float:
@@ -40,34 +43,42 @@ def slow_way(first: int, second: int) -> float:
     ],
 )
 def test_the_slow_part_is_named_and_nothing_else(speed: Speed, name: str) -> None:
-    latency, bandwidth = describe_pairs(pairs_run(pairs_plan(world_size=8), speed))
-    assert latency.startswith("Latency, 8 B: No rank, host or link has a high latency.")
-    assert bandwidth.startswith(f"Bandwidth, 1 MiB: Slow: {name}: 0.05")
-    assert " of their speed (" in bandwidth and "). Check " in bandwidth
+    run = pairs_run(pairs_plan(world_size=8), speed)
+    latency, bandwidth = pairs_answer(diagnose_pairs(run))
+    assert latency == "Latency, 8 B: no slow rank, host or link is seen."
+    found = re.fullmatch(rf"Bandwidth, 1 MiB: {re.escape(name)} has (.*) of the speed of its peers."
+                         , bandwidth)  # fmt: skip
+    assert found and float(found[1]) == pytest.approx(0.5, abs=0.1)
+    slow = table_of(run, "Bandwidth", "Slow")
+    assert [row[0] for row in slow.texts()[1]] == [name]
+
+
+def table_of(run: Run, quantity: str, title: str) -> Table:
+    """A table of the section of a quantity."""
+    blocks = [*pairs_blocks(run, diagnose_pairs(run))]
+    (section,) = [b for b in blocks if isinstance(b, Section) and b.title.startswith(quantity)]
+    tables = [each for each in section.blocks if isinstance(each, Table)]
+    return next(each for each in tables if each.title.startswith(title))
 
 
 def test_the_tables_have_the_slowest_pairs_and_the_medians_of_ranks() -> None:
     run = pairs_run(pairs_plan(world_size=12), slow_way)
-    text = pairs_text(run)
-    assert text in run_text(run)
-    assert max(map(len, text.splitlines())) <= 100
-    assert re.search(r"\n  5 \(node5\) +2 \(node2\) +0\.0", text)
-    assert "stream" not in run_text(run).replace(text, "")
-    lines = [line.split() for line in text.partition("Bandwidth")[2].splitlines()]
-    assert [line[:3] for line in lines if line[2:3] == ["eth0"]] == [
-        [str(rank), f"node{rank}", "eth0"] for rank in range(12)
-    ]
+    slowest = table_of(run, "Bandwidth", "Slowest pairs")
+    assert slowest.rows[0].pair == (5, 2)
+    medians = table_of(run, "Bandwidth", "Medians").texts()[1]
+    assert [row[:3] for row in medians] == [(str(r), f"node{r}", "eth0") for r in range(12)]
+    assert not any(isinstance(b, Table) and b.rows for b in document(ShownRun(run)).blocks)
 
 
 def test_of_few_ranks_the_whole_matrix_is_printed() -> None:
-    text = pairs_text(pairs_run(pairs_plan(world_size=4), slow_way)).partition("Bandwidth")[2]
-    lines = [line.split() for line in text.splitlines()]
-    at = lines.index(["from", "\\", "to", "0", "1", "2", "3", "median"])
-    assert [line[:2] for line in lines[at + 2 : at + 6]] == [
-        [str(rank), f"(node{rank})"] for rank in range(4)
+    run = pairs_run(pairs_plan(world_size=4), slow_way)
+    headings, rows, _ = table_of(run, "Bandwidth", "From each rank").texts()
+    assert headings == ["from \\ to", "0", "1", "2", "3"]
+    assert [[cell.strip() == "" for cell in row[1:]] for row in rows] == [
+        [column == row for column in range(4)] for row in range(4)
     ]
-    assert [len(line) for line in lines[at + 2 : at + 7]] == [6, 6, 6, 6, 5]
-    assert max(map(len, text.splitlines()[at:])) <= 80
+    large = pairs_run(pairs_plan(world_size=9), slow_way)
+    assert not table_of(large, "Bandwidth", "From each rank").rows
 
 
 @pytest.mark.parametrize(
@@ -78,16 +89,16 @@ def test_of_few_ranks_the_whole_matrix_is_printed() -> None:
     ],
 )
 def test_it_says_what_few_ranks_cannot_tell(ranks: int, sentence: str) -> None:
-    latency, *_ = describe_pairs(pairs_run(pairs_plan(world_size=ranks), slow_way))
-    assert latency == f"Latency, 8 B: {sentence}"
+    (_, diagnosis), *_ = found = diagnose_pairs(pairs_run(pairs_plan(world_size=ranks), slow_way))
+    assert [*describe_unknown(found[0][0].matrix, diagnosis)] == [sentence]
+    assert not any(text.startswith("Latency") for text in pairs_answer(found))
 
 
-def test_of_many_ranks_the_slowest_have_a_row() -> None:
+def test_of_many_ranks_the_slowest_are_shown_in_a_terminal() -> None:
     run = pairs_run(pairs_plan(world_size=20), slow_host)
-    text = pairs_text(run).partition("Bandwidth")[2]
-    assert "The 16 slowest of 20 ranks, by their medians:" in text
-    assert sum(" eth0 " in line for line in text.splitlines()) == 16
-    assert " node3 " in text
+    medians = table_of(run, "Bandwidth", "Medians")
+    assert (len(medians.rows), len(medians.brief or ())) == (20, 16)
+    assert 3 in {row.rank for row in medians.brief or ()}
 
 
 def test_the_files_have_every_pair_and_every_way() -> None:
@@ -120,32 +131,31 @@ def test_a_list_of_pairs_is_a_matrix_of_these_pairs() -> None:
 )
 def test_one_pair_has_a_table_of_its_own(pairs: tuple[str, ...], ways: str, rows: int) -> None:
     run = pairs_run(pairs_plan(world_size=6, pairs=pairs), slow_way)
-    latency, bandwidth = pairs_text(run).split("\n\n")
-    assert f"; 1 pair, {ways}; lower" in " ".join(bandwidth.split())
-    assert "speed over" not in bandwidth
-    for text, number in ((latency, 1), (bandwidth, rows)):
-        table = text.splitlines()[-number - 2 :]
-        assert table[0].split() == ["from", "rank", "to", "rank", "value"]
+    _, bandwidth = pairs_blocks(run, diagnose_pairs(run))
+    assert f"; 1 pair, {ways}; lower" in bandwidth.blocks[0].text
+    for quantity, number in (("Latency", 1), ("Bandwidth", rows)):
+        headings, lines, _ = table_of(run, quantity, "Slowest").texts()
+        assert (headings, len(lines)) == (["from rank", "to rank", "value"], number)
     assert [*pairs_files(run)] == ["pairs.csv", "latency.csv", "bandwidth.csv"]
     curve = pairs_plan(world_size=6, pairs=pairs, sizes=(1024, 4096))
-    assert pairs_text(pairs_run(curve, slow_way)) == ""
+    assert diagnose_pairs(pairs_run(curve, slow_way)) == []
 
 
 @pytest.mark.parametrize(("pairs", "pair"), [("halves", "0,2"), ("neighbours", "0,1")])
 def test_halves_and_neighbours_are_a_matrix_of_these_pairs(pairs: str, pair: str) -> None:
     run = pairs_run(pairs_plan(pairs=(pairs,)), slow_way)
-    bandwidth = " ".join(pairs_text(run).partition("Bandwidth")[2].split())
-    assert "; 2 pairs, one direction; all pairs of a round at once;" in bandwidth
+    _, bandwidth, *_ = pairs_blocks(run, diagnose_pairs(run))
+    assert "; 2 pairs, one direction; all pairs of a round at once;" in bandwidth.blocks[0].text
     lines = pairs_files(run)["pairs.csv"].splitlines()
     assert any(line.startswith(f"{pair},node{pair[0]},node{pair[2]},") for line in lines)
-    assert "stream float32 out_of_place" not in run_text(run).partition("Bandwidth")[0]
 
 
 def test_a_run_of_halves_has_no_matrix() -> None:
     run = pairs_run(pairs_plan(pairs=("halves",), latency_size=None), slow_way)
-    assert (pairs_text(run), pairs_files(run), describe_pairs(run)) == ("", {}, [])
+    assert (diagnose_pairs(run), pairs_files(run)) == ([], {})
     assert pair_pictures([run]) == []
-    assert "stream float32" in run_text(run)
+    (table,) = [b for b in document(ShownRun(run)).blocks if isinstance(b, Table) and b.rows]
+    assert {row.measurement.case.operation for row in table.rows} == {"ping_pong", "stream"}
 
 
 def test_a_run_of_pairs_has_a_heat_map_of_each_quantity() -> None:

@@ -11,9 +11,13 @@ from synthetic import noisy, steady
 from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 
 from commbench.api.runs import Run
+from commbench.report.replay_text import replay_sections
+from commbench.report.run_document import ShownRun, document
 from commbench.results.schema import Run as Recorded
 from commbench.spec.case import Case
 from commbench.spec.workload import Call, Program, Step
+from commbench.stats.estimate import Estimate
+from commbench.views.document import Section, Table
 from commbench.views.pictures import Bars
 
 VARIANTS = {
@@ -40,42 +44,47 @@ def sentences(run: Recorded) -> str:
     return " ".join(Run(*run).text().split())
 
 
+def section_of(run: Recorded) -> Section:
+    shown = ShownRun(run)
+    (section,) = replay_sections(run, shown.steps)
+    return section
+
+
 def test_a_replay_has_a_table_of_its_operations_and_one_of_the_step(run: Recorded) -> None:
-    lines = Run(*run).text().splitlines()
-    assert max(map(len, lines)) <= 80
-    at = lines.index("small; train; 3 steps of 20.0 ms in its trace")
-    assert lines[at + 2].split() == [
-        "group", "operation", "calls", "bytes", "time", "waiting", "time", "interval", "GB/s",
-    ]  # fmt: skip
-    assert " ".join(lines[at + 4].split()) == (
-        "world all_reduce 2 12 MiB 9.00 ms 500 us 12.00 ms ±0.2 % 1.049"
-    )
-    assert [line.split()[1] for line in lines[at + 5 : at + 7]] == ["recv", "send"]
-    whole = {line[2:29].strip(): line[29:].split() for line in lines if line.startswith("  ")}
-    assert whole["trace: whole step"] == ["20.0", "ms"]
-    assert whole["trace: communication"] == ["9.00", "ms"]
-    assert whole["trace: without waiting"] == ["8.00", "ms"]
-    assert whole["trace: without computation"] == ["10.0", "ms"]
-    assert whole["all calls with gaps"][:2] == ["20.00", "ms"]
-    assert " ".join(whole["buckets of 4 MiB"]) == ("18.00 ms ±0.3 % -10.0 % (-10.4 … -9.6 %)")
+    section = section_of(run)
+    assert section.title == "Replay of small; train; 3 steps of 20.0 ms in its trace"
+    operations, whole, *_ = section.blocks
+    assert isinstance(operations, Table) and isinstance(whole, Table)
+    headings, rows, _ = operations.texts()
+    assert headings == ["group", "ranks", "operation", "calls", "bytes", "traced time", "waiting",
+                        "replay time", "95 % interval", "busbw GB/s"]  # fmt: skip
+    assert rows[0][:8] == (
+        "world", "2", "all_reduce", "2", "12 MiB", "9.00 ms", "500.0 us", "12.00 ms",
+    )  # fmt: skip
+    assert [row[2] for row in rows[1:]] == ["recv", "send"]
+    lines = {row.name: row for row in whole.rows}
+    times = {name: row.time.value for name, row in lines.items()}
+    assert times["trace: whole step"] == pytest.approx(20e-3)
+    assert times["trace: communication"] == pytest.approx(9e-3)
+    assert times["trace: without waiting"] == pytest.approx(8e-3)
+    assert times["trace: waiting"] == pytest.approx(1e-3)
+    assert times["trace: without computation"] == pytest.approx(10e-3)
+    gaps, bucket = lines["all calls with gaps"], lines["buckets of 4 MiB"]
+    assert gaps.over_step and gaps.over_step.value == pytest.approx(1.0)
+    assert lines["trace: waiting"].over_step == Estimate(pytest.approx(0.05))
+    assert bucket.over_baseline and bucket.over_baseline.value == pytest.approx(0.9)
+    assert "over all calls with gaps" in whole.texts()[0]
 
 
-def test_sentences_say_what_would_be_saved_and_where_the_time_goes(run: Recorded) -> None:
-    text = sentences(run)
-    for expected in (
-        "With gaps, the replay takes 1.00 times (1.00-1.00) as long as the step of the trace. "
-        "Without waiting, a step of the trace would be at most 1.00 ms (5 % of it) shorter.",
-        "Buckets of 4 MiB: 10 % less time. Buckets of 16 MiB: no difference that can be seen. "
-        "reduce_scatter + all_gather: 25 % more time. Changes are against all calls with gaps.",
-        "all_reduce over world takes most of the time of all calls: 90 % in the trace, 100 % here.",
+def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
+    assert " ".join(document(ShownRun(run)).answer).startswith(
+        "all_reduce over world takes most of the time of all calls: 90 % in the trace, 100 % here. "
         "11 % of the communication of the trace, 1.00 ms of 9.00 ms a step, is waiting for other "
         "ranks; `commbench workload show TRACES` says which rank waits for which. One after "
         "another and without computation, the calls take 16.00 ms here and 10.0 ms in the trace, "
-        "1.60 times (1.59-1.61) as long: communication is slower here.",
-        "Buckets of 4 MiB would save most: 10 % less time.",
-        "trace: without computation: its calls one after another, as if no rank computed.",
-    ):
-        assert expected in text
+        "1.60 times (1.59-1.61) as long: communication is slower here."
+    )
+    assert "Buckets of 4 MiB would save most: 10 % less time." in document(ShownRun(run)).answer
 
 
 def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
@@ -96,20 +105,18 @@ def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
         require_readable(picture)
 
 
-def test_tables_of_single_calls_are_printed_where_they_are_asked_for(run: Recorded) -> None:
-    title = "all_reduce float32 sum in_place"
-    assert title not in Run(*run).text().splitlines()
-    assert "`commbench show small --calls`" in sentences(run)
-    text = Run(*run).text(calls=True)
-    assert title in text.splitlines() and "--calls" not in text
+def test_the_rows_of_single_calls_are_shown_where_they_are_asked_for(run: Recorded) -> None:
+    for has_calls, shown in ((False, 0), (True, 8)):
+        found = document(ShownRun(run, has_calls=has_calls))
+        (table,) = [b for b in found.blocks if isinstance(b, Table) and b.rows]
+        assert len(table.rows if table.brief is None else table.brief) == shown
 
 
 def test_a_generated_step_has_columns_of_the_replay_only() -> None:
     workload = WORKLOAD._replace(steps=(without_times(STEP),))
     text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
-    assert "small; train all_reduce" not in text and "small; train" in text
-    assert "trace" not in text.partition("Warnings")[0]
-    assert "Changes are against all calls without gaps." in text
+    assert "in its trace" not in text and "traced" not in text
+    assert "over all calls" in text and "trace: " not in text
     assert "all_reduce over world takes most of the time of all calls: 100 % here." in text
 
 
@@ -120,9 +127,8 @@ def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
         notes=("ranks without a trace are taken to make the same calls",),
     )
     text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
-    assert "note: ranks without a trace are taken to make the same calls." in text
-    assert "traced: in the trace, with waiting for other ranks." in text
-    assert "waiting:" not in text and "Without waiting" not in text
+    assert "Note: ranks without a trace are taken to make the same calls." in text
+    assert "trace: waiting" not in text
     assert "The trace does not say how much of it is waiting." in text
     assert "All calls are all_reduce over world." in text
 
@@ -134,7 +140,7 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
         steps=(Step("s", (Program((0, 1, 2, 3), calls),), 2, 1e-2),),
     )  # fmt: skip
     text = sentences(replay_run(workload, lambda case: steady(seconds(case)), ranks=2))
-    assert "note: ranks 0 to 1 of 4 are kept." in text
+    assert "Note: ranks 0 to 1 of 4 are kept." in text
     assert "the trace had more ranks, so this does not compare the networks." in text
     assert "slower here" not in text and "faster here" not in text
 
@@ -165,11 +171,12 @@ def test_variants_that_a_step_does_not_have_are_named_with_the_reason() -> None:
     [
         (lambda case: steady(seconds(case)) if not case.step else None,
          "Not measured: replay train calls"),
-        (lambda case: steady(seconds(case)) if case.step else None, "Buckets of 4 MiB: 10 % less"),
+        (lambda case: steady(seconds(case)) if case.step else None, "buckets of 4 MiB 18.00 ms"),
         (lambda _: None, "Not measured"),
         (lambda case: noisy(seconds(case), case.index, noise=0.5, batches=2, each=3),
-         "no difference that can be seen"),
-        (lambda case: [[seconds(case)]], "Buckets of 4 MiB: 10 % less time, without an interval"),
+         "No variant of the step is seen to take less time."),
+        (lambda case: [[seconds(case)]],
+         "Buckets of 4 MiB would save most: 10 % less time, without an interval"),
     ],
 )  # fmt: skip
 def test_a_run_that_was_cut_off_still_has_its_tables(
@@ -183,25 +190,18 @@ def test_a_run_that_was_cut_off_still_has_its_tables(
 
 def test_json_has_the_figures_in_seconds_and_bytes(run: Recorded) -> None:
     values = json.loads(Run(*run).text("json"))
-    (step,) = values["steps"]
-    assert (values["workload"], step["name"], step["baseline"]) == ("small", "train", "gaps")
+    replayed = values["replay"]
+    (step,) = replayed["steps"]
+    assert (replayed["workload"], step["name"], step["baseline"]) == ("small", "train", "gaps")
     reduced = step["operations"][0]
     assert reduced["traced_transfer_s"] == pytest.approx(9e-3)
     assert reduced["replayed_s"]["value"] == pytest.approx(12e-3)
     assert reduced["size_bytes"] == 12 * MIB
-    assert reduced["busbw_GBps"]["value"] == pytest.approx(12 * MIB / 12e-3 / 1e9)
+    assert reduced["busbw_bytes_per_s"]["value"] == pytest.approx(12 * MIB / 12e-3)
     assert step["step_over_trace"]["value"] == pytest.approx(1.0)
     by_variant = {each["variant"]: each for each in step["variants"]}
     assert by_variant["bucket:4M"]["over_baseline"]["value"] == pytest.approx(0.9)
     assert by_variant["gaps"]["over_baseline"] is None
-
-
-def test_markdown_has_both_tables(run: Recorded) -> None:
-    lines = Run(*run).text("markdown").splitlines()
-    heading = "| group | operation | calls | bytes | traced time | waiting |"
-    assert any(line.replace("ranks | ", "").startswith(heading) for line in lines)
-    assert any(line.startswith("| buckets of 4 MiB | 18.00 ms |") for line in lines)
-    assert "- Buckets of 4 MiB: 10 % less time." in lines
 
 
 def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> None:

@@ -176,7 +176,7 @@ def test_a_factor_beyond_all_numbers_is_taken_as_large_or_refused() -> None:
         ({"launches": 1 << 21}, "--launches is 2097152"),
         ({"budget": 1e9}, "--budget 1e+09 s is longer than a month"),
         ({"rounding": "up"}, "unknown rounding 'up'"),
-        ({"format": "html"}, "unknown format 'html'"),
+        ({"format": "pdf"}, "unknown format 'pdf'"),
         ({"peak": "25"}, "peak '25' has no unit"),
         (
             {"concurrency": "both"},
@@ -386,7 +386,7 @@ def test_the_options_of_the_plans_messages_are_those_of_the_table() -> None:
         ({"sizes": -1}, "", "the range '-1' has no beginning"),
         ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
         (
-            {"format": "table", "dry_run": True},
+            {"format": "text", "dry_run": True},
             "api",
             "--dry-run is for the command line only",
         ),

@@ -118,8 +118,8 @@ def test_wrong_results_are_never_called_correct(tmp_path: Path) -> None:
     page = checked(commbench.report(folder))
     assert "wrong" in page.texts["td"]
     assert [row.get("class") for row in page.named("tr")].count("bad") == 1
-    verdict = page.texts["p"][1]
-    assert verdict == "3 of 4 cases were measured, 1 wrong. Some results are wrong."
+    verdict = "3 of 4 cases were measured, 1 wrong. Some results are wrong."
+    assert verdict in page.texts["p"]
 
 
 def test_a_journal_too_large_for_the_page_is_left_out_and_named(

@@ -17,7 +17,6 @@ from commbench.views.document import (
     Code,
     Document,
     Facts,
-    Figures,
     Folded,
     Items,
     Section,
@@ -43,13 +42,12 @@ def test_every_kind_of_block_has_its_text() -> None:
     blocks = [
         Text("a < b"), Items(["one", "two"], "Both"), Items([], "None"),
         Facts([("ranks", "2"), ("operation", "all_reduce")]),
-        Figures([("latency", "5 us", "smallest size"), ("peak", "2 GB/s", "")]),
         Code("Type:", "commbench run \\\n  --op x"), Section("S", [Text("inside")]),
     ]  # fmt: skip
     text = terminal_text(Document("T", ["now"], ["It is so."], blocks, footer="end"))
     assert text.split("\n\n") == [
         "T\nnow", "It is so.", "a < b", "Both:\n  one\n  two",
-        "ranks      2\noperation  all_reduce", "latency 5 us (smallest size); peak 2 GB/s",
+        "ranks      2\noperation  all_reduce",
         "Type:\n  commbench run \\\n    --op x", "S\ninside", "end",
     ]  # fmt: skip
 
@@ -94,7 +92,7 @@ def test_of_many_rows_some_are_shown_and_the_others_counted() -> None:
         ["T"], ["name", "value", "more"], [verbose[2].strip()],
         ["a", "1", "1"], ["b", "2", "2"], ["c", "3", "3"],
     ]  # fmt: skip
-    assert lines_of(table._replace(rows=[])) == ["T"]
+    assert lines_of(table._replace(rows=[])) == []
 
 
 def test_tones_are_colours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +117,7 @@ def test_control_characters_are_made_safe() -> None:
     bad = "x\x1b[31m\u202e\n::error::y"
     row = (bad, bad)
     blocks = [
-        Text(bad), Items([bad], bad), Facts([row]), Figures([(bad, bad, bad)]), Code(bad, bad),
+        Text(bad), Items([bad], bad), Facts([row]), Code(bad, bad),
         Table(bad, [NAME, VALUE._replace(is_wrapped=True)], [row], itemgetter(0)),
         Section(bad, []), Folded(bad, []),
     ]  # fmt: skip

@@ -12,10 +12,11 @@ from commands import Ended, run_commbench, run_program_as
 from commbench.analysis.rows import make_rows
 from commbench.api.measuring import init_options
 from commbench.errors import UsageError
-from commbench.report.start_up_table import JOINING, call_rows, joining_row, start_up_text
+from commbench.report.start_up_table import VIEW, StartUps, document
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Run
 from commbench.spec.plan import Plan
+from commbench.views.document import Table
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +68,36 @@ def test_the_header_says_how_long_joining_took(measured: Ended, run: Run) -> Non
     assert found.connect_s > 0
     head = json.loads((measured.folder / "run.jsonl").read_text().splitlines()[0])
     assert head["start_up"]["init_s"] == found.init_s
-    assert len(joining_row(run.header, has_open=False)) == len(JOINING)
-    assert joining_row(run.header, has_open=False)[:2] == ("4", "")
+    assert StartUps([run]).joined == [(run.header.plan, found)]
 
 
 def test_both_tables_say_how_many_groups_were_open(run: Run) -> None:
     opened = run.header._replace(plan=replace(run.header.plan, open_groups=16))
-    both = [run, run._replace(header=opened)]
-    joining, calls, *_ = start_up_text(both).split("\n\n")[1:]
-    for table, heading in ((joining.splitlines(), 1), (calls.splitlines(), 0)):
-        assert "open" in table[heading].split()
-        assert any("  16  " in line for line in table)
-    assert " open " not in start_up_text([run]).split("init_process_group on")[0]
+    tables = document(StartUps([run, run._replace(header=opened)])).blocks[:2]
+    for table in tables + document(StartUps([run])).blocks[:2]:
+        assert isinstance(table, Table)
+        cells = {column.heading: {*found} for column, found in table.cells()}
+        assert cells.get("open") == ({"0", "16"} if table in tables else None)
 
 
 def test_the_table_has_a_row_for_each_operation_and_dimension(measured: Ended, run: Run) -> None:
-    names = [row[0] for row in call_rows(make_rows(run))]
+    calls = StartUps([run]).calls
     operations = ("new_group", "all_gather", "barrier")
-    assert names == [f"{name} over {group}" for name in operations for group in ("dp", "tp")]
-    assert all(row[1:4] == ("2", "", "2") for row in call_rows(make_rows(run)))
-    assert "Not measured: split_group over dp together: gloo has no split_group." in measured.out
-    tables = measured.out.split("  init_process_group on")[0]
+    assert [call.call for call in calls] == [
+        f"{name} over {group}" for name in operations for group in ("dp", "tp")
+    ]
+    assert all(call[1:4] == (2, 0, 2) for call in calls)
+    assert all(call.first and call.first.value > 0 for call in calls)
+    missing = "split_group over dp together, split_group over tp together: gloo has no split_group"
+    assert missing in " ".join(measured.out.split())
+    tables = measured.out.split("init_process_group on")[0]
     assert max(map(len, tables.splitlines())) <= 80
 
 
 def test_what_nccl_says_of_its_own_time_is_below_the_table(run: Run) -> None:
     said = {"init_s": 55.01, "init_parts_s": {"kernels": 52.45, "bootstrap": 0.57}}
     environment = run.header.environment | {"nccl_log": said}
-    text = start_up_text([run._replace(header=run.header._replace(environment=environment))])
+    text = VIEW.write(StartUps([run._replace(header=run.header._replace(environment=environment))]))
     own = "NCCL's own time of the communicator of all ranks: 55.01 s (kernels 52.45, bootstrap"
     assert own in " ".join(text.split())
 
