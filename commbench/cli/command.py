@@ -41,12 +41,13 @@ def make_function(name: str) -> Callable[..., None]:
         else:
             carry_out(**given)
 
+    options = entry.options() if callable(entry.options) else entry.options
     known = _python_parameters(entry.api)
     parameters = [
         _of_run(key, option) if isinstance(option, OfRun) else _make(key, option, known.get(key))
-        for key, option in entry.options.items()
+        for key, option in options.items()
     ]
-    if entry.typer_settings:
+    if "context" in own:
         parameters.insert(0, _parameter("context", inspect.Parameter.empty, typer.Context))
     function.__name__, function.__doc__ = carry_out.__name__, carry_out.__doc__
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ The options of `commbench run` are in runner/run_options.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from commbench.cli import measuring_options as measuring
@@ -18,15 +18,15 @@ class Command(NamedTuple):
 
     module: str
     """In commbench/cli/."""
-    options: Mapping[str, Option | OfRun]
-    """By their names in Python."""
+    options: Mapping[str, Option | OfRun] | Callable[[], Mapping[str, Option | OfRun]]
+    """By their names in Python; or what makes them, where that takes long to import."""
     api: tuple[str, ...] = ()
     """The Python functions that have these parameters, by name in commbench.api, or dotted."""
     view: str = ""
     """The module, in commbench/, whose VIEW shows the result. The function gets what shows it;
     --format, --output and --verbose are for that, where the function does not name them itself."""
     typer_settings: Mapping[str, Any] = {}
-    """For a command that takes options of `commbench run`: it gets them by its `context`."""
+    """What Typer is told besides, of a command that options of `commbench run` may follow."""
 
 
 AFTER_DASHES: Mapping[str, Any] = {
@@ -38,6 +38,10 @@ BESIDE_OWN: Mapping[str, Any] = {
 }
 _WORKLOAD = "commbench.api.workload"
 COMMANDS: Mapping[str, Command] = {
+    "run": Command("measuring", measuring.all_of_run),
+    "replay": Command("measuring", measuring.of_replay),
+    "pairs": Command("measuring", measuring.of_pairs),
+    "init": Command("measuring", measuring.of_init),
     "sweep": Command(
         "sweep", measuring.SWEEP, ("sweep",), "sweep.document", typer_settings=BESIDE_OWN
     ),
@@ -76,4 +80,4 @@ COMMANDS: Mapping[str, Command] = {
     "env": Command("look_up", AS_DOCUMENT, view="report.environment"),
     "doctor": Command("look_up", reading.DOCTOR, ("doctor",), "doctor.document"),
 }  # fmt: skip
-"""By the words that call it. `run`, `replay`, `pairs` and `init` take options of a run."""
+"""By the words that call it."""

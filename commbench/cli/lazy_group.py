@@ -5,7 +5,6 @@ The help is plain text: the package rich would take as long to import as the who
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -140,22 +139,14 @@ def command(name: str) -> Any:
                 app.command(word, **ENTRIES[path].typer_settings)(make_function(path))
         made: Any = typer.main.get_group(app)
     else:
-        entry = ENTRIES.get(name)
-        function = make_function(name) if entry else _function(name)
-        settings = dict(entry.typer_settings) if entry else {}
-        settings["context_settings"] = HELP_SETTINGS | settings.get("context_settings", {})
-        app.command(name, cls=GroupedCommand, **settings)(function)
+        settings = ENTRIES[name].typer_settings
+        context = HELP_SETTINGS | settings.get("context_settings", {})
+        app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
         made = typer.main.get_command(app)
-        if entry and entry.typer_settings is BESIDE_OWN:
-            made.run_options_user = name
+        made.run_options_user = name if settings is BESIDE_OWN else ""
     for each in getattr(made, "commands", {name: made}).values():
         _leave_files_to_their_readers(each)
     return made
-
-
-def _function(name: str) -> Any:
-    """The function of a command that declares its parameters itself."""
-    return getattr(import_module(f"commbench.cli.{name}"), name)
 
 
 def _leave_files_to_their_readers(made: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from commbench.cli.options import (
     AS_DOCUMENT,
@@ -14,6 +15,77 @@ from commbench.cli.options import (
     argument,
     switch,
 )
+
+WHAT = "What to measure"
+
+
+def all_of_run() -> Mapping[str, OfRun]:
+    """The options of `commbench run`."""
+    from commbench.runner.run_options import RUN_OPTIONS
+
+    return dict.fromkeys(RUN_OPTIONS, OfRun())
+
+
+def of_init() -> Mapping[str, Option | OfRun]:
+    """The options of `commbench init`."""
+    from commbench.api.measuring import INIT_DEFAULTS
+
+    return {
+        "ranks": Option(
+            "N,N", "Numbers of ranks on this host; each is a run.  [default: that of "
+            "--nproc-per-node]", WHAT, str,
+        ),
+        "open_groups": Option(
+            "N,N", "Numbers of process groups of all ranks that are open already; each is a run.  "
+            "[default: 0]", WHAT, str,
+        ),
+        **_of_run(INIT_DEFAULTS, (
+            "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend",
+            "device", "nproc_per_node", "budget", "precision", "timeout", "cpu_mode", "label",
+            "output", "format", "dry_run",
+        )),
+    }  # fmt: skip
+
+
+def of_pairs() -> Mapping[str, Option | OfRun]:
+    """The options of `commbench pairs`."""
+    from commbench.api.measuring import PAIRS_DEFAULTS, PAIRS_OPTIONS, QUICK_ITERATIONS
+
+    of_run = _of_run({n: d for n, d in PAIRS_DEFAULTS.items() if n in PAIRS_OPTIONS}, PAIRS_OPTIONS)
+    iters = f"{PAIRS_DEFAULTS['iters']}; {QUICK_ITERATIONS} with --quick"
+    return {
+        "quick": switch(
+            "Look at some rounds, then measure again where a rank or a link looks slow.  "
+            "[default: off]", WHAT,
+        ),
+        **of_run,
+        "iters": OfRun({**of_run["iters"].changes, "cli_default": iters}),
+    }  # fmt: skip
+
+
+def of_replay() -> Mapping[str, Option | OfRun]:
+    """The options of `commbench replay`."""
+    from commbench.api.measuring import REPLAY_DEFAULTS, REPLAY_OPTIONS
+
+    return {
+        "workload": argument(
+            "WORKLOAD", "The file of a step that `commbench workload` wrote.", Path, default=None
+        ),
+        **_of_run(REPLAY_DEFAULTS, REPLAY_OPTIONS),
+    }
+
+
+def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, OfRun]:
+    """Options of a run: those with another default, and then the other ones of these names."""
+    changed = {
+        name: OfRun(
+            {"default": (), "default_text": ", ".join(value)}
+            if isinstance(value, tuple)
+            else {"default": value, "cli_default": value}
+        )
+        for name, value in defaults.items()
+    }
+    return changed | {name: OfRun() for name in names if name not in defaults}
 
 
 def _varied() -> str:
