@@ -163,7 +163,7 @@ SIDE_COLUMNS = (
 
 
 def _sides(found: Comparison) -> Table:
-    return Table("", SIDE_COLUMNS, (("A", found.a), ("B", found.b)))
+    return Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b)))
 
 
 # The ranges of sizes, and the rows.

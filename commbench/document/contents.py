@@ -67,8 +67,8 @@ def make_document(contents: Contents) -> Document:
     return found._replace(
         subtitle=found.subtitle or [_describe([*contents.runs.values()])],
         blocks=(
-            about_runs.asked_section(contents.runs, contents.asked),
             Section("Results", found.blocks),
+            about_runs.asked_section(contents.runs, contents.asked),
             about_runs.environment_section(contents.runs),
             about_runs.reproduce_section(contents.runs, contents.commands),
             about_runs.journals_section(contents.files or about_runs.find_files(contents.runs)),
