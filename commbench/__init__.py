@@ -41,35 +41,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "run": "commbench.api",
-    "measure": "commbench.api",
-    "load": "commbench.api",
-    "frame": "commbench.api",
-    "advise": "commbench.api",
-    "compare": "commbench.api",
-    "check": "commbench.api",
-    "sweep": "commbench.api",
-    "load_sweep": "commbench.api",
-    "resume_sweep": "commbench.api",
-    "fit_model": "commbench.api",
-    "predict": "commbench.api",
-    "replay": "commbench.api",
-    "report": "commbench.api",
-    "pairs": "commbench.api",
-    "plot": "commbench.api",
-    "export": "commbench.api",
-    "import_results": "commbench.api",
-    "expect": "commbench.api",
-    "explain": "commbench.api",
-    "smoke": "commbench.api",
-    "workload": "commbench.api",
-    "doctor": "commbench.api",
-    "environment": "commbench.api",
-    "Run": "commbench.api",
-    "Plan": "commbench.spec.plan",
-    "CommbenchError": "commbench.errors",
-}
+_IN_API = (
+    "run", "measure", "load", "frame", "advise", "compare", "check", "sweep", "load_sweep",
+    "resume_sweep", "fit_model", "predict", "replay", "report", "pairs", "plot", "export",
+    "import_results", "expect", "explain", "smoke", "workload", "doctor", "environment", "Run",
+)  # fmt: skip
+_MODULES = dict.fromkeys(_IN_API, "commbench.api") | {
+    "Plan": "commbench.spec.plan", "CommbenchError": "commbench.errors",
+}  # fmt: skip
 """Where each public name is defined."""
 
 

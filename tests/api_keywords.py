@@ -11,13 +11,8 @@ from commbench import api
 from commbench.api.measuring import find_keywords
 
 FILE = Path(api.__file__).with_name("keywords.py")
-USERS = {
-    "MeasureKeywords": ("measure", ("api", "measure"), ""),
-    "RunKeywords": ("run", ("api",), "MeasureKeywords"),
-    "SweepKeywords": ("sweep", ("api", "sweep"), ""),
-}
-"""Each class with its function, the users of options that the function stands for, and the class
-that it extends."""
+USERS = {"measure": ("api", "measure"), "sweep": ("api", "sweep"), "run": ("api",)}
+"""Each function with the users of options that it stands for."""
 HEAD = '''\
 """The types of the keywords of `run`, `measure` and `sweep`, for type checkers and editors.
 
@@ -34,16 +29,26 @@ from typing import TypedDict
 
 def source() -> str:
     """The content of the file."""
-    text = HEAD
-    for name, (function, users, base) in USERS.items():
-        text += f"\n\nclass {name}({base or 'TypedDict'}, total=False):\n"
-        text += f'    """The options of a run that `{function}` takes as keywords."""\n\n'
-        inherited = find_keywords(*USERS[base][1]) if base else {}
-        own = inspect.signature(api.sweep).parameters if function == "sweep" else {}
-        for option, kind in find_keywords(*users).items():
-            if option not in inherited and option not in own:
-                text += f"    {option}: {kind.replace('pathlib.', '')}\n"
-    return text
+    measure, sweep, run = (find_keywords(*users) for users in USERS.values())
+    for name in inspect.signature(api.sweep).parameters:
+        sweep.pop(name, None)
+    shared = measure.keys() & sweep.keys()
+    return HEAD + "".join(
+        f"\n\nclass {name}({bases}, total=False):\n"
+        f'    """The options of a run that {users} as keywords."""\n\n'
+        + "".join(
+            f"    {option}: {kind.replace('pathlib.', '')}\n"
+            for option, kind in run.items()
+            if option in options
+        )
+        for name, bases, users, options in (
+            ("SharedKeywords", "TypedDict", "`measure` and `sweep` take", shared),
+            ("MeasureKeywords", "SharedKeywords", "`measure` takes", measure.keys() - shared),
+            ("SweepKeywords", "SharedKeywords", "`sweep` takes", sweep.keys() - shared),
+            ("RunKeywords", "MeasureKeywords, SweepKeywords", "`run` takes",
+             run.keys() - measure.keys() - sweep.keys()),
+        )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,38 +12,37 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import (
-    Run,
-    as_results,
-    expect,
-    explain,
-    export,
-    frame,
-    ignore,
-    import_results,
-    list_runs,
-    load,
-    plot,
-)
+from commbench.api.runs import Run as Run
+from commbench.api.runs import as_results, ignore
+from commbench.api.runs import expect as expect
+from commbench.api.runs import explain as explain
+from commbench.api.runs import export as export
+from commbench.api.runs import frame as frame
+from commbench.api.runs import import_results as import_results
+from commbench.api.runs import list_runs as list_runs
+from commbench.api.runs import load as load
+from commbench.api.runs import plot as plot
 from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.units import format_count
 
 if TYPE_CHECKING:
-    from commbench.api.advice import advise
-    from commbench.api.measuring import (
-        init,
-        measure,
-        pairs,
-        plan_options,
-        replay,
-        run,
-        run_options,
-    )
-    from commbench.api.models import fit_model, predict
-    from commbench.api.reports import report
+    from commbench.api.advice import advise as advise
+    from commbench.api.measuring import init as init
+    from commbench.api.measuring import measure as measure
+    from commbench.api.measuring import pairs as pairs
+    from commbench.api.measuring import plan_options as plan_options
+    from commbench.api.measuring import replay as replay
+    from commbench.api.measuring import run as run
+    from commbench.api.measuring import run_options as run_options
+    from commbench.api.models import fit_model as fit_model
+    from commbench.api.models import predict as predict
+    from commbench.api.reports import report as report
     from commbench.api.runs import AnyRun
-    from commbench.api.sweeps import load_sweep, resume_sweep, run_sweep, sweep
+    from commbench.api.sweeps import load_sweep as load_sweep
+    from commbench.api.sweeps import resume_sweep as resume_sweep
+    from commbench.api.sweeps import run_sweep as run_sweep
+    from commbench.api.sweeps import sweep as sweep
     from commbench.compare.comparison import Comparison
     from commbench.doctor.report import DoctorReport
     from commbench.gate.gate import GateResult
@@ -52,40 +51,6 @@ if TYPE_CHECKING:
     from commbench.jobs.slurm import SlurmOptions
     from commbench.runner.run_options import RunOptions
     from commbench.runner.smoke import SmokeResult
-
-__all__ = [
-    "Run",
-    "advise",
-    "check",
-    "compare",
-    "doctor",
-    "environment",
-    "expect",
-    "explain",
-    "export",
-    "fit_model",
-    "frame",
-    "import_results",
-    "init",
-    "job_script",
-    "list_runs",
-    "load",
-    "load_sweep",
-    "measure",
-    "pairs",
-    "plan_options",
-    "plot",
-    "predict",
-    "replay",
-    "report",
-    "resume_sweep",
-    "run",
-    "run_options",
-    "run_sweep",
-    "smoke",
-    "sweep",
-]
-
 
 _LAZY = {
     "commbench.api.advice": ("advise",),

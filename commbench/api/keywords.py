@@ -10,84 +10,50 @@ from pathlib import Path
 from typing import TypedDict
 
 
-class MeasureKeywords(TypedDict, total=False):
+class SharedKeywords(TypedDict, total=False):
+    """The options of a run that `measure` and `sweep` take as keywords."""
+
+    op: str | Sequence[str]
+    sizes: str | int | Sequence[int]
+    dtype: str | Sequence[str]
+    reduce_op: str | Sequence[str]
+    root: int
+    placement: str
+    rounding: str
+    timing: str
+    launch: str
+    memory: str | Sequence[str]
+    buffers: str | None
+    check: bool
+    tensors: str | int | Sequence[str | int]
+    form: str | Sequence[str] | None
+    overlap: str | Sequence[str]
+    overlap_ratio: float | None
+    p2p_call: str
+    pairs: str | Sequence[str]
+    latency_size: int | None
+    window: int
+    imbalance: str | Sequence[str]
+    iters: int | None
+    warmup: int | None
+    precision: float | str
+    budget: float
+    order: str
+    seed: int
+    timeout: float
+    peak: str | None
+
+
+class MeasureKeywords(SharedKeywords, total=False):
     """The options of a run that `measure` takes as keywords."""
 
-    op: str | Sequence[str]
-    sizes: str | int | Sequence[int]
-    dtype: str | Sequence[str]
-    reduce_op: str | Sequence[str]
-    root: int
-    placement: str
-    rounding: str
-    timing: str
-    launch: str
-    memory: str | Sequence[str]
-    buffers: str | None
-    check: bool
-    tensors: str | int | Sequence[str | int]
-    form: str | Sequence[str] | None
-    overlap: str | Sequence[str]
-    overlap_ratio: float | None
-    p2p_call: str
-    pairs: str | Sequence[str]
-    latency_size: int | None
-    window: int
-    imbalance: str | Sequence[str]
-    iters: int | None
-    warmup: int | None
-    precision: float | str
-    budget: float
-    order: str
-    seed: int
-    timeout: float
     label: str | None
     output: str | Path | None
-    peak: str | None
 
 
-class RunKeywords(MeasureKeywords, total=False):
-    """The options of a run that `run` takes as keywords."""
-
-    mesh: str
-    over: str | Sequence[str] | None
-    mesh_order: str
-    groups: str
-    group_size: int | None
-    group_stride: int | None
-    concurrency: str
-    open_groups: int
-    workload: Path | None
-    step: str | Sequence[str]
-    variant: str | Sequence[str]
-    fit: str
-    launches: int | None
-    backend: str | None
-    nccl_option: str | Sequence[str]
-    device: str | None
-    nproc_per_node: int | None
-    launcher: str
-    cpu_mode: str | None
-    resume: str | None
-    plots: bool
-    nccl_log: bool
-
-
-class SweepKeywords(TypedDict, total=False):
+class SweepKeywords(SharedKeywords, total=False):
     """The options of a run that `sweep` takes as keywords."""
 
-    op: str | Sequence[str]
-    sizes: str | int | Sequence[int]
-    dtype: str | Sequence[str]
-    reduce_op: str | Sequence[str]
-    root: int
-    placement: str
-    rounding: str
-    timing: str
-    launch: str
-    memory: str | Sequence[str]
-    buffers: str | None
-    check: bool
     mesh: str
     over: str | Sequence[str] | None
     mesh_order: str
@@ -96,32 +62,22 @@ class SweepKeywords(TypedDict, total=False):
     group_stride: int | None
     concurrency: str
     open_groups: int
-    tensors: str | int | Sequence[str | int]
-    form: str | Sequence[str] | None
-    overlap: str | Sequence[str]
-    overlap_ratio: float | None
-    p2p_call: str
-    pairs: str | Sequence[str]
-    latency_size: int | None
-    window: int
-    imbalance: str | Sequence[str]
     workload: Path | None
     step: str | Sequence[str]
     variant: str | Sequence[str]
     fit: str
-    iters: int | None
-    warmup: int | None
-    precision: float | str
-    budget: float
-    order: str
-    seed: int
     backend: str | None
     nccl_option: str | Sequence[str]
     device: str | None
     nproc_per_node: int | None
     launcher: str
-    timeout: float
     cpu_mode: str | None
-    peak: str | None
     plots: bool
     nccl_log: bool
+
+
+class RunKeywords(MeasureKeywords, SweepKeywords, total=False):
+    """The options of a run that `run` takes as keywords."""
+
+    launches: int | None
+    resume: str | None

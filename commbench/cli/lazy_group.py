@@ -5,7 +5,6 @@ The help is plain text: the package rich would take as long to import as the who
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -52,8 +51,12 @@ COMMAND_GROUPS = {
 """The commands by the heading under which the help lists them, each with its line there. Each is a
 function, or a group of commands, of its name in the module of its name."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
-NAMES = {"import": "import_", "list": "list_"}
-"""Names of the modules and functions of commands whose own name Python uses itself."""
+GROUPS = {
+    "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
+    "model": "Fit cost models to measured times, and predict other sizes and numbers of ranks.",
+    "workload": "Read the collective calls of a training step from its traces, or generate them.",
+}
+"""What the help says at the top of a group of commands."""
 HELP_SETTINGS = {"max_content_width": 120}
 """The help is as wide as the terminal, at most so many columns."""
 
@@ -124,20 +127,25 @@ def _run_options(user: str) -> list[Any]:
 
 def command(name: str) -> Any:
     """The command of that name, as Typer's Click has it."""
-    python_name = NAMES.get(name, name)
-    module = import_module(f"commbench.cli.{python_name}")
-    function = getattr(module, python_name)
-    if isinstance(function, typer.Typer):
-        group: Any = typer.main.get_group(function)
-        for each in group.commands.values():
-            _leave_files_to_their_readers(each)
-        return group
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    settings = HELP_SETTINGS | getattr(module, "CONTEXT", {})
-    app.command(name, cls=GroupedCommand, context_settings=settings)(function)
-    made: Any = typer.main.get_command(app)
-    made.run_options_user = getattr(module, "RUN_OPTIONS_USER", "")
-    _leave_files_to_their_readers(made)
+    from commbench.cli.command import make_function
+    from commbench.cli.commands import BESIDE_OWN
+    from commbench.cli.commands import COMMANDS as ENTRIES
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, help=GROUPS.get(name))
+    if name in GROUPS:
+        for path in ENTRIES:
+            group, _, word = path.partition(" ")
+            if group == name:
+                app.command(word, **ENTRIES[path].typer_settings)(make_function(path))
+        made: Any = typer.main.get_group(app)
+    else:
+        settings = ENTRIES[name].typer_settings
+        context = HELP_SETTINGS | settings.get("context_settings", {})
+        app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
+        made = typer.main.get_command(app)
+        made.run_options_user = name if settings is BESIDE_OWN else ""
+    for each in getattr(made, "commands", {name: made}).values():
+        _leave_files_to_their_readers(each)
     return made
 
 

@@ -32,14 +32,6 @@ def make_parameter(name: str, **changes: Any) -> inspect.Parameter:
     )
 
 
-def make_signature(*parameters: inspect.Parameter) -> inspect.Signature:
-    """The signature of a command with these parameters after its context."""
-    context = inspect.Parameter(
-        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-    )
-    return inspect.Signature([context, *parameters])
-
-
 def given_options(context: typer.Context) -> dict[str, Any]:
     """The run options that are given on the command line, by their Python names."""
     given = {

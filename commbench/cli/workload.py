@@ -5,33 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer import Argument, Option
+from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 
 if TYPE_CHECKING:
     from commbench.spec.workload import Workload
 
-workload = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Read the collective calls of a training step from its traces, or generate them.",
-)
-TRACES = Argument(
-    metavar="TRACE...",
-    help="Traces of the ranks, or a folder of them: torch.profiler (.json, .json.gz), flight "
-    "recorder (pickle, JSON), Chakra (JSON), NCCL Inspector. Or the file of a workload.",
-)
 
-
-@workload.command()
-def show(
-    traces: list[Path] = TRACES,
-    format_: str = Option("table", "--format", metavar="FORMAT", help="table or json."),
-) -> None:
+def show(traces: list[Path], format: str) -> None:
     """Print how long the calls of a step take and wait.
 
     For each group and operation: calls, bytes, time without and with waiting. Then which rank
@@ -48,7 +31,7 @@ def show(
     from commbench.results.workload_file import is_workload
     from commbench.validation import choose
 
-    as_json = choose("format", format_, {"table": False, "json": True})
+    as_json = choose("format", format, {"table": False, "json": True})
     if len(traces) == 1 and is_workload(traces[0]):
         found = api.load(traces[0])
         shown = text.workload_json(found) if as_json else text.workload_text(found)
@@ -59,14 +42,7 @@ def show(
     print_result(json.dumps(shown, indent=1) if as_json else shown)
 
 
-@workload.command("import")
-def import_(
-    traces: list[Path] = TRACES,
-    output: Path = Option(..., "--output", "-o", metavar="FILE", help="New file: step.json."),
-    name: str | None = Option(
-        None, metavar="NAME", help="Name of the workload.  [default: that of the file or folder]"
-    ),
-) -> None:
+def import_(traces: list[Path], output: Path, name: str | None) -> None:
     """Write the calls of a step into a JSON file.
 
     The file has their groups, sizes, order and gaps.
@@ -83,34 +59,6 @@ def import_(
     _finish(found, output)
 
 
-def _optional(name: str, kind: type, *flags: str, metavar: str = "N", text: str) -> Parameter:
-    """An option of several commands; None where it is not given."""
-    option = Option(*flags, metavar=metavar, help=text)
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-    )
-
-
-TRANSFORMER = (
-    _optional("model", str, metavar="NAME",
-              text="A public model: llama-3-8b and others (docs/replay.md)."),
-    _optional("params", str, metavar="NUMBER",
-              text="Parameters: 350M, 7B, 7e9. The embedding gets what the layers leave."),
-    _optional("layers", int, text="Layers of a transformer."),
-    _optional("hidden", int, text="Its hidden size."),
-    _optional("ffn", int, text="Inner size of its feed-forward network or of an expert."),
-    _optional("heads", int, text="Heads.  [default: hidden size / 128]"),
-    _optional("kv_heads", int, text="Heads of keys and values.  [default: as many]"),
-    _optional("vocab", int, text="Size of the vocabulary."),
-)  # fmt: skip
-EXPERTS = (
-    _optional("experts", int, text="Experts of a layer.  [default: none]"),
-    _optional("top_k", int, metavar="K", text="Experts that get a token."),
-)
-RANKS_PER_NODE = Option(None, metavar="N", help="Ranks on each host.")
-NEW_FILE = _optional("output", Path, "--output", "-o", metavar="FILE", text="New file: step.json.")
-
-
 def _finish(made: Workload, output: Path | None) -> None:
     """Print a workload, and write it where a file is given."""
     from commbench.api import workload as api
@@ -124,40 +72,7 @@ def _finish(made: Workload, output: Path | None) -> None:
         print_status(f"the workload is in {output}")
 
 
-def _generates(*model: Parameter) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a command of a function that generates a workload. The command has the options of a
-    model, with which it makes the first argument, and prints and stores the workload."""
-
-    def make_command(generate: Callable[..., Any]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            output = given.pop("output")
-            chosen = _model(**{option.name: given.pop(option.name) for option in model})
-            made = generate(chosen, **given)
-            _finish(made, output)
-
-        _, mesh, *own = signature(generate, eval_str=True).parameters.values()
-        command.__name__, command.__doc__ = generate.__name__, generate.__doc__
-        command.__signature__ = Signature(  # type: ignore[attr-defined]
-            [mesh, *model, *own, NEW_FILE]
-        )
-        return workload.command()(command)
-
-    return make_command
-
-
-@_generates(*TRANSFORMER)
-def ddp(
-    model: Any,
-    *,
-    mesh: str = Option(metavar="DIMENSIONS", help="Ranks: dp=8."),
-    dtype: str = Option("float32", metavar="DTYPE", help="Of parameters and gradients."),
-    bucket: str | None = Option(
-        None,
-        metavar="SIZE",
-        help="bucket_cap_mb as a size.  [default: 25M, and 1M for the first bucket]",
-    ),
-    ranks_per_node: int | None = RANKS_PER_NODE,
-) -> Any:
+def ddp(mesh: str, output: Path | None, **given: Any) -> None:
     """Generate the calls of a step with DistributedDataParallel.
 
     The group `world` has all ranks.
@@ -168,26 +83,11 @@ def ddp(
     """
     from commbench.api import workload as api
 
-    ranks = _mesh_sizes(mesh, "dp")["dp"]
-    return api.ddp(model, ranks=ranks, ranks_per_node=ranks_per_node, bucket=bucket, dtype=dtype)
+    model, own = _split_model(given)
+    _finish(api.ddp(model, ranks=_mesh_sizes(mesh, "dp")["dp"], **own), output)
 
 
-@_generates(*TRANSFORMER)
-def fsdp(
-    model: Any,
-    *,
-    mesh: str = Option(
-        metavar="DIMENSIONS", help="Ranks: dp_shard=8, or dp_replicate=2,dp_shard=8."
-    ),
-    dtype: str = Option("bfloat16", metavar="DTYPE", help="param_dtype of MixedPrecisionPolicy."),
-    reduce_dtype: str = Option(
-        "float32", metavar="DTYPE", help="reduce_dtype of MixedPrecisionPolicy."
-    ),
-    reshard: bool = Option(
-        True, "--reshard/--no-reshard", help="reshard_after_forward of the blocks."
-    ),
-    ranks_per_node: int | None = RANKS_PER_NODE,
-) -> Any:
+def fsdp(mesh: str, reshard: bool, output: Path | None, **given: Any) -> None:
     """Generate the calls of a step with FSDP2 (fully_shard).
 
     \b
@@ -195,40 +95,18 @@ def fsdp(
     """
     from commbench.api import workload as api
 
+    model, own = _split_model(given)
     sizes = _mesh_sizes(mesh, "dp_shard", "dp_replicate")
-    return api.fsdp(
-        model, ranks=sizes["dp_shard"], replicas=sizes["dp_replicate"], dtype=dtype,
-        reduce_dtype=reduce_dtype, reshard_after_forward=reshard, ranks_per_node=ranks_per_node,
+    made = api.fsdp(
+        model, ranks=sizes["dp_shard"], replicas=sizes["dp_replicate"],
+        reshard_after_forward=reshard, **own,
     )  # fmt: skip
+    _finish(made, output)
 
 
-@_generates(*TRANSFORMER, *EXPERTS)
 def megatron(
-    model: Any,
-    *,
-    mesh: str = Option(
-        metavar="DIMENSIONS", help="Sizes of tp, cp, dp, pp and ep: tp=4,pp=2,dp=8."
-    ),
-    seq: int = Option(4096, metavar="TOKENS", help="Tokens of a sequence."),
-    micro_batch: int = Option(1, metavar="N", help="Sequences of a micro-batch."),
-    micro_batches: int = Option(1, metavar="N", help="Micro-batches of a step, on each dp rank."),
-    dtype: str = Option("bfloat16", metavar="DTYPE", help="Of activations and parameters."),
-    reduce_dtype: str = Option("float32", metavar="DTYPE", help="In which gradients are reduced."),
-    sequence_parallel: bool = Option(
-        True, "--sequence-parallel/--no-sequence-parallel", help="With tp."
-    ),
-    distributed_optimizer: bool = Option(
-        True,
-        "--distributed-optimizer/--no-distributed-optimizer",
-        help="Reduce-scatter gradients and gather parameters, or all-reduce gradients.",
-    ),
-    bucket: str | None = Option(
-        None,
-        metavar="SIZE",
-        help="Bytes of a bucket of gradients.  [default: of max(40e6, 1e6 x dp) parameters]",
-    ),
-    ranks_per_node: int | None = RANKS_PER_NODE,
-) -> Any:
+    seq: int, dtype: str, reduce_dtype: str, bucket: str | None, output: Path | None, **given: Any
+) -> None:
     """Generate the calls of a step with Megatron-LM.
 
     Groups of the table: `world` has all ranks, `edp` the ranks with the same experts, `embd` the
@@ -242,13 +120,20 @@ def megatron(
     from commbench.spec.dtypes import find_dtype
     from commbench.units import parse_size
 
-    return api.megatron(
-        model, mesh=mesh, ranks_per_node=ranks_per_node, sequence=seq, micro_batch=micro_batch,
-        micro_batches=micro_batches, dtype=find_dtype(dtype).name,
-        gradient_dtype=find_dtype(reduce_dtype).name, sequence_parallel=sequence_parallel,
-        distributed_optimizer=distributed_optimizer,
-        bucket_bytes=None if bucket is None else parse_size(bucket),
+    model, own = _split_model(given)
+    made = api.megatron(
+        model, sequence=seq, dtype=find_dtype(dtype).name,
+        gradient_dtype=find_dtype(reduce_dtype).name,
+        bucket_bytes=None if bucket is None else parse_size(bucket), **own,
     )  # fmt: skip
+    _finish(made, output)
+
+
+def _split_model(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The model that options describe, and the other options."""
+    names = {**TRANSFORMER, **EXPERTS}.keys() & given.keys()
+    model = _model(**{name: given[name] for name in names})
+    return model, {name: value for name, value in given.items() if name not in names}
 
 
 def _model(model: str | None, params: str | None, **numbers: int | None) -> Any:

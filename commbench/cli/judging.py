@@ -1,0 +1,125 @@
+"""`commbench compare`, `check` and `advise`: which run is faster, does one keep limits, what is
+best?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from commbench.cli.command import Show
+
+if TYPE_CHECKING:
+    from commbench.compare.comparison import Comparison
+
+
+def compare(
+    show: Show,
+    first: str,
+    others: list[str],
+    plot: Path | None,
+    output: Path | None,
+    fail_if_slower: bool,
+    **given: Any,
+) -> None:
+    """Compare runs: one sentence for each range of sizes, then the rows that differ.
+
+    A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.
+
+    \b
+    commbench compare ring tree      runs under results/, by label
+    commbench compare results/old results/new --format markdown
+    commbench compare old.csv new.csv --tolerance 10% --fail-if-slower
+    commbench compare ring tree pat --plot algorithms.png
+    """
+    import gc
+
+    from commbench import api
+    from commbench.compare.document import Comparisons
+    from commbench.output.console import print_status
+
+    gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
+    comparisons: list[Comparison] = []
+    for other in others:
+        baseline = comparisons[0].a if comparisons else first  # it is read once
+        comparisons.append(api.compare(baseline, other, **given, notify=print_status))
+    drawn: list[Path] = []
+    if plot or output:
+        from commbench.compare.plot import comparison_pictures, require_pictures
+        from commbench.views.draw import require_ending, write_pictures
+
+        if plot:
+            require_ending(plot)
+        pictures = require_pictures(comparison_pictures(comparisons))
+        for place in filter(None, (plot, output)):
+            drawn += write_pictures(pictures, place)
+    show(Comparisons(comparisons))
+    for file in drawn:
+        print_status(file)
+    if fail_if_slower and any(comparison.is_slower for comparison in comparisons):
+        slower = sum(comparison.counts["slower"] for comparison in comparisons)
+        rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"
+        print_status(f"{rows} slower than in {comparisons[0].a.name}")
+        raise typer.Exit(1)
+
+
+def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: Any) -> None:
+    """Check a run against limits or an earlier run.
+
+    A row fails if its whole 95% interval is beyond the limit, or if it has no valid result.
+    Exit code 0: every rule passes. 1: a row fails, or the run is incomplete. 7: no verdict,
+    because too few rows are decided, or only one of the two runs has a row.
+
+    \b
+    commbench check results/new --against results/old --max-slowdown 10%
+    commbench check new --min-busbw all_reduce:1M-1G:3GB/s --max-time barrier:1ms
+    commbench check new --expect run --tolerance 10%
+    commbench check new --against old --rules limits.toml --junit report.xml
+    """
+    from commbench import api
+    from commbench.gate.document import VIEW
+    from commbench.output.console import print_status, print_workflow_command
+    from commbench.output.table import runs_in_actions
+    from commbench.results.files import require_new, write_new
+    from commbench.views.formats import JSON, MARKDOWN
+
+    for file in filter(None, (junit, json)):
+        require_new(file)  # before the check, so that a verdict is never lost
+    gate = api.check(run, **given, notify=print_status)
+    show(gate)
+    if junit or json or runs_in_actions():
+        from commbench.gate import ci
+        from commbench.output.github import add_to_summary
+
+        if junit:
+            write_new(junit, ci.gate_junit(gate))
+        if json:
+            write_new(json, VIEW.write(gate, JSON))
+        if runs_in_actions():
+            for line in ci.make_annotations(gate):
+                print_workflow_command(line)
+            add_to_summary(VIEW.write(gate, MARKDOWN))
+    raise typer.Exit(gate.exit_code)
+
+
+def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
+    """Say which bucket size, form of call or setting is faster, by how much, and from which size.
+
+    Several runs on the same ranks are read together, such as runs of two algorithms of NCCL.
+
+    \b
+    commbench advise mine --params 350M --backward 120ms
+    commbench advise ring tree                   runs of two settings
+    commbench advise mine --topk 8 --experts 64 --hidden 4096
+    commbench advise mine --params 7B --blocks 32 -o buckets.png
+    """
+    from commbench import api
+    from commbench.output.console import print_status
+    from commbench.views.draw import ENDINGS
+
+    picture = output if output and output.suffix.lower() in ENDINGS else None
+    found = api.advise(*runs, output=picture, **given, notify=print_status)
+    show(found, output=None if picture else output)
+    if picture:
+        print_status(picture)

@@ -1,0 +1,213 @@
+"""The commands that read runs: list, show, plot, explain, export, import and report."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from commbench.cli.command import Show
+
+
+def list_(show: Show) -> None:
+    """List the runs and sweeps in the folder `results`, the newest first.
+
+    Other commands take the label of a run or the name of its folder.
+
+    \b
+    commbench list
+    """
+    from commbench import api
+    from commbench.report.run_list import RunList
+    from commbench.results.run_folder import list_sweeps
+
+    show(RunList(api.list_runs(), list_sweeps()))
+
+
+def show(
+    run: str | None,
+    format: str | None,
+    output: Path | None,
+    peak: str | None,
+    warnings: bool,
+    verbose: bool,
+    groups: bool,
+    calls: bool,
+    **hints: Any,
+) -> None:
+    """Print the table of a run, finished or not; or the result of a sweep.
+
+    \b
+    commbench show
+    commbench show mine --peak nvlink4                  the newest of that label
+    commbench show results/20261121-120000-all_reduce --warnings
+    commbench show mine --groups
+    commbench show results/20261121-120000-sweep
+    """
+    from commbench import api
+    from commbench.errors import UsageError
+    from commbench.output.console import print_status
+    from commbench.report.formats import NCCL_TESTS, require_format
+    from commbench.results.run_folder import find_newest, find_sweep
+    from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
+    from commbench.views.formats import JSON, choose_format
+    from commbench.views.formats import show as show_result
+
+    name = str(find_newest()) if run is None else run
+    if folder := find_sweep(name):
+        from commbench.sweep.document import VIEW as SWEEP_VIEW
+
+        if groups or calls or any(option is not None for option in (peak, *hints.values())):
+            raise UsageError(
+                f"{name} is a sweep, and these options are for runs",
+                "leave out all options but --format, --verbose and --warnings",
+            )
+        is_verbose = warnings or verbose
+        show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, is_verbose)
+        return
+    from commbench.report.run_document import VIEW, ShownRun
+
+    format = choose_format(format, output)
+    require_format(format, peak)
+    loaded = api.load(name, **hints, notify=print_status)
+    shown = ShownRun(loaded, peak, warnings, calls or verbose, only_groups=groups)
+    show_result(VIEW, shown, format, output, verbose)
+    if format in (JSON, NCCL_TESTS) or groups:  # the text says it
+        tell_incomplete(loaded, print_status)
+    if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
+        condition = "To continue it" if end else "If it was cut off, continue it"
+        print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")
+
+
+def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -> None:
+    """Draw bus bandwidth and time against size; several runs share their axes.
+
+    \b
+    commbench plot ring tree --output plots          runs under results/, by label
+    commbench plot results/ring --output ring.svg --peak 12.5GB/s
+    """
+    from commbench import api
+    from commbench.output.console import print_result, print_status
+    from commbench.results.schema import tell_incomplete
+
+    found = [api.load(run, **hints, notify=print_status) for run in runs]
+    for run in found:
+        tell_incomplete(run, print_status)
+    for file in api.plot(*found, output=output, peak=peak):
+        print_result(file)
+    print_status(f"plotted: {', '.join(run.name for run in found)}")
+
+
+def explain(show: Show, what: str, **given: Any) -> None:
+    """Explain a number: the data moved, the formulas of the bandwidths, what a link allows, and
+    whether latency or bandwidth bounds it.
+
+    \b
+    commbench explain all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4
+    commbench explain all_gather --ranks 32 --nodes 4 --size 1G --time 5ms \\
+        --peak 400GB/s/node
+    commbench explain results/reference
+    commbench explain results/reference --op all_reduce --size 1M
+    commbench explain all_reduce --ranks 64 --nodes 8 --size 1G --time 12ms \\
+        --model machine.json
+    """
+    from commbench import api
+    from commbench.output.console import print_status
+
+    show(api.explain(what, **given, notify=print_status))
+
+
+def export(run: str, format: str, output: Path | None) -> None:
+    """Write the rows of a run in another format.
+
+    \b
+    commbench export results/mine --format json --output mine.json
+    commbench export mine --format openmetrics --output commbench.prom
+    """
+    from commbench.api.runs import export_parts
+    from commbench.errors import UsageError
+    from commbench.output.console import print_result, print_status
+    from commbench.results.files import write_new
+
+    parts = export_parts(run, format, print_status)
+    if output is not None:
+        write_new(output, parts)
+        print_result(output)
+        return
+    for part in parts:
+        if isinstance(part, bytes):
+            raise UsageError(f"{format} is not text", "write it to a file: --output FILE")
+        print_result(part, end="")
+
+
+def import_(file: Path, **given: Any) -> None:
+    """Make a run folder of another tool's results.
+
+    Operation, ranks and element type are never guessed: where the file does not say one, give it as
+    an option. show, plot, explain, compare and check also read such files directly.
+
+    \b
+    commbench import nccl-tests.log --op all_reduce
+    commbench import osu_allgather.txt --ranks 16 --label mpi
+    """
+    from commbench import api
+    from commbench.output.console import print_result, print_status
+
+    run = api.import_results(file, **given)
+    print_result(run.text())
+    for note in run.header.environment["notes"]:
+        print_status(f"note: {' '.join(note.split())}")
+    print_status(f"results are in {run.path}")
+
+
+def report(
+    runs: list[str], output: Path | None, format: str | None, tolerance: str | None, **given: Any
+) -> None:
+    """Write one file about a run, a comparison, a check or a sweep, to send to other people.
+
+    Several runs are compared with the first. With one of the options under Rules, one run is
+    checked as `commbench check` does; the exit code is 0 even if the check fails. The HTML
+    contains everything, also the recorded data, and needs no network. The Markdown is for tickets.
+
+    \b
+    commbench report mine -o report.html
+    commbench report before after -o comparison.html
+    commbench report new --against old --max-slowdown 10% -o check.html
+    commbench report results/20261121-120000-sweep -o sweep.html
+    commbench report before after --format markdown      for a ticket
+    """
+    from commbench import api
+    from commbench.api.runs import load_rows
+    from commbench.cli.options import FILE_HINTS, LIMITS
+    from commbench.errors import UsageError
+    from commbench.output.console import print_result, print_status
+    from commbench.results.run_folder import find_sweep
+
+    is_check = any(given[name] for name in ("rules", *LIMITS))
+    if is_check and len(runs) > 1:
+        raise UsageError("a check is of one run", "name one RUN, and the other with --against")
+    if output is None and format is None and sys.stdout.isatty():
+        format = "markdown"
+    write = partial(api.report, output=output, format=format)
+    hints = {name: given.pop(name) for name in FILE_HINTS}
+
+    def find(run: str) -> Any:
+        return load_rows(run, **hints, notify=print_status)
+
+    if is_check:
+        checked = find(runs[0])
+        if given["against"] is not None:
+            given["against"] = find(given["against"])
+        text = write(api.check(checked, tolerance=tolerance if given["expect"] else None, **given))
+    elif len(runs) > 1:
+        first, *others = map(find, runs)
+        compare = partial(api.compare, first, tolerance=tolerance or "5%", force=given["force"])
+        text = write(*map(compare, others))
+    else:
+        text = write(runs[0] if find_sweep(runs[0]) else find(runs[0]))
+    if output is None:
+        print_result(text, end="")
+    else:
+        print_result(output)

@@ -1,0 +1,260 @@
+"""The options of the commands that read runs, judge and predict, or look something up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from commbench.cli.options import (
+    AS_DOCUMENT,
+    FILE_HINTS,
+    FOREIGN,
+    JUNIT,
+    LENIENCE,
+    LIMITS,
+    NEW_FILE,
+    OUTPUT,
+    RULE,
+    RULES_FILE,
+    RUN,
+    RUNS,
+    VERDICT,
+    Option,
+    argument,
+    switch,
+)
+from commbench.report.formats import FORMAT_HELP, PEAK_HELP
+from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
+
+HARDWARE, GIVEN = "Hardware", "Is this plausible?"
+STEP, MIXTURE = "The training step", "Experts"
+SHOW = {
+    "run": argument(
+        "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
+        "[default: the newest run]", default=None,
+    ),
+    "format": Option(
+        "HOW", f"{FORMAT_HELP}  [default: by the ending of FILE, else text]", type=str
+    ),
+    "output": AS_DOCUMENT["output"],
+    "peak": Option("SPEED", f"{PEAK_HELP}  [default: that of the run]", type=str),
+    "warnings": switch("Explain every warning."),
+    "verbose": switch("Print every row and column, every group, and explain warnings."),
+    "groups": switch("Print the time of each group of ranks instead: alone, together."),
+    "calls": switch("Print also the tables of the single calls of a replay."),
+    **FILE_HINTS,
+}  # fmt: skip
+PLOT = {
+    "runs": RUNS,
+    "output": Option(
+        "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
+        "[default: the folder of the first run]", flags="--output -o",
+    ),
+    "peak": Option(
+        "SPEED", "Mark a speed: 450GB/s, 400Gbit/s, or a name that `commbench links` lists.  "
+        "[default: that of the runs]",
+    ),
+    **FILE_HINTS,
+}  # fmt: skip
+EXPLAIN = {
+    "what": argument("OP|RUN", "An operation, or a run: folder, label, or another tool's file."),
+    "ranks": Option("N", "With OP: number of ranks."),
+    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 1M, 1G."),
+    "time": Option("T", "With OP: time of one call: 120us, 4.2ms."),
+    "dtype": Option("DTYPE", "With OP: element type.  [default: float32]", flags="--dtype -d"),
+    "timing": Option("HOW", f"With OP. {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"),
+    "nodes": Option("K", "With OP: number of nodes.  [default: 1]"),
+    "op": Option(
+        "OP", "With RUN: only the rows of this operation. Of another tool's file: the operation "
+        "that it measured.",
+    ),
+    "peak": Option(
+        "SPEED", "Compare busbw with a speed in one direction: 450GB/s, 400Gbit/s, 400GB/s/node, "
+        "or a link of `commbench links`.",
+    ),
+    "model": Option(
+        "MACHINE", "Compare with what the machine file of `commbench model fit` predicts."
+    ),
+    **AS_DOCUMENT,
+}  # fmt: skip
+EXPORT = {
+    "run": RUN,
+    "format": Option("FORMAT", "csv, json, markdown, nccl-tests, parquet or openmetrics."),
+    "output": NEW_FILE,
+}
+IMPORT = {
+    "file": argument("FILE", "Output of nccl-tests (text or JSON), OSU, IMB or PARAM.", Path),
+    **FILE_HINTS,
+    "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
+    "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
+}
+REPORT = {
+    "runs": argument("RUN...", "Run folders, labels, other tools' files; or one sweep.", list[str]),
+    "output": NEW_FILE._replace(panel=OUTPUT),
+    "format": Option(
+        "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
+        "html]", OUTPUT, str,
+    ),
+    **LIMITS,
+    "rules": RULES_FILE,
+    **LENIENCE,
+    "tolerance": Option(
+        "PERCENT", "Of several runs: differences up to this count as the same.  [default: 5%] "
+        "With --expect: how far below the lowest figure of others a row may be.  [default: 20%]",
+        VERDICT,
+    ),
+    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ.", VERDICT),
+    **FILE_HINTS,
+}  # fmt: skip
+COMPARE = {
+    "first": argument("A", "The run that others are compared with: a label, folder or file."),
+    "others": argument("B...", "The runs that are compared with A.", list[str]),
+    "tolerance": Option("PART", "Differences up to this count as the same."),
+    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ."),
+    "format": Option("FORMAT", "text, markdown, html, json or csv.", type=str, default="text"),
+    "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
+    "plot": Option(
+        "FILE", "Draw the comparison into a new file: .png, .svg, .pdf. With several operations, "
+        "dtypes or timings use --output.", type=Path,
+    ),
+    "output": Option("DIR", "Draw a picture of each operation into this folder.", type=Path),
+    "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
+    **FILE_HINTS,
+}  # fmt: skip
+CHECK = {
+    "run": RUN,
+    **LIMITS,
+    "tolerance": Option(
+        "PERCENT", "With --expect: how far below the lowest figure of others a row may be.  "
+        "[default: 20%]", RULE,
+    ),
+    "rules": RULES_FILE,
+    **LENIENCE,
+    "force": switch(
+        "Compare with BASELINE although ranks, nodes, device or CPU mode differ.", VERDICT
+    ),
+    "junit": JUNIT,
+    "json": Option(
+        "FILE.json", "Write the verdict, the rules and all rows to a new file.", OUTPUT, Path
+    ),
+    "verbose": switch(
+        "Print every row.  [default: the rows that fail or are undecided, 20 per rule]", OUTPUT
+    ),
+    **AS_DOCUMENT,
+    **FILE_HINTS,
+}  # fmt: skip
+ADVISE = {
+    "runs": RUNS._replace(help="Runs and sweeps: labels, folders or journals."),
+    "params": Option("NUMBER", "Parameters of the model: 350M, 7B, 7e9.", STEP),
+    "model_bytes": Option("SIZE", "Bytes of all gradients, instead of --params.", STEP),
+    "backward": Option(
+        "TIME", "The backward pass without communication: 300ms.  [default: as long as the "
+        "communication]", STEP,
+    ),
+    "tensors": Option(
+        "N", "Gradients of equal size, which become ready one by one.  [default: so many that "
+        "each bucket is exactly full]", STEP,
+    ),
+    "blocks": Option("N", "Blocks of the model, such as its layers, for FSDP2.", STEP),
+    "bucket_cap": Option(
+        "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
+        "of 1M]", STEP,
+    ),
+    "topk": Option("K", "Experts of a token.", MIXTURE),
+    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
+    "hidden": Option("N", "Numbers of a token.", MIXTURE),
+    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
+    "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
+    "format": AS_DOCUMENT["format"],
+    "output": AS_DOCUMENT["output"]._replace(
+        help="New file: .txt, .md, .html or .json; or a picture of the times over the bucket size: "
+        ".png, .svg, .pdf.  [default: print the text]",
+    ),
+    "verbose": switch(
+        "Print all bucket sizes, and what a replay lacks for advice about single calls.", OUTPUT
+    ),
+    **FILE_HINTS,
+}  # fmt: skip
+MODEL_FIT = {
+    "runs": argument("RUN...", "Runs, other tools' files, or CSV of published figures.", list[str]),
+    "output": Option(
+        "FILE.json", "New machine file. The residuals are drawn into FILE.png.  [default: print "
+        "only]", flags="--output -o",
+    ),
+    "leave_out": Option(
+        "ranks=N|sizes=SIZES", "Fit without these ranks or sizes, and say how well they are "
+        "predicted: ranks=512-, sizes=1M-64M. Repeat it for several.",
+    ),
+    "name": Option("NAME", "Name of the machine.  [default: that of FILE]"),
+    "ranks_per_node": Option("N", "Ranks on each host, if the file does not say it.", FOREIGN),
+    "ranks": Option(
+        "N", "Fit only groups of so many ranks. Needed for a file that does not say its ranks."
+    ),
+    "op": Option(
+        "OP", "Fit only this operation. Needed for a file that does not say its operation."
+    ),
+    "dtype": Option(
+        "DTYPE", "Fit only this element type. Needed for a file that does not say its type."
+    ),
+}  # fmt: skip
+MODEL_PREDICT = {
+    "machine": argument("MACHINE", "File that `commbench model fit` wrote."),
+    "ranks": Option(
+        "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
+    ),
+    "ranks_per_node": Option("N", "Ranks on each host.  [default: as many as were measured]"),
+    "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
+    "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
+    "variant": Option(
+        "WORDS", "What the calls have besides, such as bfloat16, where the machine has several "
+        "models of an operation.",
+    ),
+    "format": Option(
+        "FORMAT", "table, csv, json, autoparallel, inductor or nccl-tuner (docs/models.md).",
+        type=str, default="table",
+    ),
+    "output": Option(
+        "FILE", "New file; a picture if it ends in .png, .svg or .pdf.  [default: print the text]",
+        type=Path, flags="--output -o",
+    ),
+}  # fmt: skip
+LINKS = {
+    "name": argument("[NAME]", "A link or an accelerator, such as ib-ndr or h100.", default=None),
+    "published": switch("Print bus bandwidths that others published."),
+    **AS_DOCUMENT,
+}
+EXPECT = {
+    "gpu": Option(
+        "GPU", "Accelerator, such as h100, or the name of a device.", HARDWARE, list[str]
+    ),
+    "nodes": Option("K", "Number of nodes.", HARDWARE),
+    "gpus_per_node": Option(
+        "N", "Ranks on each node.  [default: 8; 4 for GB200 and GB300]", HARDWARE
+    ),
+    "nic": Option(
+        "NICS", "Network of each node: 8x400G (Gbit/s), 8xib-ndr, efa, 400GB/s, or a link of "
+        "`commbench links`.", HARDWARE,
+    ),
+    "link": Option(
+        "SPEED", "Speed of an accelerator's links, one way: 450GB/s, or a name.  [default: that "
+        "of the accelerator]", HARDWARE,
+    ),
+    "op": Option("OP", "Operation.  [default: all_reduce]"),
+    "size": Option("SIZE", "Size, as printed by run and nccl-tests: 8G.  [default: large]"),
+    "algorithm": Option("NAME", "Only figures of this algorithm: ring, tree, nvls, nvlstree."),
+    "nccl": Option("VERSION", "Version of NCCL; leaves out figures of newer features."),
+    "busbw": Option("SPEED", "Bus bandwidth: 430GB/s.", GIVEN),
+    "algbw": Option("SPEED", "Algorithm bandwidth: 250GB/s.", GIVEN),
+    "time": Option("T", "Time of one call, with --size: 4.2ms.", GIVEN),
+    "tolerance": Option(
+        "PERCENT", "How far below the lowest figure of others a bandwidth is plausible.  "
+        "[default: 20%]",
+    ),
+    **AS_DOCUMENT,
+}  # fmt: skip
+DOCTOR = {
+    "seconds": Option("S", "About how long the whole check takes."),
+    "rounds": Option("N", "How often each cpu mode is tried."),
+    "nproc_per_node": Option("N", "Ranks of each launch."),
+    "verbose": switch("Print every size of each mode, and all facts of the host."),
+    **AS_DOCUMENT,
+}
