@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
+from commbench.results.batches import without_samples
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.stats.estimate import Estimate, known
@@ -86,7 +87,7 @@ def _interference(row: ResultRow, part: str) -> float | None:
 
 def _work(row: ResultRow) -> str:
     """What an iteration computes; of several launches the last."""
-    return next((batch.work for batch in reversed(row.measurement.batches)), "")
+    return next((batch.work for batch in reversed(without_samples(row.measurement.batches))), "")
 
 
 _DIMENSIONS = {

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from commbench.analysis.interference import STALL_FACTOR
 from commbench.analysis.nccl_log import is_symmetric
-from commbench.analysis.statistics import design_effect, median, percentile
+from commbench.analysis.statistics import design_effect, median, medians, percentile
+from commbench.results.batches import samples_of, without_samples
+from commbench.results.samples import in_order, lengths_of
 from commbench.results.schema import PRECISION
 from commbench.spec.allocators import ALLOCATORS
 from commbench.spec.backends import BACKENDS
@@ -92,17 +94,20 @@ def imprecision(row: ResultRow) -> float | None:
 def drift(row: ResultRow) -> float | None:
     """The difference of the medians of the later and the earlier half of the batches, over the
     median of all; None where it may be chance."""
-    batches = [batch.samples_s for batch in row.measurement.batches if batch.launch == 0]
+    batches = samples_of(row.measurement.batches)
+    others = without_samples(row.measurement.batches)
+    if any(batch.launch for batch in others):
+        batches = [own for own, b in zip(batches, others, strict=True) if b.launch == 0]
     if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
-    is_only_launch = len(batches) == len(row.measurement.batches)
+    is_only_launch = len(batches) == len(others)
     effect = row.time.design_effect
     if not is_only_launch:
         effect = design_effect(batches, row.time.median)
     if effect == 1 or not _has_trend(batches):
         return None
     half = len(batches) // 2
-    halves = [sorted(chain.from_iterable(part)) for part in (batches[:half], batches[-half:])]
+    halves = [in_order(part) for part in (batches[:half], batches[-half:])]
     if sum(map(len, halves)) < FEWEST_FOR_SHAPE:
         return None
     return abs(median(halves[1]) - median(halves[0])) / row.time.median
@@ -110,7 +115,7 @@ def drift(row: ResultRow) -> float | None:
 
 def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     """Whether the medians of batches rise or fall with time (Mann-Kendall test, 1 %)."""
-    middles = [median(sorted(batch)) for batch in batches]
+    middles = medians(batches)
     number, score = len(middles), 0
     earlier: list[float] = []
     for middle in middles:  # how many of the earlier ones are below, less how many are above
@@ -190,14 +195,19 @@ def clock_coarseness(row: ResultRow) -> float | None:
 def late_launches(row: ResultRow) -> float | None:
     """The share of the iterations that the host queued late on a device. None where the time that
     it needs to queue one is below a twentieth of the iteration, and cannot change it much."""
-    batches = [batch for batch in row.measurement.batches if batch.enqueue_s is not None]
-    if not batches or row.time is None:
+    lengths = lengths_of(samples_of(row.measurement.batches))
+    known = [
+        (batch, length)
+        for batch, length in zip(without_samples(row.measurement.batches), lengths, strict=True)
+        if batch.enqueue_s is not None
+    ]
+    if not known or row.time is None:
         return None
     iteration = row.time.median * (row.interference.calls or 1)
-    if max(batch.enqueue_s or 0.0 for batch in batches) < LAUNCH_SHARE * iteration:
+    if max(batch.enqueue_s or 0.0 for batch, _ in known) < LAUNCH_SHARE * iteration:
         return None
-    late = sum(batch.late_iterations or 0 for batch in batches)
-    return late / sum(len(batch.samples_s) for batch in batches)
+    late = sum(batch.late_iterations or 0 for batch, _ in known)
+    return late / sum(length for _, length in known)
 
 
 def launch_spread(row: ResultRow) -> float | None:

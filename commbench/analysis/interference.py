@@ -8,6 +8,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from commbench.analysis.statistics import median, percentile
+from commbench.results.batches import samples_of, without_samples
+from commbench.results.samples import in_order, lengths_of
 from commbench.results.schema import Batch
 
 STALL_S = 1.5e-3
@@ -39,9 +41,9 @@ def find_interference(
     """What disturbed the batches of one case. `ordered_s` are all their samples, where the caller
     has sorted them already."""
     if ordered_s is None:
-        ordered_s = sorted(chain.from_iterable(batch.samples_s for batch in batches))
+        ordered_s = in_order(samples_of(batches))
+    iterations, batches = sum(lengths_of(samples_of(batches))), without_samples(batches)
     elapsed = sum(batch.elapsed_s for batch in batches)
-    iterations = sum(len(batch.samples_s) for batch in batches)
     switches = sum(batch.switches for batch in batches)
     counted = [batch.last_in for batch in batches]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
@@ -60,29 +62,29 @@ def find_interference(
 
 def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
     """For each rank the mean of a field, weighted by iterations; empty where a batch lacks it."""
-    total = sum(len(batch.samples_s) for batch in batches)
-    values = [(len(batch.samples_s), getattr(batch, field)) for batch in batches]
-    if not total or not all(found for _, found in values):
+    weights = lengths_of(samples_of(batches))
+    total, values = sum(weights), [getattr(batch, field) for batch in without_samples(batches)]
+    if not total or not all(values):
         return []
-    by_rank = zip(*(found for _, found in values), strict=True)
-    weights = [weight for weight, _ in values]
+    by_rank = zip(*values, strict=True)
     return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
 def gpu_throttled_share(batches: Sequence[Batch]) -> float | None:
     """The share of the batches in which a GPU was throttled; None where no clock is known."""
-    known = [batch for batch in batches if batch.clock_mhz is not None]
+    known = [batch for batch in without_samples(batches) if batch.clock_mhz is not None]
     return sum(bool(batch.throttle_reasons) for batch in known) / len(known) if known else None
 
 
 def throttle_reasons(batches: Sequence[Batch]) -> tuple[str, ...]:
     """Why a GPU was throttled in any of the batches, each reason once."""
-    return tuple(dict.fromkeys(chain.from_iterable(batch.throttle_reasons for batch in batches)))
+    reasons = (batch.throttle_reasons for batch in without_samples(batches))
+    return tuple(dict.fromkeys(chain.from_iterable(reasons)))
 
 
 def gpu_clock_spread(batches: Sequence[Batch]) -> float | None:
     """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
-    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
+    clocks = [batch.clock_mhz for batch in without_samples(batches) if batch.clock_mhz]
     return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
 
 

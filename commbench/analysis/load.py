@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile, zip_longest
 from math import isclose
@@ -247,13 +248,36 @@ def _no_samples_error(path: Path) -> RecordsError:
     )
 
 
-def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], int]:
-    """The index of each row by its values in KEY. Raises RecordsError where two are the same."""
-    indices: dict[tuple[Any, ...], int] = {}
-    for index, key in enumerate(map(attrgetter(*KEY), run.rows)):
-        if (first := indices.setdefault(key, index)) != index:
+_KIND = attrgetter(*(name for name in KEY if name != "size_bytes"))
+
+
+def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
+    """The index of each row by its values in KEY, without the size, and its size. Raises
+    RecordsError where two are the same."""
+    kinds: dict[tuple[Any, ...], dict[int, int]] = {}
+    for index, row in enumerate(run.rows):
+        first = kinds.setdefault(_KIND(row), {}).setdefault(row.size_bytes, index)
+        if first != index:
             raise _two_of_one_key(run, first, index)
-    return indices
+    return kinds
+
+
+def match_rows(a: LoadedRun, b: LoadedRun) -> tuple[array[int], array[int], array[int], array[int]]:
+    """The indices of the rows of the same cases in A and in B, in the order of A, and those of rows
+    that only A or only B has. Raises RecordsError as index_rows."""
+    first, second = index_rows(a), index_rows(b)
+    in_a, in_b, only_a, only_b = (array("q") for _ in range(4))
+    for index, row in enumerate(a.rows):
+        other = second.get(_KIND(row), {}).get(row.size_bytes)
+        if other is None:
+            only_a.append(index)
+        else:
+            in_a.append(index)
+            in_b.append(other)
+    for index, row in enumerate(b.rows):
+        if row.size_bytes not in first.get(_KIND(row), {}):
+            only_b.append(index)
+    return in_a, in_b, only_a, only_b
 
 
 def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import nan
 from typing import Any
@@ -13,6 +14,9 @@ from commbench.analysis.columns import INTEGERS, TEXTS, row_type
 BLOCK = 128
 """Rows that are packed together. More take longer to parse: their fields do not fit into the
 processor's caches."""
+BLOCKS_KEPT = 64
+"""Blocks that stay unpacked: rows of so many kinds of cases in turn, of each in the order of its
+sizes, are unpacked once."""
 
 
 class PackedRows(Sequence[Any]):
@@ -28,6 +32,7 @@ class PackedRows(Sequence[Any]):
         self._columns = columns
         self._blocks: list[tuple[Any, ...]] = []
         self._length = 0
+        self._kept = lru_cache(BLOCKS_KEPT)(lambda block: [*self._unpacked(block)])
         for block in blocks:
             self._length += len(block[0])
             self._blocks.append(tuple(map(_pack, columns, block)))
@@ -39,8 +44,7 @@ class PackedRows(Sequence[Any]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(self._length))]
         block, at = divmod(range(self._length)[index], BLOCK)
-        packed = zip(self._columns, self._blocks[block], strict=True)
-        return self._make(_unpack(name, values, at, at + 1)[0] for name, values in packed)
+        return self._kept(block)[at]
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(self._unpacked, range(len(self._blocks))))
@@ -54,6 +58,25 @@ class PackedRows(Sequence[Any]):
         packed = zip(self._columns, self._blocks[block], strict=True)
         values = (_unpack(name, values, 0, length) for name, values in packed)
         return map(self._make, zip(*values, strict=True))
+
+
+class PackedRow:
+    """A row of PackedRows that is unpacked whenever a field of it is asked for."""
+
+    __slots__ = ("_index", "_rows")
+
+    def __init__(self, rows: PackedRows, index: int) -> None:
+        self._rows, self._index = rows, index
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._rows[self._index], name)
+
+
+def row_at(rows: Sequence[Any], index: int) -> Any:
+    """One of the rows, which takes little memory if they are packed."""
+    return PackedRow(rows, index) if isinstance(rows, PackedRows) else rows[index]
 
 
 def _pack(name: str, values: Sequence[Any]) -> Any:

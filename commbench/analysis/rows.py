@@ -17,6 +17,7 @@ from commbench.analysis.interference import Interference, find_interference, mea
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.overlap import Overlap, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
+from commbench.results.batches import samples_of, without_samples
 from commbench.results.samples import in_order
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.spec.backends import usual_launch_spread
@@ -118,13 +119,13 @@ class ResultRow:
     def group_bytes(self) -> int | None:
         """The memory of a new process group on the rank where it needed most; None where no group
         was made, or that is unknown."""
-        known = [batch.group_bytes for batch in self.measurement.batches]
+        known = [batch.group_bytes for batch in without_samples(self.measurement.batches)]
         return max((size for size in known if size is not None), default=None)
 
     @property
     def ordered_s(self) -> Sequence[float]:
         """The samples in seconds, sorted."""
-        return in_order([batch.samples_s for batch in self.measurement.batches])
+        return in_order(samples_of(self.measurement.batches))
 
     @cached_property
     def interference(self) -> Interference:
@@ -144,8 +145,10 @@ class ResultRow:
         batch, the median of these, weighted by the iterations of the batch. Empty for all ranks as
         one group."""
         case = self.measurement.case
+        if not case.group or not self.time:
+            return {}
         batches = [batch for batch in self.measurement.batches if batch.samples_s]
-        if not case.group or not batches or not self.time:
+        if not batches:
             return {}
         groups = self.header.plan.groups_of(case)
         if len(groups) == 1:
@@ -232,7 +235,7 @@ class ResultRow:
     @cached_property
     def launch_medians(self) -> tuple[float, ...]:
         """The median of each launch, in seconds."""
-        if self.time and len({batch.launch for batch in self.measurement.batches}) == 1:
+        if self.time and len(launches_of(self.measurement)) == 1:
             return (self.time.median,)
         return tuple(map(median, samples_by_launch(self.measurement)))
 
@@ -244,13 +247,13 @@ def interference(together: Estimate, alone: Estimate) -> Estimate:
 
 def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
     """Why sampling stopped; that it was cut off, where launches of the plan are missing."""
-    measured = len({batch.launch for batch in measurement.batches})
+    measured = len(launches_of(measurement))
     return CUT_OFF if 0 < measured < header.plan.launches else measurement.stop_reason
 
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     """The row of one measurement."""
-    batches = [batch.samples_s for batch in measurement.batches]
+    batches = samples_of(measurement.batches)
     spread = usual_launch_spread(header.plan.backend)
     time = summarise(batches, samples_by_launch(measurement), spread) if any(batches) else None
     if measurement.reported:
@@ -343,11 +346,19 @@ def _time_of(row: ResultRow) -> float:
     return row.time.median if row.time else -1.0
 
 
+def launches_of(measurement: Measurement) -> set[int]:
+    """The launches that have batches of a case."""
+    return {batch.launch for batch in without_samples(measurement.batches)}
+
+
 def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
     """The samples of each launch that has some, in seconds, sorted."""
+    samples = samples_of(measurement.batches)
+    if len(launches_of(measurement)) == 1:
+        return [in_order(samples)]
     launches: dict[int, list[Sequence[float]]] = {}
-    for batch in measurement.batches:
-        launches.setdefault(batch.launch, []).append(batch.samples_s)
+    for batch, found in zip(without_samples(measurement.batches), samples, strict=True):
+        launches.setdefault(batch.launch, []).append(found)
     return [in_order(batches) for _, batches in sorted(launches.items())]
 
 

@@ -22,7 +22,7 @@ from itertools import accumulate, chain
 from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
 
-from commbench.results.samples import MANY, concatenated, in_order
+from commbench.results.samples import MANY, concatenated, in_order, lengths_of
 from commbench.stats.estimate import Estimate
 
 CONFIDENCE = 0.95
@@ -103,7 +103,7 @@ def summarise(
         high=high,
         design_effect=effect,
         minimum=ordered[0],
-        mean=sum(ordered) / number,
+        mean=_mean(ordered),
         p10=percentile(ordered, 0.10),
         p90=percentile(ordered, 0.90),
         p95=percentile(ordered, 0.95) if number >= ENOUGH_FOR_P95 else None,
@@ -113,6 +113,14 @@ def summarise(
         p5_low=p5_low,
         p5_high=p5_high,
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    if len(values) < MANY:
+        return sum(values) / len(values)
+    import numpy
+
+    return float(numpy.frombuffer(values).mean())  # type: ignore[call-overload]
 
 
 def median_ci(
@@ -207,11 +215,13 @@ def design_effect(
     It is the variance of that share between batches over the variance that independent samples
     would have. It is 1 where the difference may be chance (5 % chi-square test), and for one batch.
     """
-    several = [batch for batch in batches if batch]
-    degrees = len(several) - 1
+    lengths = lengths_of(batches)
+    if not all(lengths):
+        batches, lengths = [*filter(len, batches)], [*filter(None, lengths)]
+    degrees = len(lengths) - 1
     if degrees < 1:
         return 1.0
-    below = _count_below(several, quantile)
+    below = _count_below(batches, lengths, quantile)
     # `fraction`, unless many samples equal the quantile, as with a coarse clock.
     share = sum(found for _, found in below) / sum(number for number, _ in below)
     variance = fraction * (1 - fraction)
@@ -221,9 +231,10 @@ def design_effect(
     return max(1.0, scatter / degrees * (student(degrees) / Z) ** 2)
 
 
-def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple[int, float]]:
+def _count_below(
+    batches: Sequence[Sequence[float]], lengths: Sequence[int], limit: float
+) -> list[tuple[int, float]]:
     """For each batch its length, and how many are below a limit; one that equals it counts half."""
-    lengths = [*map(len, batches)]
     if sum(lengths) < MANY:
         ordered = [*map(sorted, batches)]
         found = [(bisect_left(b, limit) + bisect_right(b, limit)) / 2 for b in ordered]
@@ -231,8 +242,8 @@ def _count_below(batches: Sequence[Sequence[float]], limit: float) -> list[tuple
         import numpy
 
         whole, starts = numpy.frombuffer(concatenated(batches)), [0, *accumulate(lengths[:-1])]
-        twice = (whole < limit).astype(int) + (whole <= limit)
-        found = (numpy.add.reduceat(twice, starts) / 2).tolist()
+        twice = (whole < limit).astype("int8") + (whole <= limit)
+        found = (numpy.add.reduceat(twice, starts, dtype=int) / 2).tolist()
     return [*zip(lengths, found, strict=True)]
 
 
@@ -257,6 +268,20 @@ def median(ordered: Sequence[float]) -> float:
     """The median of sorted samples; between the middle two where their number is even."""
     middle, odd = divmod(len(ordered), 2)
     return ordered[middle] if odd else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def medians(batches: Sequence[Sequence[float]]) -> list[float]:
+    """The median of each batch that has samples."""
+    lengths = lengths_of(batches)
+    if sum(lengths) < MANY or len({*lengths}) > 1:
+        return [median(sorted(batch)) for batch in batches if len(batch)]
+    import numpy
+
+    ordered = numpy.sort(numpy.frombuffer(concatenated(batches)).reshape(len(lengths), -1))
+    found: list[float] = (
+        (ordered[:, (lengths[0] - 1) // 2] + ordered[:, lengths[0] // 2]) / 2
+    ).tolist()
+    return found
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:

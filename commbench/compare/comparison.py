@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
-from commbench.analysis.load import LoadedRun, as_loaded_run, index_rows, make_frame
+from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.analysis.packed_rows import row_at
 from commbench.analysis.rows import ResultRow
 from commbench.compare import ratio as ratios
 from commbench.compare.host_speed import HostChange, allow_for, find_host_changes
@@ -196,10 +197,12 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     `require_comparable`.
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
-    first, second = index_rows(a), index_rows(b)
-    both = [(index, second[key]) for key, index in first.items() if key in second]
+    in_a, in_b, only_a, only_b = match_rows(a, b)
     host_changes = find_host_changes(a.run, b.run)
-    rows = [_compare_rows(a, b, *place, tolerance, host_changes) for place in both]
+    rows = [
+        _compare_rows(a, b, *place, tolerance, host_changes)
+        for place in zip(in_a, in_b, strict=True)
+    ]
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
 
@@ -208,7 +211,10 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
 
     places: Sequence[tuple[int, int]] = ()
     if a.run and b.run:
-        paired = sorted(zip(rows, both, strict=True), key=lambda pair: place_in_output(pair[0]))
+        paired = sorted(
+            zip(rows, zip(in_a, in_b, strict=True), strict=True),
+            key=lambda pair: place_in_output(pair[0]),
+        )
         places = [place for _, place in paired]
     rows.sort(key=place_in_output)
     return Comparison(
@@ -216,8 +222,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         b=b,
         tolerance=tolerance,
         rows=tuple(rows),
-        only_a=tuple(a.rows[index] for key, index in first.items() if key not in second),
-        only_b=tuple(b.rows[index] for key, index in second.items() if key not in first),
+        only_a=tuple(row_at(a.rows, index) for index in only_a),
+        only_b=tuple(row_at(b.rows, index) for index in only_b),
         mismatches=mismatches(a, b),
         differences=differences(a, b),
         crossovers=find_crossovers(rows),
@@ -246,7 +252,8 @@ def _compare_rows(
         verdict = NOT_COMPARED
     else:
         reason = ratios.remark(first, second, found, verdict)
-    return ComparedRow(row_kind(first), first, second, found, p_value, units, verdict, reason)
+    sides = row_at(a.rows, in_a), row_at(b.rows, in_b)
+    return ComparedRow(row_kind(first), *sides, found, p_value, units, verdict, reason)
 
 
 def _result_row(run: Run, index: int) -> ResultRow:

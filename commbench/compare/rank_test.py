@@ -14,7 +14,8 @@ from functools import lru_cache
 from math import erfc, sqrt
 
 from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import median
+from commbench.analysis.statistics import medians
+from commbench.results.batches import samples_of
 
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""
@@ -22,8 +23,8 @@ FEWEST = 4
 
 def rank_test(a: ResultRow, b: ResultRow) -> tuple[float | None, str]:
     """The p-value of a pair of rows, and what was ranked; None and empty where values are few."""
-    for name, medians in UNITS.items():
-        first, second = medians(a), medians(b)
+    for name, ranked in UNITS.items():
+        first, second = ranked(a), ranked(b)
         if min(len(first), len(second)) >= FEWEST:
             return mann_whitney(first, second), name
     return None, ""
@@ -31,8 +32,7 @@ def rank_test(a: ResultRow, b: ResultRow) -> tuple[float | None, str]:
 
 def batch_medians(row: ResultRow) -> tuple[float, ...]:
     """The median of each batch of a case, in seconds."""
-    batches = row.measurement.batches
-    return tuple(median(sorted(batch.samples_s)) for batch in batches if batch.samples_s)
+    return tuple(medians(samples_of(row.measurement.batches)))
 
 
 UNITS: dict[str, Callable[[ResultRow], tuple[float, ...]]] = {

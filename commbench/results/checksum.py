@@ -20,7 +20,9 @@ def seal(text: str, before: int) -> bytes:
     return body + (_TAIL % (CHECKSUM, crc32(body, before))).encode()
 
 
-def is_sealed(line: bytes, before: int) -> bool:
-    """Whether a line has the checksum that it was written with, after the same lines."""
+def verify(line: bytes, before: int) -> int | None:
+    """The CRC-32 of all bytes up to the end of a line; None where the line has not the checksum
+    that it was written with, after the same lines."""
     own = crc32(memoryview(line)[:-_TAIL_BYTES], before)
-    return line[-_TAIL_BYTES:] == (_TAIL % (CHECKSUM, own)).encode()
+    tail = line[-_TAIL_BYTES:]
+    return crc32(tail, own) if tail == (_TAIL % (CHECKSUM, own)).encode() else None

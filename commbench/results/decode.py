@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import inf
 from typing import Any, TypeVar
 
 from commbench.errors import UsageError
 from commbench.results import schema
-from commbench.results.samples import Samples
+from commbench.results.samples import MANY
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS, require_known
 from commbench.spec.plan import Plan
@@ -101,40 +102,85 @@ def _require_known_shape(case: Case) -> None:
         raise ValueError(error.message) from None
 
 
+_BATCH = b'{"kind": "batch"'
+_SAMPLES = _BATCH + b', "samples_s": '
+"""How journal.py begins the line of a batch."""
+
+
+def split_batch(line: bytes) -> tuple[list[float], dict[str, Any]] | None:
+    """The samples of a batch line, numbers within no limits, and its other fields; None for any
+    other line, and for one that needs a closer look."""
+    if not line.startswith(_SAMPLES):
+        return None
+    import orjson
+
+    samples, _, others = line[len(_SAMPLES) :].partition(b"]")
+    if b"u" in samples or b"l" in samples:  # true, false or null
+        return None
+    try:
+        numbers, values = orjson.loads(samples + b"]"), orjson.loads(_BATCH + others)
+    except orjson.JSONDecodeError:
+        return None
+    is_usual = numbers and "samples_s" not in values and type(values.get("case")) is int
+    return (numbers, values) if is_usual else None
+
+
+def are_durations(samples: Sequence[float]) -> bool:
+    """Whether numbers are within the limits of durations; false for none."""
+    low, high = (min(samples), max(samples)) if len(samples) < MANY else _ends(samples)
+    if not high <= LONGEST_S:
+        return False
+    return low >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in samples)
+
+
+def _ends(samples: Sequence[float]) -> tuple[float, float]:
+    import numpy
+
+    whole = numpy.frombuffer(samples)  # type: ignore[call-overload]
+    return whole.min(), whole.max()
+
+
 def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
     """The index of the case and the record of a batch line."""
     index = line.pop("case")
     if type(index) is not int:
         raise ValueError(f"case is {brief(index)}, not int")
-    usual = _usual_values(line)
-    batch = schema.Batch(**usual) if usual else _build(schema.Batch, line)
+    batch = _build(schema.Batch, line)
     if not batch.samples_s or batch.calls < 1:
         raise ValueError("a batch of a case has at least one iteration, of at least one call")
-    if not usual:
-        batch = batch._replace(samples_s=Samples("d", batch.samples_s))  # type: ignore[arg-type]
     return index, batch
 
 
-def _usual_values(line: dict[str, Any]) -> dict[str, Any]:
-    """The values of a batch whose numbers are all good at first sight, which is fast to see; empty
-    where they need a closer look."""
-    found, defaults = {}, schema.Batch._field_defaults
+def decode_others(values: dict[str, Any]) -> schema.Batch | None:
+    """The batch of these values without its samples, where they are all good at first sight, which
+    is fast to see; None where they need a closer look."""
+    usual = _usual_values(values)
+    if usual is None or usual.get("calls") == 0:
+        return None
+    return schema.Batch((), **usual)
+
+
+def _usual_values(line: dict[str, Any]) -> dict[str, Any] | None:
+    """The values of fields but for those that are empty; None where one is not good at first
+    sight."""
+    found: dict[str, Any] = {}
+    defaults = schema.Batch._field_defaults
     for name, value in line.items():
         if not value and (value is None or value == []):
             if defaults.get(name, 0) != (None if value is None else ()):
-                return {}
+                return None
             continue
         kinds, is_tuple, low, high = _USUAL.get(name, _NEVER)
         if not is_tuple:
             if type(value) not in kinds or not (low <= value <= high or value == 0):
-                return {}
+                return None
             found[name] = value
             continue
         if type(value) is not list or not kinds.issuperset(map(type, value)) or max(value) > high:
-            return {}
+            return None
         if min(value) < low and min(filter(None, value), default=low) < low:
-            return {}
-        found[name] = Samples("d", value) if name == "samples_s" else tuple(value)
+            return None
+        found[name] = tuple(value)
     return found
 
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.results import schema
-from commbench.results.checksum import CHECKSUM, is_sealed
-from commbench.results.decode import decode_batch, decode_end, decode_header, decode_measurement
+from commbench.results.batches import Batches
+from commbench.results.checksum import CHECKSUM, verify
+from commbench.results.decode import (
+    are_durations,
+    decode_batch,
+    decode_end,
+    decode_header,
+    decode_measurement,
+    decode_others,
+    split_batch,
+)
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import (
@@ -70,17 +81,32 @@ def decode_run(lines: Iterable[dict[str, Any]]) -> Run:
 def read_progress(path: Path) -> RunProgress:
     """The run whose folder or journal is `path`, and how much of it was measured. As read_run."""
     journal = path / JOURNAL if is_folder(path) else path
+    try:
+        return _read(journal, is_quick=True)
+    except RecordsError:
+        return _read(journal, is_quick=False)  # it says which line is damaged, and why
+
+
+def _read(journal: Path, is_quick: bool) -> RunProgress:
+    """As read_progress; quickly, but with an error that may say another line and reason."""
     reader = JournalReader()
     version: int | None = None
     crc = 0
     for number, line in _lines(journal):
-        version, values = _parse(journal, number, line, version)
         try:
+            if is_quick and version == SCHEMA:
+                sealed = verify(line, crc)
+                if sealed is not None and reader.take_quickly(line):
+                    crc = sealed
+                    continue
+            version, values = _parse(journal, number, line, version)
             if version >= CHECKED_SINCE:
                 _require_checksum(values, line, crc)
             reader.checked &= version >= CHECKED_SINCE
             crc = zlib.crc32(line, crc)
             reader.take(values)
+        except RecordsError:
+            raise
         except (
             LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
             CommbenchError,
@@ -92,6 +118,8 @@ def read_progress(path: Path) -> RunProgress:
             _about_rows(journal)
             or "the run ended before it measured anything: delete its folder and measure again",
         )
+    if is_quick and not reader.has_durations:
+        raise RecordsError(f"{journal} has samples that are no durations", "")
     run = Run(
         str(journal.parent), reader.header, reader.measurements(), reader.end, reader.resumed,
         reader.checked, reader.launches,
@@ -101,7 +129,7 @@ def read_progress(path: Path) -> RunProgress:
 
 def _require_checksum(values: dict[str, Any], line: bytes, before: int) -> None:
     """Take the checksum out of a line; ValueError where it is not that of its bytes."""
-    if not is_sealed(line, before):
+    if verify(line, before) is None:
         raise ValueError("its checksum is not that of this line and those before it")
     del values[CHECKSUM]
 
@@ -141,7 +169,9 @@ class JournalReader:
         self.launches = 0
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
-        self._batches: dict[int, list[Batch]] = {}
+        self._batches: defaultdict[int, Batches] = defaultdict(Batches)
+        self._latest: dict[int, tuple[dict[str, Any], Batch]] = {}
+        """Of cases the fields of their latest batch, as read and as a record without samples."""
         self._risen: dict[str, dict[str, int]] = {}
         """What RunEnd.risen is of all launches until now."""
         self._expected: dict[int, tuple[str, int, int]] = {}
@@ -158,7 +188,8 @@ class JournalReader:
         if kind == "header":
             self._take_header(decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
-            self._take_batch(values.pop("digest", None), *decode_batch(values))
+            digest, (index, batch) = values.pop("digest", None), decode_batch(values)
+            self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
         elif kind == "case":
             self._take_measurement(decode_measurement(values))
         elif kind == "end":
@@ -173,6 +204,34 @@ class JournalReader:
         else:
             raise ValueError(f"unknown kind of line {brief(kind)}")
 
+    def take_quickly(self, line: bytes) -> bool:
+        """Add the line of a usual batch, whose samples are to be checked by `has_durations`; false
+        for any other line, which is not taken."""
+        if not (found := split_batch(line)) or self.end:
+            return False
+        samples, values = found
+        del values["kind"], values[CHECKSUM]
+        index = values.pop("case")
+        before, batch = self._latest.get(index, (None, None))
+        try:
+            if batch and values == before:
+                self._batches[index].append(samples, batch)
+                return True
+            fields = dict(values)
+            digest = fields.pop("digest", None)
+            if (batch := decode_others(fields)) is None:
+                return False
+            self._take_batch(digest, index, samples, batch)
+        except (struct.error, OverflowError, TypeError):
+            return False
+        self._latest[index] = values, batch
+        return True
+
+    @property
+    def has_durations(self) -> bool:
+        """Whether all samples are durations."""
+        return all(are_durations(found.samples.whole) for found in self._batches.values())
+
     def _take_header(self, header: RunHeader) -> None:
         if self.header is None:
             self.header, self._cases = header, header.plan.cases()
@@ -181,6 +240,7 @@ class JournalReader:
             raise ValueError("a later launch has another plan")
         elif not header.resumed and header.launch != self.launch + 1:
             raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")
+        self._latest.clear()
         if not header.resumed:
             self.finished.clear()
         elif header.launch != self.launch:
@@ -189,9 +249,12 @@ class JournalReader:
         self.resumed += header.resumed
         self.end = None
 
-    def _take_batch(self, digest: str | None, index: int, batch: Batch) -> None:
+    def _take_batch(
+        self, digest: str | None, index: int, samples: Sequence[float], batch: Batch
+    ) -> None:
+        """Add a batch, given as its samples and the record without them."""
         if self._is_imported:  # its cases may be others than its plan's
-            self._batches.setdefault(index, []).append(batch)
+            self._batches[index].append(samples, batch)
             return
         if not 0 <= index < len(self._cases):
             raise ValueError(f"the plan has no case {brief(index)}")
@@ -212,9 +275,9 @@ class JournalReader:
                 raise ValueError(f"{name} is not of {ranks} ranks")
         if len(batch.group_medians_s) not in (0, groups):
             raise ValueError(f"group_medians_s is not of {groups} groups")
-        if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(batch.samples_s)):
+        if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(samples)):
             raise ValueError("group_samples_s is not of all groups and iterations")
-        self._batches.setdefault(index, []).append(batch)
+        self._batches[index].append(samples, batch)
 
     def _take_measurement(self, measurement: Measurement) -> None:
         assert self.header is not None
@@ -229,6 +292,7 @@ class JournalReader:
             raise ValueError(f"case {index} was finished before")
         if not self._is_imported:
             self._require_planned(measurement.case)
+        self._latest.pop(index, None)
         self._found[index] = schema.worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
 
@@ -250,7 +314,8 @@ class JournalReader:
             if index not in self._found and not self._is_imported
         }
         found = sorted((self._found | unfinished).items())
-        return tuple(m._replace(batches=tuple(self._batches.get(i, ()))) for i, m in found)
+        batches: Any = self._batches  # of each case a sequence that equals a tuple
+        return tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
 
 
 def _parse(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
+from struct import pack
 from typing import Any
 
 MANY = 20_000
@@ -30,19 +32,61 @@ class Samples(array):  # type: ignore[type-arg]
         return hash((*self,))
 
 
+class SamplesOfBatches(Sequence[Samples]):
+    """The samples of each batch of a case, all in one array."""
+
+    def __init__(self) -> None:
+        self.whole = array("d")
+        self.lengths: list[int] = []
+        """How many samples each batch has."""
+        self._ends = array("q", [0])
+
+    def append(self, samples: Sequence[float]) -> None:
+        """Add the samples of the next batch; struct.error or OverflowError for other values."""
+        self.whole.frombytes(pack(f"{len(samples)}d", *samples))
+        self.lengths.append(len(samples))
+        self._ends.append(len(self.whole))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        begin = range(len(self))[index]
+        return Samples("d", self.whole[self._ends[begin] : self._ends[begin + 1]])
+
+
+def lengths_of(batches: Sequence[Sequence[float]]) -> list[int]:
+    """How many samples each of some batches has."""
+    return batches.lengths if isinstance(batches, SamplesOfBatches) else [*map(len, batches)]
+
+
 def in_order(batches: Sequence[Sequence[float]]) -> Sequence[float]:
     """All samples of some batches, sorted."""
-    if sum(map(len, batches)) < MANY:
+    if sum(lengths_of(batches)) < MANY:
         return sorted(chain.from_iterable(batches))
+    if isinstance(batches, SamplesOfBatches):
+        return _sorted(batches)
+    return _sort(concatenated(batches))
+
+
+@lru_cache(maxsize=1)  # several figures of a case need them, one after another
+def _sorted(batches: SamplesOfBatches) -> array[float]:
+    return _sort(batches.whole[:])
+
+
+def _sort(whole: array[float]) -> array[float]:
     import numpy
 
-    whole = concatenated(batches)
     numpy.frombuffer(whole).sort()
     return whole
 
 
 def concatenated(batches: Sequence[Sequence[float]]) -> array[float]:
-    """All samples of some batches."""
+    """All samples of some batches; not to be changed."""
+    if isinstance(batches, SamplesOfBatches):
+        return batches.whole
     whole = array("d")
     for batch in batches:
         whole.extend(batch)

@@ -12,7 +12,7 @@ from synthetic import plan, steady, synthetic_run
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.csv_file import make_csv, read_results
 from commbench.analysis.load import load
-from commbench.analysis.packed_rows import BLOCK
+from commbench.analysis.packed_rows import BLOCK, row_at
 from commbench.gate.gate import CHECKED
 
 BYTES_PER_ROW = 250
@@ -45,6 +45,9 @@ def test_the_rows_of_a_csv_are_those_of_its_journal(tmp_path: Path) -> None:
     assert rows[-1] == expected[-1] and rows[BLOCK - 1 : BLOCK + 2] == expected[127:130]
     with pytest.raises(IndexError):
         rows[len(rows)]
+    later = row_at(rows, BLOCK)
+    assert (later.time, later.case) == (expected[BLOCK].time, expected[BLOCK].case)
+    assert not hasattr(later, "no_such_field")
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, CHECKED, KEY])
@@ -75,3 +78,11 @@ def test_a_million_rows_are_exported_and_checked_in_little_memory(
     many_lines(tmp_path / "many.csv", 1_000_000)
     mib, _ = measure_process(COMMAND, *command.split(), cwd=tmp_path)
     assert mib < most_mib
+
+
+@pytest.mark.full
+def test_two_files_of_many_rows_are_compared_in_some_memory(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        many_lines(tmp_path / name, 200_000)
+    mib, _ = measure_process(COMMAND, "compare", "a.csv", "b.csv", cwd=tmp_path)
+    assert mib < 300

@@ -13,14 +13,15 @@ from statistics import median
 import pytest
 from peak import COMMAND, measure_process
 from synthetic import header, plan
-from synthetic_journal import CASES, HEADER
+from synthetic_journal import CASES, HEADER, sealed
 
 import commbench.analysis.statistics as statistics
 from commbench.analysis.statistics import summarise
-from commbench.results import decode, samples
+from commbench.errors import RecordsError
+from commbench.results import journal_reader, samples
 from commbench.results.checksum import CHECKSUM
 from commbench.results.journal import Journal, encode_run, write_run
-from commbench.results.journal_reader import decode_run, read_run
+from commbench.results.journal_reader import JournalReader, decode_run, read_run
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
@@ -87,7 +88,7 @@ with open("run/run.jsonl") as lines:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("each", "most_mib", "most_times"), [(40, 220, 6.0), (1000, 165, 4.5)])
+@pytest.mark.parametrize(("each", "most_mib", "most_times"), [(40, 150, 2.0), (1000, 150, 2.0)])
 def test_a_journal_of_100_mb_takes_little_memory_and_some_times_the_time_of_json(
     each: int, most_mib: float, most_times: float, tmp_path: Path
 ) -> None:
@@ -137,18 +138,51 @@ ODD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*Batch._fields, "absent"])
-def test_the_fast_way_to_decode_a_batch_accepts_what_the_careful_one_does(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", [*Batch._fields, "case", "digest", "absent"])
+def test_the_quick_reader_accepts_and_gives_what_the_careful_one_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def outcome(value: object) -> object:
-        line = {"case": 0, "samples_s": [1e-3], "switches": 3, name: value}
+    def outcome(is_quick: bool) -> object:
         try:
-            return repr(decode.decode_batch(line)[1]._asdict())
-        except (ValueError, TypeError) as error:
-            return repr(error)
+            run = journal_reader._read(journal, is_quick).run
+            return repr([[batch._asdict() for batch in m.batches] for m in run.measurements])
+        except RecordsError:
+            return None
 
-    fast = [outcome(value) for value in ODD]
-    assert decode._usual_values({"samples_s": [1e-3], "switches": 3, "rank_behind_s": [0.0, 1.0]})
-    monkeypatch.setattr(decode, "_usual_values", lambda _: {})
-    assert [outcome(value) for value in ODD] == fast
+    header_line, *_ = encode_run(Run("", HEADER, (), None))
+    usual = {"kind": "batch", "samples_s": [1e-3, 0], "switches": 3, "rank_behind_s": [0.0, 1.0]}
+    usual |= {"case": 0, "digest": CASES[0].digest}
+    journal, taken = tmp_path / JOURNAL, []
+    quickly = JournalReader.take_quickly
+    monkeypatch.setattr(
+        JournalReader,
+        "take_quickly",
+        lambda reader, line: taken.append(quickly(reader, line)) or taken[-1],
+    )
+    for value in ODD:
+        lines = [header_line, usual, usual, usual | {name: value}, usual]
+        journal.write_text(sealed(json.dumps(line) + "\n" for line in lines))
+        assert outcome(is_quick=True) == outcome(is_quick=False)
+    assert taken.count(True) >= 2 * len(ODD)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    ["[1, true]", "[1, false]", "[null]", "[1, NaN]", "[1e400]", "[[1]]", '["]"]', '{"a": [1]}',
+     "[]", "[-1]", "[1e-20]", "[1e8]", "[0.0, -0.0]", "[1], \"samples_s\": [true]",
+     "[1], \"\\u0073amples_s\": [2]", "[123456789012345678901234567890]", "[1,]", "5", "[1]]"],
+)  # fmt: skip
+def test_the_quick_reader_reads_odd_samples_as_the_careful_one_does(
+    samples: str, tmp_path: Path
+) -> None:
+    def outcome(is_quick: bool) -> object:
+        try:
+            return journal_reader._read(journal, is_quick).run.measurements[0].samples_s
+        except RecordsError:
+            return None
+
+    first, *_ = encode_run(Run("", HEADER, (), None))
+    line = f'{{"kind": "batch", "samples_s": {samples}, "case": 0, "digest": "{CASES[0].digest}"}}'
+    journal = tmp_path / JOURNAL
+    journal.write_text(sealed([json.dumps(first) + "\n", line + "\n"]))
+    assert outcome(is_quick=True) == outcome(is_quick=False)
