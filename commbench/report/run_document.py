@@ -19,6 +19,7 @@ from commbench.report.overlap_table import MEANINGS as OVERLAP_MEANINGS
 from commbench.report.overlap_table import overlap_blocks, without_overlaps
 from commbench.report.plan_table import left_out, list_missing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
+from commbench.spec.operations import REPLAY
 from commbench.spec.timing_modes import describe_timing
 from commbench.units import format_count
 from commbench.views.document import (
@@ -96,7 +97,7 @@ class ShownRun:
             **json_facts(loaded),
             "rows": loaded.rows,
             "warnings": self.warnings,
-            "replay": self._replay_json() if self.steps else None,
+            REPLAY: self._replay_json() if self.steps else None,
         }
 
     def _replay_json(self) -> dict[str, Any]:

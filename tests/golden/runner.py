@@ -6,6 +6,7 @@ sorted keys and a fact on each line: `NAME.json` of standard output, `NAME.FILE.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -91,6 +92,7 @@ def _environment(folder: Path) -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
+            gc.enable()  # `compare` leaves it off for the end of its process
     time.tzset()
 
 
