@@ -15,7 +15,7 @@ from commbench.cli.commands import COMMANDS
 from commbench.cli.options import OfRun, Option
 
 NAMES = {"import": "import_", "list": "list_"}
-"""Names of the modules and functions of commands whose own name Python uses itself."""
+"""Functions of commands whose own name Python uses itself."""
 _TYPES = {
     "Sequence[str]": list[str], "tuple[str": list[str], "Path": Path, "AnyRun": str, "str": str,
     "float": float, "int": int, "bool": bool,

@@ -48,8 +48,8 @@ COMMAND_GROUPS = {
         "doctor": "Find out what disturbs measurements on this host.",
     },
 }
-"""The commands by the heading under which the help lists them, each with its line there. Each is a
-function, or a group of commands, of its name in the module of its name."""
+"""The commands by the heading under which the help lists them, each with its line there; what they
+take is in commands.py, which the help of all of them does not need."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 GROUPS = {
     "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
@@ -127,23 +127,22 @@ def _run_options(user: str) -> list[Any]:
 
 def command(name: str) -> Any:
     """The command of that name, as Typer's Click has it."""
+    from commbench.cli import commands
     from commbench.cli.command import make_function
-    from commbench.cli.commands import BESIDE_OWN
-    from commbench.cli.commands import COMMANDS as ENTRIES
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, help=GROUPS.get(name))
     if name in GROUPS:
-        for path in ENTRIES:
+        for path in commands.COMMANDS:
             group, _, word = path.partition(" ")
             if group == name:
-                app.command(word, **ENTRIES[path].typer_settings)(make_function(path))
+                app.command(word, **commands.COMMANDS[path].typer_settings)(make_function(path))
         made: Any = typer.main.get_group(app)
     else:
-        settings = ENTRIES[name].typer_settings
+        settings = commands.COMMANDS[name].typer_settings
         context = HELP_SETTINGS | settings.get("context_settings", {})
         app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
         made = typer.main.get_command(app)
-        made.run_options_user = name if settings is BESIDE_OWN else ""
+        made.run_options_user = name if settings is commands.BESIDE_OWN else ""
     for each in getattr(made, "commands", {name: made}).values():
         _leave_files_to_their_readers(each)
     return made

@@ -47,7 +47,6 @@ def test_an_option_has_the_default_of_its_keyword() -> None:
 
 
 def test_no_command_function_has_more_than_eight_parameters() -> None:
-
     for name, entry in COMMANDS.items():
         module = import_module(f"commbench.cli.{entry.module}")
         for function in vars(module).values():
