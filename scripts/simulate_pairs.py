@@ -1,6 +1,6 @@
 """Simulates `commbench pairs`: what it costs, and how often it names what was made slow.
 
-    python scripts/simulate_pairs.py                      the table of docs/pairs.md
+    python scripts/simulate_pairs.py                      a table of hits and times
     python scripts/simulate_pairs.py --ranks 64 --trials 200 --noise 0.1
 
 The rounds, the choice of the rounds of a quick search, and the decision are those of the package.

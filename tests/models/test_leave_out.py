@@ -226,7 +226,7 @@ def test_nvlstree_on_h100_predicts_more_gpus_than_it_was_fitted_to() -> None:
 
 
 def test_one_node_and_four_of_b200_fit_with_the_stated_error() -> None:
-    """docs/models.md states these errors. No model reaches from one node to four: each was measured
+    """No model reaches from one node to four: each was measured
     with one number of ranks."""
     curves = {n: [p for p in curve("b200") if p.world_size == n] for n in (8, 32)}
     for points, middle, large in ((curves[8], 0.08, 0.07), (curves[32], 0.06, 0.06)):
