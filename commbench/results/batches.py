@@ -33,6 +33,9 @@ class Batches(Sequence[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         return map(self.__getitem__, range(len(self)))
 
+    def __repr__(self) -> str:
+        return repr((*self,))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
 

@@ -196,7 +196,7 @@ _NAMING_ROOMS = ("advise", "importers", "models", "training")
 operation, the calls of a training step, and what else could be called."""
 
 
-_NAMING_COMMANDS = ("__init__.py", "api/__init__.py", "cli/lazy_group.py")
+_NAMING_COMMANDS = ("__init__.py", "api/__init__.py", "cli/commands.py", "cli/lazy_group.py")
 """Files that name commands and functions, of which one is `replay`."""
 
 
