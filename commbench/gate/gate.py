@@ -171,8 +171,8 @@ class GateResult(NamedTuple):
         if len(self.results) == 1:  # then no row counts twice, and none need be made again
             checks = self.results[0].checks
             return len(checks) - len(self.results[0].with_outcome(NOT_MEASURED))
-        checks = chain.from_iterable(result.checks for result in self.results)
-        return len({c.case.name for c in checks if c.outcome != NOT_MEASURED})
+        every = chain.from_iterable(result.checks for result in self.results)
+        return len({c.case.name for c in every if c.outcome != NOT_MEASURED})
 
     @property
     def worst(self) -> RowCheck | None:
