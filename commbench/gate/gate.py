@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -170,7 +171,8 @@ class GateResult(NamedTuple):
         if len(self.results) == 1:  # then no row counts twice, and none need be made again
             checks = self.results[0].checks
             return len(checks) - len(self.results[0].with_outcome(NOT_MEASURED))
-        return len({c.case.name for c in self.with_outcome(PASS, FAIL, UNDECIDED)})
+        every = chain.from_iterable(result.checks for result in self.results)
+        return len({c.case.name for c in every if c.outcome != NOT_MEASURED})
 
     @property
     def worst(self) -> RowCheck | None:
