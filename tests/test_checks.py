@@ -51,7 +51,7 @@ def spoil(result, call, shape):
 COMMANDS = {
     # As with smoke.BUDGET_S, there is time to check 50 calls at once, also on a busy host.
     "run": ("run", "--op", "all_reduce", "--sizes", "1K", "--budget", "16", "--precision", "99%",
-            "--no-plots"),
+            "--launches", "1", "--no-plots"),
     "smoke": ("smoke",),
     "pipelined": ("run", "--op", "all_reduce", "--sizes", "1K", "--iters", "40", "--timing",
                   "pipelined", "--no-plots"),
