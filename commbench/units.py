@@ -203,6 +203,11 @@ def format_memory(size_bytes: int) -> str:
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
 
 
+def seven_digits(value: float) -> float:
+    """A number with the digits that results.csv and JSON keep."""
+    return float(f"{value:.7g}")
+
+
 def format_time(seconds: float, like: float | None = None) -> str:
     """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`.
 
@@ -212,11 +217,6 @@ def format_time(seconds: float, like: float | None = None) -> str:
     scale = like if like is not None else seconds
     unit, factor = _time_unit(scale)
     return f"{seconds * factor:.{_digits(scale * factor)}f} {unit}"
-
-
-def format_interval(low: float, high: float, like: float | None = None) -> str:
-    """An interval of times with one unit: `1.23 … 1.25 ms`; digits and unit are those of `like`."""
-    return f"{format_time(low, like).split()[0]} … {format_time(high, like)}"
 
 
 def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
@@ -382,8 +382,3 @@ def parse_tolerance(given: str | float) -> float:
     if value >= 1:
         raise UsageError(f"--tolerance {given} is not below 100 %", "write for example 5% or 0.05")
     return value
-
-
-def format_ratio(ratio: float) -> str:
-    """A ratio with three decimals; fewer where it is large."""
-    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 1000 else f"{ratio:.3g}"

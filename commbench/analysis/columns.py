@@ -15,7 +15,7 @@ from commbench.results.batches import without_samples
 from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.stats.estimate import Estimate, known
-from commbench.units import GB, MICRO
+from commbench.units import GB, MICRO, seven_digits
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"
 
@@ -50,7 +50,7 @@ class Column(NamedTuple):
         """A value as it is in results.csv: in the column's unit and with seven digits."""
         if self.kind != NUMBER or value is None:
             return value
-        return float(f"{value / self.unit:.7g}")
+        return seven_digits(value / self.unit)
 
 
 _SI_NAMES = {"_us": "_s", "_GBps": "_bytes_per_s"}

@@ -31,6 +31,7 @@ from commbench.spec.case import Case
 from commbench.spec.dimensions import DIMENSIONS
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import FASTER, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, decide
+from commbench.units import seven_digits
 from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
@@ -364,7 +365,7 @@ def _values(row: Any, columns: Iterable[str] = _SIDE_COLUMNS) -> Iterator[Any]:
 
 def rounded(value: Any) -> Any:
     """A number with seven digits; anything else as it is."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    return seven_digits(value) if isinstance(value, float) else value
 
 
 def case_json(row: Any) -> dict[str, Any]:

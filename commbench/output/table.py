@@ -42,20 +42,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
     return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
 
 
-def labelled_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
-) -> list[str]:
-    """As `table`, of rows whose first cell is a long name: left-aligned; or where the table would
-    be wider than WIDTH, in a line above the others."""
-    lines = table(headings, rows, f"{left},{headings[0]}")
-    if max(map(width, lines)) <= WIDTH:
-        return lines
-    lines = table(["", *headings[1:]], [["", *cells[1:]] for cells in rows], left)
-    head, body = lines[: -len(rows)], lines[-len(rows) :]
-    named = zip(rows, body, strict=True)
-    return [*head, *(f"  {clean(cells[0])}\n{line}" for cells, line in named)]
-
-
 class TableColumn(NamedTuple):
     """A column of a table whose rows are made of things of one kind."""
 

@@ -19,7 +19,15 @@ from commbench.output.table import (
     style,
 )
 from commbench.spec.workload import Workload
-from commbench.units import GB, format_about, format_count, format_GBps, format_share, format_time
+from commbench.units import (
+    GB,
+    format_about,
+    format_count,
+    format_GBps,
+    format_share,
+    format_time,
+    seven_digits,
+)
 
 SLOW = 1e7
 """Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
@@ -233,7 +241,7 @@ def _operation_values(row: OperationTotals) -> dict[str, Any]:
 
 def _rounded(number: float) -> float:
     """A whole number as it is, another one with seven digits, as in results.csv."""
-    return int(number) if number == int(number) else float(f"{number:.7g}")
+    return int(number) if number == int(number) else seven_digits(number)
 
 
 def _lists(groups: Sequence[Sequence[int]]) -> list[list[int]]:

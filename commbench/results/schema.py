@@ -347,10 +347,8 @@ def add_risen(
     first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]
 ) -> dict[str, dict[str, int]]:
     """The counters that rose in either of two launches."""
-    counts = {
-        h: Counter(first.get(h, {})) + Counter(second.get(h, {})) for h in {**first, **second}
-    }
-    return {host: dict(count) for host, count in counts.items()}
+    hosts = {**first, **second}
+    return {h: dict(Counter(first.get(h, {})) + Counter(second.get(h, {}))) for h in hosts}
 
 
 class Run(NamedTuple):

@@ -20,7 +20,7 @@ from commbench.results.schema import WRONG
 from commbench.sweep import nccl_tuning, ranking, runner
 from commbench.sweep.runner import SettingResult, Sweep
 from commbench.sweep.settings import Setting, short_names
-from commbench.units import GB, MICRO
+from commbench.units import GB, MICRO, seven_digits
 from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ _UNKNOWN = (None, None, None)
 
 def _scaled(value: float | None, unit: float) -> float | None:
     """A value in a unit, with seven digits."""
-    return None if value is None else float(f"{value / unit:.7g}")
+    return None if value is None else seven_digits(value / unit)
 
 
 def load_sweep(text: str | Path) -> SweepResult:

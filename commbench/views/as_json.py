@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
+from commbench.units import seven_digits
+
 _EXACT = 1 << 53
 """Integers below it are exact as floats."""
 
@@ -27,7 +29,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float):
         if value.is_integer() and abs(value) < _EXACT:
             return int(value)
-        return float(f"{value:.7g}") if isfinite(value) else None
+        return seven_digits(value) if isfinite(value) else None
     if own := getattr(value, "as_json", None):
         return as_json(own())
     if isinstance(value, Mapping):

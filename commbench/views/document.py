@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from commbench.output.table import align_decimals
 from commbench.views.cells import NUMBER, TEXT, Column
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 GOOD, BAD = "good", "bad"
 """Tones of an answer or a row; empty for neither."""
-MOST_ROWS = 1000
-"""Rows of one table in a file; more make a page that is slow to open."""
 
 
 class Text(NamedTuple):
@@ -105,13 +104,6 @@ def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = 
 def sources_section(sources: Sequence[str]) -> Section:
     """Sources, numbered from 1."""
     return Section("Sources", [Facts([(str(n), text) for n, text in enumerate(sources, 1)])])
-
-
-def align_decimals(cells: Sequence[str]) -> list[str]:
-    """The numbers with blanks at their ends, so that right-aligned decimal points are in line."""
-    places = [len(cell.partition(".")[2]) + ("." in cell) for cell in cells]
-    most = max(places)
-    return [cell + " " * (most - n) if cell else "" for cell, n in zip(cells, places, strict=True)]
 
 
 class Pictures(NamedTuple):

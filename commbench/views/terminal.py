@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
@@ -55,7 +55,9 @@ def terminal_text(document: Document, is_verbose: bool = False) -> str:
 def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[str]:
     """The text of each block that has some. Tables with the same headings leave out the same
     columns, so that they look alike."""
-    left_out = _left_out([block for block in blocks if isinstance(block, Table)], is_verbose)
+    tables = [block for block in blocks if isinstance(block, Table)]
+    filled = {id(table): _shown(table, is_verbose).cells() for table in tables}
+    left_out = _left_out((table, filled[id(table)]) for table in tables)
     for block in blocks:
         match block:
             case Text(text):
@@ -67,7 +69,8 @@ def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[s
             case Facts(pairs):
                 yield _facts(pairs)
             case Table():
-                yield "\n".join(_table(block, is_verbose, left_out.get(_headings(block), set())))
+                kept = _fitting(filled[id(block)], left_out[_headings(block)])
+                yield "\n".join(_table(block, _shown(block, is_verbose), kept))
             case Code(text, code):
                 yield "\n".join([fill(text), *(f"  {clean(line)}" for line in code.split("\n"))])
             case Section(title, inner) | Folded(title, inner):
@@ -97,11 +100,12 @@ def _shown(table: Table, is_verbose: bool) -> Table:
     return table._replace(rows=table.rows if table.brief is None else table.brief, columns=columns)
 
 
-def _left_out(tables: Sequence[Table], is_verbose: bool) -> dict[tuple[str, ...], set[str]]:
+def _left_out(
+    tables: Iterable[tuple[Table, Sequence[Filled]]],
+) -> dict[tuple[str, ...], set[str]]:
     """By the headings of tables, the columns for which one of them is too wide."""
     found: dict[tuple[str, ...], set[str]] = {}
-    for table in tables:
-        filled = _shown(table, is_verbose).cells()
+    for table, filled in tables:
         kept = _fitting(filled, set())
         names = {column.heading for column, _ in filled} - {column.heading for column, _ in kept}
         found.setdefault(_headings(table), set()).update(names)
@@ -128,27 +132,25 @@ def _widest(column: Column, cells: Sequence[str]) -> int:
     return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
 
 
-def _table(table: Table, is_verbose: bool, left_out: set[str]) -> list[str]:
-    """The lines of a table: its title, headings, a rule, and its rows; none without rows."""
+def _table(table: Table, shown: Table, filled: Sequence[Filled]) -> list[str]:
+    """The lines of a table: its title, headings, a rule, and the rows that are shown, in these
+    columns; none without rows."""
     if not table.rows:
         return []
-    shown = _shown(table, is_verbose)
     title = [style(fill(table.title), BOLD)] if table.title else []
     rest = len(table.rows) - len(shown.rows)
     noun = "more row" if shown.rows else "row"
     more = [f"  {format_count(rest, noun)}: --verbose prints all."] if rest else []
     if not shown.rows:
         return [*title, *more]
-    filled = _fitting(shown.cells(), left_out)
     labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]
     if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:
         filled, labels = named, []
     head, *body = _lines(filled)
-    tones = [table.tone(row) if table.tone else "" for row in shown.rows]
     body = [
         [style(line, STYLES[tone]) if tone else line for line in lines]
-        for lines, tone in zip(body, tones, strict=True)
+        for lines, tone in zip(body, shown.tones(), strict=True)
     ]
     lines = [*title, *head]
     for label, rows in groupby(zip(labels or [""] * len(body), body, strict=True), itemgetter(0)):
