@@ -1,4 +1,4 @@
-"""What a comparison and a check say of their two runs: launches, warnings, differences."""
+"""What comparisons and checks say of their two runs: launches, warnings, host, differences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from commbench.analysis.advice import measure_launches
+from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.rows import make_rows
 from commbench.compare.comparison import Comparison, distinct_names
+from commbench.output.paragraphs import list_some
 from commbench.report.run_notes import find_warnings
 from commbench.results.schema import Run
 from commbench.units import format_count
-from commbench.views.cells import TEXT, Column
+from commbench.views.cells import TEXT, Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import Table
 
 
@@ -76,6 +78,29 @@ def launches_note(found: Comparison) -> list[str]:
 def launches_of(run: LoadedRun) -> int | None:
     """The most launches of any row; None where it is not known."""
     return max((row.launches or 0 for row in run.rows), default=0) or None
+
+
+def host_notes(found: Comparison) -> list[str]:
+    """In what the host itself was slower or faster during B."""
+    return [
+        f"the host itself was {'slower' if change.ratio.value > 1 else 'faster'} during "
+        f"{found.b.name}: {change.takes} took {ratio_text(change.ratio)} times as long"
+        f"{in_brackets(ratio_interval_text(change.ratio))}; the intervals are widened for it"
+        for change in found.host_changes
+    ]
+
+
+def unread_notes(found: Comparison) -> list[str]:
+    """Which variables have no effect because the backend does not read them."""
+    unread: dict[str, set[str]] = {}
+    for header in (found.a.header, found.b.header):
+        if header and (names := unread_variables(header)):
+            unread.setdefault(header.plan.backend, set()).update(names)
+    return [
+        f"the backend {backend} does not read {list_some(sorted(names), 3)}: no effect on these "
+        "times"
+        for backend, names in unread.items()
+    ]
 
 
 def difference_tables(found: Comparison) -> list[Table]:

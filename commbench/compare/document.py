@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.advice import FEW_LAUNCHES, PRECISION, more_precisely
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostic_figures import unread_variables
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, named_bytes, short_titles
 from commbench.compare.both_runs import (
     difference_tables,
+    host_notes,
     launches_note,
     launches_of,
     run_warnings,
+    unread_notes,
 )
 from commbench.compare.comparison import (
     COLUMNS,
@@ -35,7 +36,7 @@ from commbench.compare.sentences import (
     pooled_sentences,
     smallest_differences,
 )
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.paragraphs import join_words
 from commbench.report.run_notes import typed_name
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
@@ -49,9 +50,6 @@ from commbench.views.cells import (
     TEXT,
     TIME,
     Column,
-    in_brackets,
-    ratio_interval_text,
-    ratio_text,
 )
 from commbench.views.document import (
     BAD,
@@ -322,7 +320,7 @@ def _where(rows: Iterable[Any], every: Iterable[Any]) -> str:
 
 def _notes(found: Comparison) -> list[str]:
     """What limits the verdicts, and an option that would help and was not used."""
-    texts = [*_host_notes(found), *_unread_notes(found)]
+    texts = [*host_notes(found), *unread_notes(found)]
     weak = [
         (row.p_value, row.a)
         for row in found.rows
@@ -340,16 +338,6 @@ def _notes(found: Comparison) -> list[str]:
     return texts
 
 
-def _host_notes(found: Comparison) -> list[str]:
-    """In what the host itself was slower or faster during B."""
-    return [
-        f"the host itself was {'slower' if change.ratio.value > 1 else 'faster'} during "
-        f"{found.b.name}: {change.takes} took {ratio_text(change.ratio)} times as long"
-        f"{in_brackets(ratio_interval_text(change.ratio))}; the intervals are widened for it"
-        for change in found.host_changes
-    ]
-
-
 def _warnings(found: Comparison) -> list[list[str]]:
     """Of each run with warnings how many they are and the most important one; then each of them,
     with its explanation. A note says which variables the backend does not read."""
@@ -364,19 +352,6 @@ def _warnings(found: Comparison) -> list[list[str]]:
         firsts.append(f"{name} has {count}: {first.what}.{command}")
     texts = [f"{warning.run}: {warning.what}. {warning.explanation}" for warning in every]
     return [firsts, texts] if firsts else []
-
-
-def _unread_notes(found: Comparison) -> list[str]:
-    """Which variables have no effect because the backend does not read them."""
-    unread: dict[str, set[str]] = {}
-    for header in (found.a.header, found.b.header):
-        if header and (names := unread_variables(header)):
-            unread.setdefault(header.plan.backend, set()).update(names)
-    return [
-        f"the backend {backend} does not read {list_some(sorted(names), 3)}: no effect on these "
-        "times"
-        for backend, names in unread.items()
-    ]
 
 
 def _advice(found: Comparison) -> str:

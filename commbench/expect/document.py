@@ -13,11 +13,10 @@ from commbench.expect.expectation import (
     UNKNOWN,
     Bound,
     Call,
-    Demand,
     Expectation,
     Judgement,
 )
-from commbench.expect.question import Answer
+from commbench.expect.question import Answer, Demand
 from commbench.expect.rows import RowJudgement
 from commbench.output.paragraphs import join_words
 from commbench.units import GB, format_bytes

@@ -14,17 +14,15 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 from commbench.analysis.peak import peak_fraction
-from commbench.spec.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics
+from commbench.spec.fabrics import Fabric, covers_version, find_gpu, make_fabric
 from commbench.spec.links import (
     NODE,
     Link,
     Peak,
     Published,
-    Threshold,
     find_link,
     load_links,
     load_published,
-    load_thresholds,
 )
 from commbench.spec.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.units import GB, parse_size
@@ -188,13 +186,6 @@ class Judgement(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """The fields and the source."""
         return fields_of(self, "source", without=("expectation",))
-
-
-class Demand(NamedTuple):
-    """A bandwidth that somebody demands, judged on the smallest machine that it is for."""
-
-    threshold: Threshold
-    judgement: Judgement
 
 
 MIX_UPS: dict[str, Callable[[Call], float]] = {
@@ -390,19 +381,3 @@ def _at_size(figure: Published, size: int | None) -> float | None:
     (small, low), (large, high) = figure.curve[index - 1 : index + 1]
     part = log(size / small) / log(large / small)
     return exp(log(low) * (1 - part) + log(high) * part)
-
-
-def find_demands(call: Call) -> tuple[Demand, ...]:
-    """What others demand of machines with this accelerator, within a node or between nodes."""
-    gpu = call.fabric.gpu
-    asked = (gpu.name if gpu else "", call.operation, call.nodes > 1)
-    found = [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]
-    return tuple(Demand(one, judge_threshold(one)) for one in found)
-
-
-def judge_threshold(threshold: Threshold) -> Judgement:
-    """Whether what somebody demands is plausible on the smallest machine that it is for."""
-    nics = parse_nics(threshold.nic) if threshold.nic else None
-    fabric = make_fabric(find_gpu(threshold.gpu), nics)
-    call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
-    return judge(expect(call), threshold.low_bytes_per_s)

@@ -9,20 +9,32 @@ from commbench.expect.expectation import (
     ALGORITHMS,
     BELOW,
     Call,
-    Demand,
     Expectation,
     Judgement,
     expect,
-    find_demands,
     judge,
 )
-from commbench.spec.fabrics import LARGEST_NODE, choose_gpu, load_gpus, make_fabric, parse_nics
-from commbench.spec.links import Link, find_link, parse_peak
+from commbench.spec.fabrics import (
+    LARGEST_NODE,
+    choose_gpu,
+    find_gpu,
+    load_gpus,
+    make_fabric,
+    parse_nics,
+)
+from commbench.spec.links import Link, Threshold, find_link, load_thresholds, parse_peak
 from commbench.spec.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import parse_size, parse_time, parse_tolerance
 from commbench.validation import choose
 
 _WITHOUT = "--link or --nic alone, for hardware that no table has"
+
+
+class Demand(NamedTuple):
+    """A bandwidth that somebody demands, judged on the smallest machine that it is for."""
+
+    threshold: Threshold
+    judgement: Judgement
 
 
 class Answer(NamedTuple):
@@ -121,3 +133,19 @@ def _parse_bandwidth(text: str, option: str) -> float:
         hint = f"it is of one accelerator: write {text.strip().removesuffix('/node')}"
         raise UsageError(f"{option} {text!r} is the speed of a node", hint)
     return peak.bytes_per_second
+
+
+def find_demands(call: Call) -> tuple[Demand, ...]:
+    """What others demand of machines with this accelerator, within a node or between nodes."""
+    gpu = call.fabric.gpu
+    asked = (gpu.name if gpu else "", call.operation, call.nodes > 1)
+    found = [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]
+    return tuple(Demand(one, judge_threshold(one)) for one in found)
+
+
+def judge_threshold(threshold: Threshold) -> Judgement:
+    """Whether what somebody demands is plausible on the smallest machine that it is for."""
+    nics = parse_nics(threshold.nic) if threshold.nic else None
+    fabric = make_fabric(find_gpu(threshold.gpu), nics)
+    call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
+    return judge(expect(call), threshold.low_bytes_per_s)

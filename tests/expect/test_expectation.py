@@ -20,10 +20,9 @@ from commbench.expect.expectation import (
     Expectation,
     expect,
     find_bound,
-    find_demands,
     judge,
-    judge_threshold,
 )
+from commbench.expect.question import find_demands, judge_threshold
 from commbench.spec.fabrics import find_gpu, make_fabric, parse_nics
 from commbench.spec.links import load_published, load_thresholds
 from commbench.spec.operations import OPERATIONS
