@@ -6,7 +6,6 @@ Sizes are binary (K = 1024 bytes), bandwidths are decimal (GB/s = 1e9 bytes/s), 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from math import floor, log10, nan
 from typing import Any
 
@@ -196,27 +195,15 @@ def format_about(size_bytes: float) -> str:
     return f"{value:.{1 if value < 10 else 0}f} {unit}"
 
 
-def format_memory(size_bytes: int) -> str:
-    """An amount of memory, rounded: `512 MiB`, `1.75 GiB`, `1800 GiB`."""
-    unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
-    value = size_bytes / (1 << shift)
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
-
-
 def seven_digits(value: float) -> float:
     """A number with the digits that results.csv and JSON keep."""
     return float(f"{value:.7g}")
 
 
-def format_time(seconds: float, like: float | None = None) -> str:
-    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`.
-
-    `like` is a duration whose unit and number of decimals are used instead, so that the two can be
-    compared.
-    """
-    scale = like if like is not None else seconds
-    unit, factor = _time_unit(scale)
-    return f"{seconds * factor:.{_digits(scale * factor)}f} {unit}"
+def format_time(seconds: float) -> str:
+    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`."""
+    unit, factor = _time_unit(seconds)
+    return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
 
 def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
@@ -228,29 +215,6 @@ def format_known_time(seconds: float, low: float | None, high: float | None) -> 
     decimals = known_decimals(seconds * factor, low * factor, high * factor)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"
-
-
-def format_known_times(
-    times: Sequence[tuple[float, float | None, float | None]],
-) -> list[str]:
-    """Times, each with its interval, in the unit of the shortest. Each has the digits that its
-    interval supports, and more where rounding would put a longer time before a shorter one."""
-    unit, factor = _time_unit(min((seconds for seconds, _, _ in times), default=0.0))
-    values = [seconds * factor for seconds, _, _ in times]
-    own = [
-        _digits(value)
-        if low is None or high is None
-        else known_decimals(value, low * factor, high * factor)
-        for value, (_, low, high) in zip(values, times, strict=True)
-    ]
-    decimals = own
-    for least in range(min(own, default=0), max(own, default=0) + 1):
-        decimals = [max(least, each) for each in own]
-        shown = list(map(round, values, decimals))
-        in_order = [number for _, number in sorted(zip(values, shown, strict=True))]
-        if in_order == sorted(shown):
-            break
-    return [f"{format_decimals(v, d)} {unit}" for v, d in zip(values, decimals, strict=True)]
 
 
 def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
@@ -287,26 +251,17 @@ def _exponent(value: float) -> int:
 
 def _time_unit(seconds: float) -> tuple[str, float]:
     """The unit of a time, and what seconds are multiplied by for it."""
-    for limit, unit, factor in ((999.5e-6, "us", 1e6), (0.9995, "ms", 1e3)):
-        if seconds < limit:
-            return unit, factor
+    if seconds < 0.9995:
+        return ("us", 1e6) if seconds < 999.5e-6 else ("ms", 1e3)
     return "s", 1.0
 
 
-def format_GBps(bytes_per_second: float | None, decimals: int | None = None) -> str:  # noqa: N802 - GB is a unit
-    """A bandwidth in GB/s (1e9 bytes/s), with three digits or, below 0.1, two; empty for None.
-
-    `decimals` is the number of decimals of its column, from choose_decimals.
-    """
+def format_GBps(bytes_per_second: float | None) -> str:  # noqa: N802 - GB is a unit
+    """A bandwidth in GB/s (1e9 bytes/s), with three digits or, below 0.1, two; empty for None."""
     if bytes_per_second is None:
         return ""
     value = bytes_per_second / GB
-    return f"{value:.{_decimals(value) if decimals is None else decimals}f}"
-
-
-def choose_decimals(column: Iterable[float | None]) -> int:
-    """How many decimals format_GBps needs for every bandwidth (bytes/s) of a column."""
-    return max((_decimals(value / GB) for value in column if value), default=2)
+    return f"{value:.{_decimals(value)}f}"
 
 
 def format_share(fraction: float) -> str:
@@ -317,8 +272,7 @@ def format_share(fraction: float) -> str:
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{digits if value >= 0.1 else _decimals(value)}f} %"
+    return f"{value:.{0 if value >= 100 else _decimals(value)}f} %"
 
 
 def _decimals(value: float) -> int:

@@ -129,11 +129,12 @@ def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
             raise name_error(kind, str(name), known)
 
 
-def require_within(name: str, value: int | None, low: int, high: float) -> None:
+def require_within(name: str, value: float | None, low: float, high: float) -> None:
     """Raise UsageError for a value outside of [low, high]; None passes."""
     if value is not None and not low <= value <= high:
-        limit = f"least {low}" if value < low else f"most {high}"
-        raise value_error(name, f"is {value}", f"it must be at {limit}")
+        given = value if isinstance(value, int) else f"{value:.12g}"
+        limit = f"least {low:.12g}" if value < low else f"most {high:.12g}"
+        raise value_error(name, f"is {given}", f"it must be at {limit}")
 
 
 def by_name(*entries: Entry) -> dict[str, Entry]:

@@ -270,8 +270,8 @@ def check_overhead(_: int) -> None:
 
 def check_honesty(_: int) -> None:
     """Twenty sweeps of one setting against itself: rows in which one is called slower."""
-    from commbench.sweep.ranking import make_points
-    from commbench.sweep.runner import make_results, read_rounds, read_sweep
+    from commbench.answers.sweep.ranking import make_points
+    from commbench.answers.sweep.runner import make_results, read_rounds, read_sweep
 
     nothing = ["--env", "COMMBENCH_NOTHING=1,2", "--force", "--rounds", "3"]
     rows = false = 0
@@ -295,7 +295,7 @@ def check_equal_runs(pairs: int) -> None:
     """Pairs of default runs of one setting: rows and ranges of sizes that are called different, on
     the host as it is and beside 20 busy processes; ranges that are found slower where every call of
     b took 40 % longer."""
-    from commbench.compare.comparison import compare
+    from commbench.answers.compare.comparison import compare
 
     folders = scratch()
     busy = [sys.executable, "-c", "while True: pass"]

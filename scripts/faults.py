@@ -402,12 +402,12 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 def plant(spec: dict[str, Any]) -> None:
     """Make the culprit run the fault's code when it comes to the fault's phase."""
     from commbench.launch import torch_internals
-    from commbench.launch.process_setup import import_torch
+    from commbench.launch.devices import import_torch
 
     import_torch()
     # Spawned ranks import this script, and so get the fault too.
     torch_internals._without_main_module = nullcontext
-    from commbench.spec.operations import OPERATIONS
+    from commbench.plan.operations import OPERATIONS
     from commbench.worker import communicator, coordinator, entrypoint
 
     code = compile(spec["code"], "fault", "exec")

@@ -16,16 +16,14 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from commbench.host.cpu_counters import CpuCounters
-from commbench.host.cpu_modes import apply_cpu_mode
-from commbench.launch.external_launchers import detect_rank_context
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import Plan
+from commbench.host.cpu import CpuCounters, apply_cpu_mode
+from commbench.launch.launchers import detect_rank_context
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import communicator
-from commbench.worker.measure import time_batch
+from commbench.worker.measure import make_timer, time_batch
 from commbench.worker.reduction import slowest_durations_s
-from commbench.worker.timers import make_timer
 from commbench.worker.watchdog.watchdog import watching
 
 

@@ -16,13 +16,22 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from commbench.analysis.rank_matrix import BANDWIDTH, Pair, RankMatrix
-from commbench.analysis.slow_parts import BOTH, HOST, LINK, OUT, RANK, Finding, find_slow
-from commbench.analysis.suspects import choose_rounds, find_suspects
+from commbench.answers.pairs.matrix import BANDWIDTH, Pair, RankMatrix
+from commbench.answers.pairs.slow_parts import (
+    BOTH,
+    HOST,
+    LINK,
+    OUT,
+    RANK,
+    Finding,
+    choose_rounds,
+    find_slow,
+    find_suspects,
+)
 from commbench.api.measuring import PAIRS_DEFAULTS, QUICK_ITERATIONS
 from commbench.output.table import table
-from commbench.spec.pairs import FEW_RANKS, HALVES, count_rounds, find_peer
-from commbench.worker.quick_search import LOOK_ITERATIONS, SAMPLED_ROUNDS, most_rounds
+from commbench.plan.pairs import FEW_RANKS, HALVES, count_rounds, find_peer
+from commbench.worker.sampling import LOOK_ITERATIONS, SAMPLED_ROUNDS, most_rounds
 
 CASES = 3
 """Cases of a round: latency, and the bandwidth of each direction."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from commbench.results.schema import Batch
-from commbench.worker.watchdog.delays import SCALE
+from commbench.worker.watchdog.rank_state import SCALE
 
 START_TIMEOUT_S = 120
 """Longer than any of these commands takes; a hang fails the test instead of blocking it."""
@@ -53,6 +53,11 @@ class Ended(NamedTuple):
     err: str
     folder: Path
     """The run folder that it wrote to."""
+
+    def good(self) -> Ended:
+        """This command, which has ended well."""
+        assert self.code == 0, self.err
+        return self
 
     def rows(self) -> list[dict[str, str]]:
         with (self.folder / "results.csv").open() as file:
@@ -248,13 +253,9 @@ def start_command(
         how = ["-m", "commbench"] if program is None else ["-c", program]
         return StartedCommand(folder, [sys.executable, *how, *arguments], environment, stdout)
     request = {
-        "arguments": arguments,
-        "environment": environment,
-        "folder": str(folder),
-        "limits": limits or {},
-        "program": program,
-        "forks_ranks": forks_ranks,
-    }
+        "arguments": arguments, "environment": environment, "folder": str(folder),
+        "limits": limits or {}, "program": program, "forks_ranks": forks_ranks,
+    }  # fmt: skip
     return ForkedCommand(folder, request, stdout)
 
 

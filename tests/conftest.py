@@ -19,7 +19,8 @@ SEPARATE = (
     "tests/test_launch.py", "tests/test_ground_truth.py", "tests/test_bad_input.py",
     "tests/test_write_faults.py", "tests/cli/test_smoke.py", "tests/cli/test_doctor.py",
     "tests/runner/test_resume.py", "tests/test_scripted_backend.py", "tests/cli/test_commands.py",
-    "tests/test_action.py", "tests/report/test_plots.py", "tests/golden/test_golden.py",
+    "tests/cli/test_refused.py",
+    "tests/test_action.py", "tests/answers/show/test_plots.py", "tests/golden/test_golden.py",
 )  # fmt: skip
 """Files whose tests take long and share nothing: any worker runs any of them."""
 FIRST = {file: place for place, file in enumerate((*SHARED, *SEPARATE))}
@@ -40,7 +41,7 @@ def program(tmp_path: Path) -> Commbench:
 @pytest.fixture
 def launches_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches differ in nothing, as those of most made-up runs do: one tells enough."""
-    from commbench.spec.backends import BACKENDS
+    from commbench.plan.backends import BACKENDS
 
     for name, backend in BACKENDS.items():
         monkeypatch.setitem(BACKENDS, name, backend._replace(launch_spread=0.0))
@@ -55,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from hypothesis import Phase, settings
 
         # A failing test of random input shrinks its input. To trace its lines, too, takes minutes.
-        settings.register_profile("short", phases=set(Phase) - {Phase.explain})
+        settings.register_profile("short", phases=set(Phase) - {Phase.explain}, deadline=None)
         settings.load_profile("short")
 
 

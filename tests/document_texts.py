@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from commbench.compare.comparison import Comparison
-from commbench.compare.document import document
+from commbench.answers.compare.comparison import Comparison
+from commbench.answers.compare.document import document
 from commbench.views.document import Items
 
 

@@ -20,7 +20,7 @@ from weakref import WeakSet
 import torch
 from ras_server import RasServer
 
-from commbench.host.nvml import GpuState
+from commbench.host.gpus import GpuState
 from commbench.worker.device import Device
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
@@ -344,7 +344,7 @@ class FakeDevice(Device):
 
 def blocks_host(call: Any) -> bool:
     """Whether torch waits in an operation until the device has done it."""
-    from commbench.spec.operations import OPERATIONS
+    from commbench.plan.operations import OPERATIONS
 
     names = ("barrier", "all_gather_object", "broadcast_object_list")
     made_of = (call.func, *call.args) if isinstance(call, partial) else ()
@@ -410,15 +410,12 @@ KERNELS = torch.library.Library("symm_mem", "IMPL", "CPU")
 
 def install() -> None:
     """Make the device known to commbench, here and in ranks that are forked from here."""
-    from commbench.spec.allocators import ALLOCATORS
-    from commbench.spec.backends import BACKENDS
-    from commbench.worker import communicator, nccl_log, nccl_selections
+    from commbench.plan.backends import ALLOCATORS, BACKENDS
+    from commbench.worker import feasibility, groups
     from commbench.worker.device import DEVICES, DeviceKind
 
-    communicator.nccl_version = lambda: tuple(read_fake().nccl)
-    nccl_log.find_reset = nccl_selections.find_reset = lambda: (
-        reset_log if read_fake().resets else None
-    )
+    groups.nccl_version = lambda: tuple(read_fake().nccl)
+    groups.find_reset = feasibility.find_reset = lambda: reset_log if read_fake().resets else None
     for name, entry in ALLOCATORS.items():
         if entry.devices:
             ALLOCATORS[name] = entry._replace(devices=(*entry.devices, "fake"))
@@ -440,7 +437,7 @@ def program_text(fake: Fake) -> str:
         "import os, sys\n"
         f"os.environ[{VARIABLE!r}] = {json.dumps(fake._asdict())!r}\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from commbench.launch.process_setup import import_torch\n"
+        "from commbench.launch.devices import import_torch\n"
         "import_torch()\n"
         "import fake_device\n"
         "fake_device.install()\n"

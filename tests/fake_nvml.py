@@ -13,7 +13,7 @@ CONSTANTS = {
     "NVML_VOLATILE_ECC": 0, "NVML_NVLINK_DEVICE_TYPE_SWITCH": 2, "NVML_P2P_STATUS_OK": 0,
     "nvmlEventTypeXidCriticalError": 8,
 }  # fmt: skip
-"""As in nvml.h; tests/host/test_nvml.py compares them with the package."""
+"""As in nvml.h; tests/host/test_gpus.py compares them with the package."""
 
 
 def remote(bus_id: str) -> SimpleNamespace:

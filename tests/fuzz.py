@@ -29,8 +29,10 @@ from random import Random
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from damage import rearrange
 from synthetic import noisy, plan, synthetic_run
 
+from commbench.plan.case import Case
 from commbench.results.journal import Journal
 from commbench.results.schema import (
     Batch,
@@ -41,7 +43,6 @@ from commbench.results.schema import (
     RunEnd,
     RunHeader,
 )
-from commbench.spec.case import Case
 
 EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))
 PATIENCE_S = 30
@@ -175,16 +176,10 @@ def _noise(content: bytes, chance: Random) -> bytes:
 
 def _lines(content: bytes, chance: Random) -> bytes:
     lines = content.split(b"\n")
-    i, j = chance.randrange(len(lines)), chance.randrange(len(lines))
-    how = chance.randrange(4)
-    if how == 0:
-        del lines[i]
-    elif how == 1:
-        lines.insert(j, lines[i])
-    elif how == 2:
-        lines[i], lines[j] = lines[j], lines[i]
-    else:
-        lines.insert(i, chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff")))
+    if found := rearrange(lines, chance):
+        lines.insert(
+            found[0], chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff"))
+        )
     return b"\n".join(lines)
 
 
@@ -284,26 +279,19 @@ def commands(number: int) -> list[list[str]]:
     """What is done with a damaged file; `x` is its folder, `a` a sound run."""
     new = f"new/{number}"
     return [
-        ["show", "x"],
-        ["show", "x", "--format", "nccl-tests", "--peak", "400GB/s/node"],
-        ["show", "x", "--peak", "nvlink4"],
-        ["compare", "a", "x", "--force"],
+        ["show", "x"], ["show", "x", "--format", "nccl-tests", "--peak", "400GB/s/node"],
+        ["show", "x", "--peak", "nvlink4"], ["compare", "a", "x", "--force"],
         ["compare", "x", "a", "--force", "--format", "markdown"],
         ["compare", "b", "x", "--format", "csv"],
         ["compare", "b", "x", "a", "--force", "--format", "json"],
         ["check", "x", "--against", "a", "--max-time", "1s", "--min-busbw", "1GB/s",
          "--allow-unmatched", "--force", "--junit", f"{new}.xml"],
-        ["check", "a", "--against", "x", "--allow-unmatched", "--force"],
-        ["explain", "x"],
+        ["check", "a", "--against", "x", "--allow-unmatched", "--force"], ["explain", "x"],
         ["explain", "x", "--op", "all_reduce", "--peak", "nvlink4"],
-        ["explain", "x/run.jsonl", "--size", "1K"],
-        ["export", "x", "--format", "csv"],
-        ["export", "x", "--format", "json"],
-        ["export", "x", "--format", "markdown"],
-        ["export", "x", "--format", "openmetrics"],
-        ["export", "x", "--format", "nccl-tests"],
-        ["export", "x", "--format", "csv", "--output", f"{new}.csv"],
-        ["curves", "x", "a"],
+        ["explain", "x/run.jsonl", "--size", "1K"], ["export", "x", "--format", "csv"],
+        ["export", "x", "--format", "json"], ["export", "x", "--format", "markdown"],
+        ["export", "x", "--format", "openmetrics"], ["export", "x", "--format", "nccl-tests"],
+        ["export", "x", "--format", "csv", "--output", f"{new}.csv"], ["curves", "x", "a"],
     ]  # fmt: skip
 
 
@@ -318,9 +306,9 @@ def hung(*_: object) -> None:
 def call(line: list[str]) -> Ended:
     """Run a command line in this process."""
     from commbench.analysis.load import open_run
+    from commbench.answers.show.plots import run_pictures
     from commbench.cli.main import main
     from commbench.errors import CommbenchError
-    from commbench.report.plots import run_pictures
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     code: int | str = 0

@@ -21,7 +21,7 @@ from fuzz import HOSTILE, MOST_FAILURES, PATIENCE_S, Ended, call, hung, seeds, w
 from synthetic_step import WORKLOAD
 from synthetic_traces import DUMP
 
-from commbench.cli.lazy_group import COMMANDS, command
+from commbench.cli.commands import COMMANDS, command
 from commbench.results.workload_file import write_workload
 
 ENDS_BEFORE = {
@@ -103,7 +103,7 @@ def fixtures(folder: Path) -> None:
 
     import planted
 
-    from commbench.models.machine_file import write_machine
+    from commbench.answers.cost.machine import write_machine
 
     os.chdir(folder)
     seeds(folder)

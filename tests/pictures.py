@@ -66,8 +66,13 @@ def texts(figure: Figure) -> list[Text]:
     """All text that can be seen: titles, legends, names of axes, labels, and text in panels."""
     found = [*figure.texts, *legend_texts(figure)]
     for axes in panels_of(figure):
-        found += [*axes.texts, axes.title, axes.xaxis.label, *tick_labels(axes)]
+        found += [*axes.texts, _heading(axes), axes.xaxis.label, *tick_labels(axes)]
     return [text for text in found if text.get_visible() and text.get_text().strip()]
+
+
+def _heading(axes: Any) -> Text:
+    found: Text = axes._left_title  # matplotlib has no public name for it
+    return found
 
 
 def legend_texts(figure: Figure) -> list[Text]:

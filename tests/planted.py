@@ -7,8 +7,8 @@ from math import exp
 from random import Random
 from typing import Any
 
-from commbench.models.cost_models import find_model, kind_of, models_of
-from commbench.models.machine import Candidate, Curve, FittedModel, Machine, Point
+from commbench.answers.cost.cost_models import find_model, kind_of, models_of
+from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Machine, Point
 
 TREE = (10e-6, 5e-6, 1 / 200e9)
 RING = (5e-6, 1e-6, 1 / 400e9)

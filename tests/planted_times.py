@@ -9,9 +9,9 @@ from typing import Any
 
 from synthetic import header, plan
 
-from commbench.advise.time_table import TimeTable
+from commbench.answers.advise.time_table import TimeTable
+from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.spec.case import Case
 from commbench.stats.estimate import Estimate
 
 Seconds = Callable[[Case], float]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commbench.models.machine import Point
-from commbench.models.published import read_published
+from commbench.answers.cost.machine import Point
+from commbench.answers.cost.observations import read_published
 
 FOLDER = Path(__file__).parent / "data" / "published"
 

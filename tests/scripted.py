@@ -94,9 +94,7 @@ def _drifting(random: Random, call: int) -> float:
 
 
 SCRIPTS = {
-    "constant": Script(),
-    "noisy": Script(_lognormal),
-    "wide": Script(_skewed),
+    "constant": Script(), "noisy": Script(_lognormal), "wide": Script(_skewed),
     "switching": Script(_lognormal, spell=lambda random: random.choice((1.0, 1.3))),
     "bimodal": Script(lambda random, _call: random.choice((1.0, 1.5))),
     "late_rank": Script(entry_us=lambda rank, _call: DELAY_US * (rank == 1)),
@@ -106,13 +104,11 @@ SCRIPTS = {
     ),
     "slow_way": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (pair == (3, 1))),
     "slow_rank": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (2 in pair)),
-    "wrong_data": Script(corrupts=True),
-    "hidden_0": Script(background=0.0),
-    "hidden_50": Script(background=0.5),
-    "hidden_100": Script(background=1.0),
+    "wrong_data": Script(corrupts=True), "hidden_0": Script(background=0.0),
+    "hidden_50": Script(background=0.5), "hidden_100": Script(background=1.0),
     "slows": Script(background=1.0, slows_communication=1.3, slows_computation=1.2),
     "slower_10": Script(lambda random, call: 1.1 * _lognormal(random, call)),
-}
+}  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -154,7 +150,7 @@ def program_text(script: str, seed: int = 0, median_us: float = 2000.0) -> str:
 
 def know_computation() -> None:
     """Make the scripted computation known to this process, which reads or measures runs with it."""
-    from commbench.spec.computations import COMPUTATIONS, ComputationKind
+    from commbench.plan.computations import COMPUTATIONS, ComputationKind
 
     def make(*_: object) -> tuple[Callable[[], object], str]:
         from scripted_backend import ScriptedUnit

@@ -40,16 +40,11 @@ RETURN_NS = 2_500
 """By how much longer than a barrier a call takes to come back to its caller through torch."""
 
 OPERATIONS = {
-    "allreduce": "all_reduce",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "_allgather_base": "all_gather",
-    "all_gather_single": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_single": "reduce_scatter",
-    "alltoall_base": "all_to_all",
-    "all_to_all_single": "all_to_all",
-}
+    "allreduce": "all_reduce", "broadcast": "broadcast", "reduce": "reduce",
+    "_allgather_base": "all_gather", "all_gather_single": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
+    "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+}  # fmt: skip
 """Methods of a process group that follow the script, under all names torch 2.6 to 2.13 calls."""
 UNSCRIPTED = ("gather", "scatter", "send", "recv")
 """Methods that last as long as gloo takes."""

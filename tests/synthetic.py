@@ -10,12 +10,12 @@ import numpy as np
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import make_row, make_rows
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan
 
 Samples = Sequence[Sequence[float]]
 """Seconds: one sequence a batch."""
@@ -130,12 +130,5 @@ def in_memory(
 
 
 __all__ = [
-    "header",
-    "in_memory",
-    "make_row",
-    "noisy",
-    "plan",
-    "steady",
-    "synthetic_run",
-    "two_runs",
-]
+    "header", "in_memory", "make_row", "noisy", "plan", "steady", "synthetic_run", "two_runs",
+]  # fmt: skip

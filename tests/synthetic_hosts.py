@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commbench.doctor.host_bandwidth import HostBandwidth, median_range
-from commbench.doctor.mode_trials import SIZES, SizeResult, Trial
-from commbench.doctor.report import DoctorOptions, DoctorReport, OtherLoad
+from commbench.answers.doctor.host_bandwidth import HostBandwidth, median_range
+from commbench.answers.doctor.report import (
+    SIZES,
+    DoctorOptions,
+    DoctorReport,
+    OtherLoad,
+    SizeResult,
+    Trial,
+)
 from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(

@@ -7,13 +7,8 @@ from typing import Any
 from commbench.jobs.job import Job
 
 HOSTILE = (
-    "$(touch pwned)",
-    "`touch pwned`",
-    "'; touch pwned; '",
-    '"; touch pwned; "',
-    "a b\\",
-    "#",
-)
+    "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a b\\", "#",
+)  # fmt: skip
 
 
 def a_job(**wishes: Any) -> Job:

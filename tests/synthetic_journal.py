@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from commbench.results.checksum import seal
-from commbench.results.journal import Journal
+from commbench.plan.plan import Plan
+from commbench.results.journal import Journal, seal
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import (
     Batch,
@@ -20,7 +20,6 @@ from commbench.results.schema import (
     RunHeader,
     WrongElement,
 )
-from commbench.spec.plan import Plan
 
 PLAN = Plan(
     operations=("all_reduce", "gather"),

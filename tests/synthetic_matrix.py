@@ -6,17 +6,8 @@ import random
 from math import exp
 from typing import NamedTuple
 
-from commbench.analysis.rank_matrix import BANDWIDTH, Pair, Quantity, RankMatrix
-from commbench.analysis.slow_parts import (
-    BOTH,
-    HOST,
-    IN,
-    INTERFACE,
-    LINK,
-    OUT,
-    RANK,
-    Finding,
-)
+from commbench.answers.pairs.matrix import BANDWIDTH, Pair, Quantity, RankMatrix
+from commbench.answers.pairs.slow_parts import BOTH, HOST, IN, INTERFACE, LINK, OUT, RANK, Finding
 
 WITHIN_HOST, ACROSS_HOSTS = 10e9, 1e9
 """The bandwidth of pairs, in bytes/s."""

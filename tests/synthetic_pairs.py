@@ -8,10 +8,10 @@ from typing import Any
 
 from synthetic import header, plan
 
-from commbench.analysis.pair_values import first_ranks
+from commbench.answers.pairs.matrix import first_ranks
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan
 
 MIB = 1 << 20
 Speed = Callable[[int, int], float]

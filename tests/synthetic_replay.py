@@ -9,12 +9,12 @@ from typing import Any
 
 from synthetic import noisy, synthetic_run
 
+from commbench.answers.sweep.runner import Sweep, write_sweep
+from commbench.answers.sweep.settings import Setting, make_settings, parse_values
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan, make_replay_plan
+from commbench.plan.workload import Call, Program, Step, Workload
 from commbench.results.run_folder import create_folder
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan, make_replay_plan
-from commbench.spec.workload import Call, Program, Step, Workload
-from commbench.sweep.runner import Sweep, write_sweep
-from commbench.sweep.settings import Setting, make_settings, parse_values
 
 SIZES = (2 << 20, 1 << 20, 3 << 20)
 WORKLOAD = Workload(

@@ -7,11 +7,11 @@ from typing import Any
 
 from synthetic import Samples, header, steady
 
+from commbench.plan.case import READY, Case
+from commbench.plan.plan import make_replay_plan
+from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
+from commbench.plan.workload_fit import prepare_replay
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.spec.case import READY, Case
-from commbench.spec.plan import make_replay_plan
-from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
-from commbench.spec.workload_fit import prepare_replay
 
 MIB = 1 << 20
 STEP = Step(

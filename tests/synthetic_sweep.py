@@ -8,9 +8,9 @@ from typing import Any
 
 from synthetic import noisy, plan, synthetic_run
 
+from commbench.answers.sweep.runner import Sweep, write_sweep
+from commbench.answers.sweep.settings import Setting, make_settings, parse_values
 from commbench.results.run_folder import create_folder
-from commbench.sweep.runner import Sweep, write_sweep
-from commbench.sweep.settings import Setting, make_settings, parse_values
 
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
 

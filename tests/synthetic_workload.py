@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from commbench.spec.plan import Plan, make_replay_plan
-from commbench.spec.replay import ReplayedStep, replayed_step
-from commbench.spec.workload import RECV, SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
-from commbench.spec.workload_fit import SHRINK, prepare_replay
+from commbench.plan.plan import Plan, make_replay_plan
+from commbench.plan.replay import ReplayedStep, replayed_step
+from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, Call, Program, Step, Workload
+from commbench.plan.workload_fit import SHRINK, prepare_replay
 
 WORKLOAD = Workload(
     name="example",

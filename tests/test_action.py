@@ -26,7 +26,7 @@ STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 RUN = "--op all_reduce --sizes 1K,4K --iters 10"
 COMMBENCH = """
-from commbench.spec.operations import OPERATION_SETS
+from commbench.plan.operations import OPERATION_SETS
 OPERATION_SETS.update(all=("all_reduce", "barrier"), p2p=("send_recv",))
 from commbench.cli.main import main
 main()

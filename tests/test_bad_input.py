@@ -49,14 +49,10 @@ UNREADABLE = {
     "fifo": "cannot read fifo: it is a FIFO, not a file",
     "zero": "cannot read zero: it is a device, not a file",
     "socket": "cannot read socket: it is a socket, not a file",
-    "loop": "cannot read loop: Too many levels of symbolic links",
-    "huge": "huge",
-    "huge.csv": "huge.csv",
-    "binary": "binary",
-    "dir": "dir",
-    "x" * 5000: "",
+    "loop": "cannot read loop: Too many levels of symbolic links", "huge": "huge",
+    "huge.csv": "huge.csv", "binary": "binary", "dir": "dir", "x" * 5000: "",
     "unnamed\udcff": "unnamed",
-}
+}  # fmt: skip
 READERS = (
     ["show", "FILE"], ["plot", "FILE"], ["explain", "FILE"], ["compare", "FILE", "a"],
     ["compare", "a", "FILE"], ["check", "FILE", "--max-time", "1s"], ["export", "FILE"],

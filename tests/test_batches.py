@@ -12,7 +12,7 @@ from synthetic_rows import written_row
 
 from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.rows import make_row, make_rows
-from commbench.report.run_table import timings_table
+from commbench.answers.show.rows import timings_table
 from commbench.results.journal_reader import read_run
 from commbench.worker.sampling import CaseOrder
 
@@ -121,11 +121,12 @@ def test_the_reason_to_stop_is_true(both: Ended) -> None:
 def test_the_table_puts_both_ways_side_by_side(both: Ended) -> None:
     table = timings_table(make_rows(read_run(both.folder)))
     title = "all_reduce float32 sum in_place"
-    named = [(row.title, row.case.size_bytes) for row in table.rows]
+    named = [(row[0], row[1].measurement.case.size_bytes) for row in table.rows]
     assert named == [(title, 1 << 10), (title, 1 << 14), ("barrier", 0)]
     alone, queued = both.rows()[4:6]
     ratio = float(alone["time_us"]) / float(queued["time_us"])
-    assert table.rows[2].ratio.value == pytest.approx(ratio, rel=1e-5)
+    (of_ratio,) = (column.of for column in table.columns if column.heading == "ratio")
+    assert of_ratio(table.rows[2]).value == pytest.approx(ratio, rel=1e-5)
     assert table.title in both.out
 
 
@@ -163,7 +164,7 @@ def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
 
 WRONG_AT_FIRST = """
 from pathlib import Path
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)

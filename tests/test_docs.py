@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from commands import run_commbench
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# There is nothing to resume here; tests/test_resume.py does that.
+# There is nothing to resume here; tests/runner/test_resume.py does that.
 RUN_LINES = sorted(
     set(re.findall(r"^ {4}(?:scripts/)?(commbench run (?!--resume).*)$", README, re.M))
 )
@@ -55,6 +56,14 @@ def test_files_that_the_pages_name_exist() -> None:
             assert (ROOT / name).exists(), f"{page.name}: {name}"
 
 
+def test_the_diffs_for_contributors_apply() -> None:
+    diffs = re.findall(r"^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S)
+    assert len(diffs) == 4
+    for diff in diffs:
+        command = ["git", "apply", "--check", "-"]
+        subprocess.run(command, cwd=ROOT, input=diff, text=True, check=True)
+
+
 def test_every_column_is_explained() -> None:
     from commbench.analysis.columns import COLUMNS
 
@@ -76,7 +85,7 @@ def test_every_warning_is_explained_with_its_threshold() -> None:
 
 
 def test_every_operation_is_found_by_the_name_of_its_program_in_nccl_tests() -> None:
-    from commbench.spec.operations import OPERATIONS
+    from commbench.plan.operations import OPERATIONS
 
     text = (ROOT / "docs" / "nccl-tests.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in text.splitlines()]

@@ -29,13 +29,9 @@ def every_error() -> list[type[CommbenchError]]:
 
 def test_each_kind_of_error_has_the_exit_code_that_is_documented() -> None:
     assert {error: error("what").exit_code for error in every_error()} == {
-        UsageError: 2,
-        UnavailableError: 3,
-        RankError: 4,
-        WrongResultError: 5,
-        RecordsError: 6,
+        UsageError: 2, UnavailableError: 3, RankError: 4, WrongResultError: 5, RecordsError: 6,
         Interrupted: 130,
-    }
+    }  # fmt: skip
 
 
 def test_the_error_tree_in_the_docstring_is_the_one_in_the_code() -> None:
@@ -59,23 +55,6 @@ def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int)
     assert Interrupted("stopped", signal_number=signal_number).exit_code == code
 
 
-def test_an_error_carries_its_message_and_a_hint() -> None:
-    error = UsageError("what is wrong", "what to do")
-    assert (str(error), error.message, error.hint) == (
-        "what is wrong",
-        "what is wrong",
-        "what to do",
-    )
-    assert UsageError("alone").hint == ""
-
-
-def test_an_unknown_name_gets_the_closest_known_one_as_its_hint() -> None:
-    error = name_error("operation", "al_reduce", ["all_reduce", "barrier"])
-    assert isinstance(error, UsageError)
-    assert error.message == "unknown operation 'al_reduce'"
-    assert error.hint == "did you mean all_reduce? known: all_reduce, barrier"
-
-
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:
     error = value_error("timeout_s", "0 s is not above 0", "write --timeout 120")
     assert error.message == "timeout 0 s is not above 0"
@@ -86,7 +65,3 @@ def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> Non
     assert error.with_option_names({"timeout_s": "--timeout"}).hint == "write --timeout 120"
     assert value_error("seed", "is -1", "").with_option_names({}).message == "--seed is -1"
     assert name_error("timing", "x", ["both"]).with_option_names({}).message == "unknown timing 'x'"
-
-
-def test_a_name_that_resembles_nothing_gets_the_known_ones_only() -> None:
-    assert name_error("dtype", "xyz", ["int8", "bool"]).hint == "known: int8, bool"

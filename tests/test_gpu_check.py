@@ -22,8 +22,8 @@ import pytest
 from commands import SHORT_DELAYS, free_port, start_command
 from fake_device import Fake, program_text
 
+from commbench.plan.operations import find_operation
 from commbench.runner.run_options import RUN_OPTIONS
-from commbench.spec.operations import find_operation
 
 RUN = ("-m", "commbench", "run")
 ROOT = Path(__file__).parent.parent
@@ -341,7 +341,7 @@ def test_the_runs_of_all_steps_are_runs_that_commbench_knows(gpu_check: Any) -> 
     for words in runs:
         options = dict(pairwise(words))
         flags = [word for word in words if word.startswith("--")]
-        known = {flag.split("/")[0] for option in RUN_OPTIONS.values() for flag in option.flags}
+        known = {f for o in RUN_OPTIONS.values() for each in o.all_flags for f in each.split("/")}
         assert set(flags) <= known
         for name in options["--op"].split(","):
             assert find_operation(name)

@@ -14,14 +14,13 @@ import torch
 from commands import Commbench
 from fake_device import Fake, program_text
 
-from commbench.spec.case import Case
-from commbench.spec.operations import COLLECTIVES, BlockOrigin
-from commbench.spec.plan import Plan
+from commbench.plan.case import Case
+from commbench.plan.operations import COLLECTIVES, BlockOrigin
+from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Accelerator, Cpu
-from commbench.worker.verification_data import VerificationData
-from commbench.worker.verify import fill, verify_together
+from commbench.worker.verify import VerificationData, fill, verify_together
 
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots", "--no-nccl-log")
 GRAPHS = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--launch", "graph")

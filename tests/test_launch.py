@@ -25,10 +25,10 @@ from commands import (
 )
 from synthetic_replay import WORKLOAD
 
-from commbench.importers.traces.registry import read_trace
+from commbench.plan.workload import workload_values
+from commbench.readers.traces.registry import read_trace
 from commbench.results.journal_reader import read_run
 from commbench.results.workload_file import write_workload
-from commbench.spec.workload import workload_values
 
 RUN = ["run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "1000", "--label", "long"]
@@ -110,24 +110,18 @@ def joined(tmp_path: Path, variables: list[dict[str, str]], *arguments: list[str
 
 def as_mpirun(rank: int, ranks: int, port: int) -> dict[str, str]:
     return {
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": str(ranks),
-        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
-        "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks),
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(ranks),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": str(ranks),
         "MASTER_PORT": str(port),
-    }
+    }  # fmt: skip
 
 
 def as_srun(rank: int, ranks: int, port: int) -> dict[str, str]:
     return {
-        "SLURM_PROCID": str(rank),
-        "SLURM_STEP_NUM_TASKS": str(ranks),
-        "SLURM_LOCALID": str(rank),
-        "SLURM_STEP_TASKS_PER_NODE": str(ranks),
-        "SLURM_NODEID": "0",
-        "SLURM_STEP_NODELIST": "localhost",
-        "MASTER_PORT": str(port),
-    }
+        "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": str(ranks), "SLURM_LOCALID": str(rank),
+        "SLURM_STEP_TASKS_PER_NODE": str(ranks), "SLURM_NODEID": "0",
+        "SLURM_STEP_NODELIST": "localhost", "MASTER_PORT": str(port),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -288,7 +282,7 @@ def crash(how: str, at: int = 30, rank: int = 1) -> str:
     """A program in which a rank runs `how` in its `at`th all_reduce."""
     return f"""
 import os, signal, sys, time
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 healthy, calls = OPERATIONS["all_reduce"].call, []
 def crash(dist, b):
     calls.append(1)
@@ -390,9 +384,9 @@ def test_each_rank_that_answers_dumps_its_flight_recorder(program: Commbench) ->
 @needs_gloo_recorder
 def test_a_flight_recorder_that_does_not_answer_delays_no_report(program: Commbench) -> None:
     silent = """
-from commbench.worker.watchdog import flight_recorder
+from commbench.worker.watchdog import hang_evidence
 import threading
-flight_recorder.FlightRecorderDump._ask = lambda self: threading.Event().wait()
+hang_evidence.FlightRecorderDump._ask = lambda self: threading.Event().wait()
 """
     stop = crash("os.kill(os.getpid(), signal.SIGSTOP)")
     ended = program(silent + stop, "--sizes", "1K", "--iters", "60", "--no-plots",

@@ -24,7 +24,7 @@ class Import(NamedTuple):
     """The importing file, relative to the package: `spec/plan.py`."""
     line: int
     target: str
-    """The imported module: `commbench.spec.case`, `torch.distributed`."""
+    """The imported module: `commbench.plan.case`, `torch.distributed`."""
     at_import: bool
     """Whether it runs when the importing module is imported: it stands in no function, and is not
     for type checkers only."""
@@ -91,8 +91,10 @@ def _imports_of(path: Path) -> Iterator[Import]:
 
 
 def room(module: str) -> str:
-    """The folder or file of the package that a module lies in; `__init__` for the package."""
-    return [*module.split("."), "__init__"][1]
+    """The folder or file of the package that a module lies in, and in `answers` the folder there;
+    `__init__` for the package."""
+    _, first, second, *_ = [*module.split("."), "__init__", "__init__"]
+    return f"{first}/{second}" if first == "answers" and second != "__init__" else first
 
 
 def test_every_folder_and_file_of_the_package_has_one_layer() -> None:
@@ -122,8 +124,8 @@ def test_no_import_runs_upwards_or_sideways() -> None:
 
 
 MAKES_DATA = re.compile(
-    r"commbench\.(analysis|worker|launch|importers|runner\.(session|smoke|planning)|jobs\.job"
-    r"|explain\.query|doctor\.checkup|report\.plots|results\.(journal|journal_reader))\b"
+    r"commbench\.(analysis|worker|launch|readers|runner\.(session|smoke|planning)|jobs\.job"
+    r"|answers\.(doctor\.checkup|show\.plots)|results\.(journal|journal_reader))\b"
 )
 """What a command gets by the Python functions, so that there is no second way to the same data."""
 
@@ -159,6 +161,6 @@ def test_what_is_slow_to_import_is_imported_where_it_is_needed(library: str) -> 
 
 def test_the_reader_of_imports_sees_what_stands_in_functions_and_for_types_only() -> None:
     seen = {(found.path, found.target): found.at_import for found in imports()}
-    assert seen["spec/plan.py", "commbench.spec.case"]
-    assert not seen["spec/plan.py", "commbench.spec.links"]
-    assert not seen["spec/dimensions.py", "commbench.spec.plan"]
+    assert seen["plan/plan.py", "commbench.plan.case"]
+    assert not seen["plan/plan.py", "commbench.plan.links"]
+    assert not seen["plan/dimensions.py", "commbench.plan.plan"]

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 from commands import Commbench
 
-from commbench.spec.point_to_point import POINT_TO_POINT
+from commbench.plan.point_to_point import POINT_TO_POINT
 
 CALLS = {name: set(operation.p2p_calls) for name, operation in POINT_TO_POINT.items()}
 
@@ -62,20 +62,3 @@ def test_half_a_round_trip_and_a_message_of_a_window_are_what_the_time_is_of(
     assert "Time is that of half a round trip." in ended.out
     assert "1 pair at once (halves)." in ended.out
     assert f" {rate:,.0f} " in ended.out
-
-
-@pytest.mark.parametrize(
-    ("operation", "why"),
-    [
-        ("exchange", "both ranks of a pair wait in send until the other one calls recv"),
-        ("ring_exchange", "every rank waits in send until the next one calls recv"),
-    ],
-)
-def test_blocking_calls_that_never_end_are_refused_before_a_rank_starts(
-    commbench: Commbench, operation: str, why: str
-) -> None:
-    ended = commbench("run", "--op", operation, "--p2p-call", "send", "--sizes", "8")
-    assert ended.code == 2
-    assert not ended.folder.exists()
-    assert f"{operation} with blocking calls never ends: {why}" in ended.err
-    assert "hint: leave out --p2p-call send, or write --p2p-call isend\n" in ended.err

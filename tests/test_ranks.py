@@ -7,10 +7,9 @@ from statistics import median
 import pytest
 from commands import Commbench, Ended, run_commbench
 
-from commbench.spec.backends import BACKENDS
-from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import COLLECTIVES, OPERATIONS
-from commbench.spec.reduce_ops import REDUCE_OPS
+from commbench.plan.backends import BACKENDS
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS
+from commbench.plan.operations import COLLECTIVES, OPERATIONS
 
 WORLD_SIZES = (1, 2, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (3, 4)))
 """test_call_forms.py checks every operation on 3 ranks."""
@@ -127,14 +126,14 @@ def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
 
 
 BROKEN_EXPECTATION = """
-from commbench.spec.operations import OPERATIONS, BlockOrigin
+from commbench.plan.operations import OPERATIONS, BlockOrigin
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
     expected=lambda at: BlockOrigin(block=0, rank=0)
 )
 """
 
 CORRUPTED_BUFFER = """
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):
     healthy(dist, b)
@@ -144,7 +143,7 @@ OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 """
 
 SWAPPED_BLOCKS = """
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 healthy = OPERATIONS["all_to_all"].call
 def swap(dist, b):
     healthy(dist, b)
@@ -154,7 +153,7 @@ OPERATIONS["all_to_all"] = OPERATIONS["all_to_all"]._replace(call=swap)
 """
 
 NOTHING_WRITTEN = """
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=lambda dist, b: None)
 """
 
@@ -214,7 +213,7 @@ def test_what_the_backend_refuses_when_tried_becomes_a_row_with_its_words(
     program: Commbench, kinds: tuple[str, ...], reason: str
 ) -> None:
     forget = """
-from commbench.spec.backends import BACKENDS
+from commbench.plan.backends import BACKENDS
 BACKENDS["gloo"] = BACKENDS["gloo"]._replace(refused_dtypes=(), refused_reduce_ops=())
 """
     ended = program(forget, "--sizes", "1K", *kinds, "--no-plots", "--iters", "4")

@@ -10,13 +10,12 @@ import pytest
 from commands import Commbench, start_command
 from synthetic_workload import TWO_RANKS
 
+from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
 from commbench.results.workload_file import write_workload
-from commbench.spec.workload import RECV, SEND, Call, Program, Step, Workload
-from commbench.training.ddp import ddp_workload
-from commbench.training.fsdp import fsdp_workload
-from commbench.training.megatron import megatron_workload
-from commbench.training.megatron_calls import Training
-from commbench.training.models import Transformer
+from commbench.workloads.data_parallel import ddp_workload, fsdp_workload
+from commbench.workloads.megatron import megatron_workload
+from commbench.workloads.megatron_calls import Training
+from commbench.workloads.models import Transformer
 
 RECORDING = """
 import json, os, sys
@@ -131,27 +130,3 @@ def test_a_step_with_its_gaps_takes_longer_by_what_its_ranks_compute(
     assert 0 < seconds["calls"] < seconds["gaps"] - 30e-3
     assert {row["busbw_GBps"] for row in rows.values() if row["step"]} == {""}
     assert [row["size_bytes"] for row in rows.values() if row["step"]] == ["8192", "8192"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message", "hint"),
-    [
-        (("--op", "barrier"), "--op has no effect with --workload", "leave it out"),
-        (("--nproc-per-node", "1"), "two-ranks has 2 ranks, and not 1", "--fit shrink"),
-        (("--fit", "grow"), "--fit 'grow' is unknown", "known: refuse, shrink"),
-    ],
-)
-def test_bad_requests_are_refused_in_two_lines(
-    commbench: Commbench, tmp_path: Path, options: tuple[str, ...], message: str, hint: str
-) -> None:
-    write_workload(tmp_path / "step.json", TWO_RANKS)
-    ended = commbench("run", "--workload", "step.json", *options)
-    assert ended.code == 2
-    first, second = ended.err.splitlines()[-2:]
-    assert message in first and hint in second
-
-
-def test_no_operation_replays_without_a_workload(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "replay")
-    assert ended.code == 2
-    assert "needs a workload" in ended.err

@@ -17,11 +17,9 @@ from commbench.errors import UsageError
 from commbench.units import (
     LARGEST_SIZE,
     MOST_SIZES,
-    choose_decimals,
     format_bytes,
     format_count,
     format_GBps,
-    format_memory,
     format_percent,
     format_size,
     format_sizes,
@@ -92,22 +90,15 @@ def test_a_fraction_is_taken_only_where_it_is_a_whole_number_of_bytes(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("8", (8,)),
-        ("8,1K,4", (4, 8, 1024)),
-        ("1K,1024,1KiB", (1024,)),
-        ("1K-8K", (1024, 2048, 4096, 8192)),
-        ("1K-9K", (1024, 2048, 4096, 8192)),
-        ("1K-1M:x4", (1024, 4096, 16384, 65536, 262144, 1048576)),
-        ("8-100:x10", (8, 80)),
-        ("1-10:x1.5", (1, 2, 3, 4, 5, 8)),
-        ("1M-3M:+1M", (1 << 20, 2 << 20, 3 << 20)),
-        ("1K-4K:+1500", (1024, 2524, 4024)),
-        ("7-7", (7,)),
-        ("7-7:+1", (7,)),
+        ("8", (8,)), ("8,1K,4", (4, 8, 1024)), ("1K,1024,1KiB", (1024,)),
+        ("1K-8K", (1024, 2048, 4096, 8192)), ("1K-9K", (1024, 2048, 4096, 8192)),
+        ("1K-1M:x4", (1024, 4096, 16384, 65536, 262144, 1048576)), ("8-100:x10", (8, 80)),
+        ("1-10:x1.5", (1, 2, 3, 4, 5, 8)), ("1M-3M:+1M", (1 << 20, 2 << 20, 3 << 20)),
+        ("1K-4K:+1500", (1024, 2524, 4024)), ("7-7", (7,)), ("7-7:+1", (7,)),
         ("1-4,3-5:+1, 9", (1, 2, 3, 4, 5, 9)),
         (" 1K - 2K : +1K ".replace(" : ", ":"), (1024, 2048)),
     ],
-)
+)  # fmt: skip
 def test_an_expression_gives_its_sizes_ascending_and_once_each(
     text: str, expected: tuple[int, ...]
 ) -> None:
@@ -204,22 +195,6 @@ def test_bytes_for_reading_are_exact_without_an_exponent(size: int) -> None:
     assert Decimal(number) * (1 << SHIFTS[unit]) == size
 
 
-def test_a_time_can_take_the_unit_and_digits_of_another() -> None:
-    assert format_time(0.8e-3, like=1.2e-3) == "0.80 ms"
-    assert format_time(1234e-6, like=42e-6) == "1234.0 us"
-    assert format_time(1.5, like=999e-3) == "1500.0 ms"
-
-
-def test_a_column_of_bandwidths_has_the_same_decimals_in_every_row() -> None:
-    column = [14e3, 1.41e9, None, 0.0, 99.6e6]
-    decimals = choose_decimals(column)
-    assert [format_GBps(value, decimals) for value in column] == [
-        "0.000014", "1.410000", "", "0.000000", "0.099600",
-    ]  # fmt: skip
-    assert choose_decimals([12.3e9, 480e9]) == 1
-    assert choose_decimals([0.0, None]) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -254,13 +229,10 @@ def test_a_time_has_the_digits_that_its_interval_supports(
 @pytest.mark.parametrize(
     ("value", "low", "high", "text"),
     [
-        (3.7e6, 3.0e6, 4.4e6, "0.0037"),
-        (1.5471e9, 1.34e9, 1.68e9, "1.55"),
-        (391.27e9, 391.2e9, 391.3e9, "391.3"),
-        (1.5e9, None, None, "1.50"),
-        (None, None, None, ""),
+        (3.7e6, 3.0e6, 4.4e6, "0.0037"), (1.5471e9, 1.34e9, 1.68e9, "1.55"),
+        (391.27e9, 391.2e9, 391.3e9, "391.3"), (1.5e9, None, None, "1.50"), (None, None, None, ""),
     ],
-)
+)  # fmt: skip
 def test_a_bandwidth_has_the_digits_that_its_interval_supports(
     value: float | None, low: float | None, high: float | None, text: str
 ) -> None:
@@ -299,10 +271,6 @@ WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
     format_bytes: {
         0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 999_996: "999996 B",
         1_048_572: "1048572 B", 1 << 20: "1 MiB", 1 << 30: "1 GiB", 5 << 28: "1.25 GiB",
-    },
-    format_memory: {
-        900 << 31: "1800 GiB", 1 << 30: "1.00 GiB", 7 << 28: "1.75 GiB", 50 << 30: "50.0 GiB",
-        512 << 20: "512 MiB", 1 << 50: "1048576 GiB", 0: "0.00 MiB",
     },
     units.format_about: {
         12: "12 B", 1024: "1.0 KiB", 8704: "8.5 KiB", 276_480: "270 KiB", 1.5 * 2**20: "1.5 MiB",
@@ -355,9 +323,7 @@ NUMBER = "write a number and ns, us, ms or s: 4.2ms"
         (parse_time, "ms", "'ms' is not a time", NUMBER),
         *(
             (
-                parse_size,
-                text,
-                f"{text!r} could mean a power of 1000 or of 1024",
+                parse_size, text, f"{text!r} could mean a power of 1000 or of 1024",
                 f"write {binary} or {binary}iB for powers of 1024, "
                 f"or the bytes in full for powers of 1000 ({decimal})",
             )

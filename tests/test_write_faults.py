@@ -21,7 +21,7 @@ from commands import SHORT_DELAYS, START_TIMEOUT_S, Command, Ended, run_commbenc
 from synthetic import header, plan
 
 from commbench.errors import RecordsError
-from commbench.launch.process_setup import raise_nofile_limit
+from commbench.launch.devices import raise_nofile_limit
 from commbench.results.files import new_file
 from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import read_run

@@ -68,11 +68,9 @@ class Convolutions(nn.Module):
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "perceptron": lambda: nn.Sequential(nn.Linear(30, 77), nn.ReLU(), nn.Linear(77, 20)),
-    "transformer": lambda: Layers(16, 49, 3),
-    "tied": lambda: Layers(24, 96, 2, is_tied=True),
-    "odd": lambda: Layers(7, 13, 5),
-    "convolutions": Convolutions,
-}
+    "transformer": lambda: Layers(16, 49, 3), "tied": lambda: Layers(24, 96, 2, is_tied=True),
+    "odd": lambda: Layers(7, 13, 5), "convolutions": Convolutions,
+}  # fmt: skip
 
 
 def make_loss(name: str) -> Callable[[nn.Module], Tensor]:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.rows import ResultRow
-from commbench.results.batches import without_samples
-from commbench.spec.case import Case
-from commbench.spec.dimensions import DIMENSIONS
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS
+from commbench.results.samples import without_samples
 from commbench.stats.estimate import Estimate, known
 from commbench.units import GB, MICRO, seven_digits
 
@@ -60,11 +60,6 @@ _SI = re.compile("_us$|_GBps$")
 def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
     """A field of the row's Summary, in microseconds."""
     return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO, is_needed)
-
-
-def _groups_at_once(row: ResultRow) -> int:
-    """How many groups call at once; 1 for all ranks as one group."""
-    return len(row.header.plan.groups_of(row.measurement.case))
 
 
 def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> list[Column]:
@@ -160,7 +155,7 @@ COLUMNS: dict[str, Column] = {
         Column("nccl_protocol", lambda row: row.nccl_selection[1], TEXT),
         Column("nccl_channels", lambda row: row.nccl_selection[2], TEXT),
         Column("group_size", lambda row: row.measurement.case.ranks, INTEGER),
-        Column("groups", _groups_at_once, INTEGER),
+        Column("groups", lambda row: len(row.header.plan.groups_of(row.measurement.case)), INTEGER),
         Column("worst_group", lambda row: row.worst_group, TEXT),
         Column("interference", lambda row: _interference(row, "value")),
         Column("sent_max_over_mean", lambda row: row.load and row.load.sent),

@@ -1,4 +1,5 @@
-"""Writes and reads results.csv. A damaged line is refused with its number.
+"""Writes and reads results.csv. A damaged line, or one whose values contradict each other, is
+refused with its number.
 
 pandas reads a million rows in a third of the time. But its import takes as long as reading 30,000
 rows, and a run has hundreds.
@@ -9,32 +10,39 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from functools import lru_cache
+from itertools import chain, islice
+from math import isclose, nan
 from pathlib import Path
 from sys import intern
 from typing import Any, TextIO
 
-from commbench.analysis.agreement import RELATED, require_agreement
 from commbench.analysis.columns import (
     COLUMNS,
     DEFAULTS,
     INTEGER,
+    INTEGERS,
     KEY,
     NEEDED,
     TEXTS,
     Column,
+    row_type,
     row_values,
     written_values,
 )
-from commbench.analysis.packed_rows import BLOCK, PackedRows
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.errors import RecordsError
+from commbench.plan.dimensions import require_known
+from commbench.plan.dtypes import DTYPES
+from commbench.plan.operations import OPERATIONS
 from commbench.results.files import why_unreadable
 from commbench.results.journal import write_run
 from commbench.results.run_folder import RESULTS_CSV
-from commbench.results.schema import Run
+from commbench.results.schema import Run, contradiction
+from commbench.units import GB
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief
 
 OLD_NAMES = {"visits": "batches"}
@@ -44,6 +52,104 @@ _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
 _LARGEST_BYTES = 1 << 31
+_BETWEEN = (
+    *((n.replace("_ci_low", ""), n, n.replace("_low", "_high")) for n in COLUMNS if "_ci_low" in n),
+    ("time_us", "time_min_us", "time_max_us"),
+    ("time_mean_us", "time_min_us", "time_max_us"),
+    ("time_p99_us", "time_p95_us", "time_max_us"),
+    ("batches", "launches", "iterations"),
+    ("world_size", "group_size", "world_size"),
+)
+"""Columns of figures, each with the columns of the least and the most that it can be."""
+RELATED = tuple(
+    {*KEY, *chain(*_BETWEEN), "label", "status", "wrong", "count", "algbw_GBps", "busbw_GBps"}
+)
+"""Columns that are checked with others."""
+_ROUNDING = 2e-6
+"""The largest relative error of the product of two numbers of seven digits."""
+BLOCK = 128
+"""Rows that are packed together. More take longer to parse: their fields do not fit into the
+processor's caches."""
+BLOCKS_KEPT = 64
+"""Blocks that stay unpacked: rows of so many kinds of cases in turn, of each in the order of its
+sizes, are unpacked once."""
+
+
+class PackedRows(Sequence[Any]):
+    """Rows without a Python object for each number, which are made when they are asked for: a named
+    tuple of the columns for each.
+
+    Of each block of rows, a column with one value is that value, and a column of numbers an array,
+    with NaN for None. They are equal to any sequence of the same rows.
+    """
+
+    def __init__(self, columns: tuple[str, ...], blocks: Iterable[Sequence[Sequence[Any]]]) -> None:
+        """Each of the blocks has BLOCK rows, but for the last."""
+        self._make = row_type(columns)._make
+        self._columns = columns
+        self._blocks: list[tuple[Any, ...]] = []
+        self._length = 0
+        self._kept = lru_cache(BLOCKS_KEPT)(lambda block: [*self._unpacked(block)])
+        for block in blocks:
+            self._length += len(block[0])
+            self._blocks.append(tuple(map(_pack, columns, block)))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._length))]
+        block, at = divmod(range(self._length)[index], BLOCK)
+        return self._kept(block)[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(map(self._unpacked, range(len(self._blocks))))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    def _unpacked(self, block: int) -> Iterator[Any]:
+        """The rows of a block."""
+        length = min(BLOCK, self._length - block * BLOCK)
+        packed = zip(self._columns, self._blocks[block], strict=True)
+        values = (_unpack(name, values, length) for name, values in packed)
+        return map(self._make, zip(*values, strict=True))
+
+
+class PackedRow:
+    """A row of PackedRows that is unpacked whenever a field of it is asked for."""
+
+    __slots__ = ("_index", "_rows")
+
+    def __init__(self, rows: PackedRows, index: int) -> None:
+        self._rows, self._index = rows, index
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._rows[self._index], name)
+
+
+def row_at(rows: Sequence[Any], index: int) -> Any:
+    """One of the rows, which takes little memory if they are packed."""
+    return PackedRow(rows, index) if isinstance(rows, PackedRows) else rows[index]
+
+
+def _pack(name: str, values: Sequence[Any]) -> Any:
+    if len({*values}) == 1:
+        return values[0]
+    if name in TEXTS:
+        return tuple(values)
+    return array("d", [nan if value is None else value for value in values])
+
+
+def _unpack(name: str, packed: Any, length: int) -> Sequence[Any]:
+    """The values of a packed column."""
+    if not isinstance(packed, array):
+        return packed if isinstance(packed, tuple) else [packed] * length
+    make = int if name in INTEGERS else float
+    return [make(n) if n == n else None for n in packed]
 
 
 def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
@@ -95,15 +201,16 @@ def _read_blocks(
                 yield _parse_lines(names, columns, [line for _, line in numbered], seen)
             except ValueError:
                 for number, line in numbered:
-                    _parse_line(path, number, names, line, seen)
+                    _require_sound(path, number, names, line, seen)
                 raise
     except csv.Error as error:
         raise _damaged(path, lines.line_num + 1, error) from None
 
 
-def _parse_line(
+def _require_sound(
     path: Path, number: int, names: Sequence[str], line: Sequence[str], seen: set[int]
 ) -> None:
+    """Raise RecordsError where a line is damaged."""
     try:
         _parse_lines(names, tuple(COLUMNS), [line], seen)
     except ValueError as error:
@@ -165,6 +272,48 @@ def _parse_numbers(texts: Sequence[str], column: Column) -> Sequence[float | Non
     if not all(map(float.is_integer, known)):
         raise ValueError
     return [None if value is None else int(value) for value in values]
+
+
+def require_agreement(values: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ValueError where values of a row are unknown, or contradict each other. `values` has
+    the columns of RELATED in SI units, with None for a number that is not known."""
+    for name in KEY:
+        for value in {*values[name]}:
+            require_known(name, value)
+    for name, least, most in _BETWEEN:
+        for low, value, high in zip(values[least], values[name], values[most], strict=True):
+            if value is None:
+                continue
+            if not (value if low is None else low) <= value <= (value if high is None else high):
+                written = COLUMNS[name].as_written(value)
+                raise ValueError(f"{name} {written:g} is not between {least} and {most}")
+    for row in map(row_type(RELATED), *(values[name] for name in RELATED)):
+        if why := contradiction(row.status, row.wrong) or _wrong_factor(row):
+            raise ValueError(why)
+
+
+def _wrong_factor(row: Any) -> str:
+    """Why size, count, time and bandwidths of a row are not those of its operation and ranks; empty
+    where they are."""
+    entry, size = OPERATIONS[row.operation], row.size_bytes
+    algbw, busbw = row.algbw_bytes_per_s, row.busbw_bytes_per_s
+    for name, has in (("reduce_op", entry.reduces), ("root", entry.rooted)):
+        if not has and getattr(row, name) not in ("", None):
+            return f"{row.operation} has no {name}"
+    world, ranks = row.world_size, row.group_size or row.world_size
+    if ranks and world and not row.group and ranks != world:
+        return f"group_size {ranks} is not world_size {world}, without a group"
+    blocks = ranks if entry.blocks else 1
+    each = (row.count or 0) * DTYPES[row.dtype].size_bytes if row.dtype else 0
+    if each and blocks and size != each * blocks:
+        return f"size_bytes {size} is not that of {row.count} {row.dtype} times {blocks}"
+    if algbw and row.time_s and not isclose(algbw * row.time_s, size, rel_tol=_ROUNDING):
+        return f"algbw_GBps {algbw / GB:g} is not size_bytes over time_us"
+    if algbw and busbw is not None and ranks and entry.busbw_factor and not entry.block_counts:
+        factor = entry.busbw_factor(ranks)
+        if not isclose(busbw, algbw * factor, rel_tol=_ROUNDING):
+            return f"busbw_GBps {busbw / GB:g} is not algbw_GBps times {factor:g}"
+    return ""
 
 
 def _damaged(path: Path, line: int, why: object) -> RecordsError:

@@ -1,4 +1,5 @@
-"""The figures that the warnings in diagnostics.py compare with their thresholds, of one row each.
+"""What disturbed a row: stalled iterations, waiting for processors, late ranks, drift; and the
+other figures that DIAGNOSTICS compares with their thresholds.
 
 A figure is None where it is not known, or does not apply to the row.
 """
@@ -12,24 +13,26 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from math import log, sqrt
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.analysis.interference import STALL_FACTOR
+from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, medians, percentile
-from commbench.results.batches import samples_of, without_samples
-from commbench.results.samples import in_order, lengths_of
-from commbench.results.schema import PRECISION
-from commbench.spec.allocators import ALLOCATORS
-from commbench.spec.backends import BACKENDS
-from commbench.spec.computations import AT_ONCE
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.timing_modes import describe_timing
+from commbench.plan.backends import ALLOCATORS, BACKENDS
+from commbench.plan.computations import AT_ONCE
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.timing_modes import describe_timing
+from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
+from commbench.results.schema import PRECISION, Batch
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.results.schema import RankInfo, RunHeader
 
+STALL_S = 1.5e-3
+STALL_FACTOR = 1.5
+"""An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
+times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
 MOST_FOR_SHAPE = 20_000
@@ -43,9 +46,112 @@ LAUNCH_SHARE = 0.05
 """Queueing an iteration on a device matters where it takes this part of the iteration's time."""
 
 
+class Interference(NamedTuple):
+    """Figures over all batches of one case; None where the batches do not hold the data."""
+
+    calls: int | None
+    stalled_share: float | None
+    """Share of the iterations that are stalled."""
+    queued_share: float | None
+    """Time that threads of the worst rank waited for a processor, over the time of the loop."""
+    switches_per_iteration: float | None
+    throttled_share: float | None
+    stolen_share: float | None
+    entry_skew_s: float | None
+    operation_s: float | None
+    last_share: tuple[float, ...]
+    """For each rank the share of the iterations in which it was the last to enter."""
+
+
+def find_interference(
+    batches: Sequence[Batch], ordered_s: Sequence[float] | None = None
+) -> Interference:
+    """What disturbed the batches of one case. `ordered_s` are all their samples, where the caller
+    has sorted them already."""
+    if ordered_s is None:
+        ordered_s = in_order(samples_of(batches))
+    iterations, batches = sum(lengths_of(samples_of(batches))), without_samples(batches)
+    elapsed = sum(batch.elapsed_s for batch in batches)
+    counted = [batch.last_in for batch in batches]
+    last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
+
+    def known(field: str) -> list[float]:
+        """The values of a field; empty where one is not known."""
+        values = [getattr(batch, field) for batch in batches]
+        return [] if None in values else sorted(values)
+
+    def share(field: str) -> float | None:
+        return sum(known(field)) / elapsed if elapsed and known(field) else None
+
+    return Interference(
+        calls=batches[0].calls if batches else None,
+        stalled_share=_stalled_share(batches, ordered_s),
+        queued_share=share("queued_s"),
+        switches_per_iteration=sum(batch.switches for batch in batches) / iterations
+        if iterations and elapsed
+        else None,
+        throttled_share=share("throttled_s"),
+        stolen_share=share("stolen_s"),
+        entry_skew_s=median(known("entry_skew_s")) if known("entry_skew_s") else None,
+        operation_s=median(known("operation_s")) if known("operation_s") else None,
+        last_share=tuple(count / sum(last) for count in last) if sum(last) else (),
+    )
+
+
+def _stalled_share(batches: Sequence[Batch], ordered: Sequence[float]) -> float | None:
+    calls = {batch.calls for batch in batches}
+    if not ordered or len(calls) > 1:
+        return None
+    usual = percentile(ordered, 0.1)
+    limit = max(usual + STALL_S / calls.pop(), STALL_FACTOR * usual)
+    return (len(ordered) - bisect_right(ordered, limit)) / len(ordered)
+
+
+def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
+    """For each rank the mean of a field, weighted by iterations; empty where a batch lacks it."""
+    weights = lengths_of(samples_of(batches))
+    total, values = sum(weights), [getattr(batch, field) for batch in without_samples(batches)]
+    if not total or not all(values):
+        return []
+    by_rank = zip(*values, strict=True)
+    return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
+
+
+def gpu_throttled_share(batches: Sequence[Batch]) -> float | None:
+    """The share of the batches in which a GPU was throttled; None where no clock is known."""
+    known = [batch for batch in without_samples(batches) if batch.clock_mhz is not None]
+    return sum(bool(batch.throttle_reasons) for batch in known) / len(known) if known else None
+
+
+def throttle_reasons(batches: Sequence[Batch]) -> tuple[str, ...]:
+    """Why a GPU was throttled in any of the batches, each reason once."""
+    reasons = (batch.throttle_reasons for batch in without_samples(batches))
+    return tuple(dict.fromkeys(chain.from_iterable(reasons)))
+
+
+def gpu_clock_spread(batches: Sequence[Batch]) -> float | None:
+    """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
+    clocks = [batch.clock_mhz for batch in without_samples(batches) if batch.clock_mhz]
+    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
+
+
 def ranks_per_core(row: ResultRow) -> float | None:
     """The most ranks that share a core, on any host; None on devices other than the CPU."""
     return _ranks_per_core(row.header.ranks) if row.header.plan.device == "cpu" else None
+
+
+@lru_cache(maxsize=16)
+def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
+    """The larger of two figures, on the most crowded host: ranks over all cores they may use, and
+    the most ranks that are bound to the same single core."""
+    hosts: dict[str, list[tuple[int, ...]]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host, []).append(rank.cores)
+    found = []
+    for allowed in filter(all, hosts.values()):
+        bound = Counter(cores[0] for cores in allowed if len(cores) == 1)
+        found += [len(allowed) / len({*chain.from_iterable(allowed)}), *bound.values()]
+    return max(found, default=None)
 
 
 def overlap_threads_per_core(row: ResultRow) -> float | None:
@@ -65,22 +171,6 @@ def shown_asymmetric(row: ResultRow) -> float | None:
     return float(not is_symmetric(row.nccl_selection[0]))
 
 
-@lru_cache(maxsize=16)
-def _ranks_per_core(ranks: tuple[RankInfo, ...]) -> float | None:
-    hosts: dict[str, list[tuple[int, ...]]] = {}
-    for rank in ranks:
-        hosts.setdefault(rank.host, []).append(rank.cores)
-    return max(map(_ranks_per_core_of_host, filter(all, hosts.values())), default=None)
-
-
-def _ranks_per_core_of_host(ranks: Sequence[tuple[int, ...]]) -> float:
-    """The larger of two figures: ranks over all cores they may use, and the most ranks that are
-    bound to the same single core. `ranks` holds the allowed cores of each rank."""
-    average = len(ranks) / len({core for cores in ranks for core in cores})
-    bound = Counter(cores[0] for cores in ranks if len(cores) == 1)
-    return max(average, *bound.values(), 0)
-
-
 def imprecision(row: ResultRow) -> float | None:
     """The half-width of the interval of the median, over the one that --precision asks for; None
     where sampling has reached that, and only the launches differ by more."""
@@ -92,25 +182,24 @@ def imprecision(row: ResultRow) -> float | None:
 
 
 def drift(row: ResultRow) -> float | None:
-    """The difference of the medians of the later and the earlier half of the batches, over the
-    median of all; None where it may be chance."""
+    """The difference of the medians of the later and the earlier half of the batches of the first
+    launch, over the median of all; None where it may be chance."""
+    launches = [batch.launch for batch in without_samples(row.measurement.batches)]
     batches = samples_of(row.measurement.batches)
-    others = without_samples(row.measurement.batches)
-    if any(batch.launch for batch in others):
-        batches = [own for own, b in zip(batches, others, strict=True) if b.launch == 0]
+    if any(launches):
+        batches = [own for own, launch in zip(batches, launches, strict=True) if launch == 0]
     if len(batches) < FEWEST_BATCHES_FOR_DRIFT or row.time is None or not row.time.median:
         return None
-    is_only_launch = len(batches) == len(others)
     effect = row.time.design_effect
-    if not is_only_launch:
+    if any(launches):
         effect = design_effect(batches, row.time.median)
     if effect == 1 or not _has_trend(batches):
         return None
     half = len(batches) // 2
-    halves = [in_order(part) for part in (batches[:half], batches[-half:])]
-    if sum(map(len, halves)) < FEWEST_FOR_SHAPE:
+    early, late = (in_order(part) for part in (batches[:half], batches[-half:]))
+    if len(early) + len(late) < FEWEST_FOR_SHAPE:
         return None
-    return abs(median(halves[1]) - median(halves[0])) / row.time.median
+    return abs(median(late) - median(early)) / row.time.median
 
 
 def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
@@ -161,14 +250,16 @@ def bimodality(row: ResultRow) -> float | None:
     return separation if separation > 3.25 + 14 / sqrt(number) else None
 
 
+def _iteration_s(row: ResultRow) -> float | None:
+    """The median time of an iteration, which may be several calls; None where it is 0."""
+    return (row.time.median * (row.interference.calls or 1) or None) if row.time else None
+
+
 def skew(row: ResultRow) -> float | None:
     """The time between the first and the last rank's start of a call, over that of the call."""
-    waited_s, case = row.interference.entry_skew_s, row.measurement.case
-    if not describe_timing(case.timing).has_entry_skew:
-        return None
-    if waited_s is None or row.time is None or not row.time.median:
-        return None
-    return waited_s / (row.time.median * (row.interference.calls or 1))
+    waited_s, iteration_s = row.interference.entry_skew_s, _iteration_s(row)
+    is_aligned = describe_timing(row.measurement.case.timing).has_entry_skew
+    return waited_s / iteration_s if is_aligned and waited_s is not None and iteration_s else None
 
 
 def always_last(row: ResultRow) -> float | None:
@@ -185,26 +276,20 @@ def clock_coarseness(row: ResultRow) -> float | None:
     """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
     of it, or on a CPU the overhead of the timed loop a twentieth. That of a device is the time of
     two events, which says nothing about their step."""
-    if row.time is None or not row.time.median:
+    if not (iteration_s := _iteration_s(row)):
         return None
-    iteration = row.time.median * (row.interference.calls or 1)
     overhead = row.header.overhead_s if row.header.plan.device == "cpu" else None
-    return max(10 * (row.header.resolution_s or 0.0), 20 * (overhead or 0.0)) / iteration
+    return max(10 * (row.header.resolution_s or 0.0), 20 * (overhead or 0.0)) / iteration_s
 
 
 def late_launches(row: ResultRow) -> float | None:
     """The share of the iterations that the host queued late on a device. None where the time that
     it needs to queue one is below a twentieth of the iteration, and cannot change it much."""
     lengths = lengths_of(samples_of(row.measurement.batches))
-    known = [
-        (batch, length)
-        for batch, length in zip(without_samples(row.measurement.batches), lengths, strict=True)
-        if batch.enqueue_s is not None
-    ]
-    if not known or row.time is None:
-        return None
-    iteration = row.time.median * (row.interference.calls or 1)
-    if max(batch.enqueue_s or 0.0 for batch, _ in known) < LAUNCH_SHARE * iteration:
+    batches = without_samples(row.measurement.batches)
+    known = [(b, n) for b, n in zip(batches, lengths, strict=True) if b.enqueue_s is not None]
+    slowest = max((batch.enqueue_s or 0.0 for batch, _ in known), default=None)
+    if slowest is None or row.time is None or slowest < LAUNCH_SHARE * (_iteration_s(row) or 0.0):
         return None
     late = sum(batch.late_iterations or 0 for batch, _ in known)
     return late / sum(length for _, length in known)
@@ -212,8 +297,18 @@ def late_launches(row: ResultRow) -> float | None:
 
 def launch_spread(row: ResultRow) -> float | None:
     """How much larger the largest median of a launch is than the smallest, as a fraction."""
-    medians = row.launch_medians
-    return max(medians) / min(medians) - 1 if len(medians) > 1 and min(medians) else None
+    found = row.launch_medians
+    return max(found) / min(found) - 1 if len(found) > 1 and min(found) else None
+
+
+def above_link(row: ResultRow) -> float | None:
+    """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
+    if not row.header.plan.peak:
+        return None
+    from commbench.plan.links import parse_peak
+
+    share = find_peak_fraction(row, parse_peak(row.header.plan.peak))
+    return share.fraction / share.ceiling if share else None
 
 
 def unread_variables(header: RunHeader) -> tuple[str, ...]:
@@ -226,18 +321,15 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     names = [name for name in variables if name.startswith("NCCL_")]
     if not names:
         return ()
-    from commbench.spec.variables import find_unread
+    from commbench.plan.settings import find_unread
 
     return find_unread(names, header.plan.backend)
 
 
 def different_variables(header: RunHeader) -> tuple[str, ...]:
     """The environment variables that some ranks have otherwise than rank 0."""
-    others = header.environment.get("other_variables")
-    if not isinstance(others, dict):
-        return ()
-    named = (names for names in others.values() if isinstance(names, dict))
-    return tuple(sorted(set(chain.from_iterable(named))))
+    named = _mappings(header, "other_variables").values()
+    return tuple(sorted({*chain.from_iterable(named)}))
 
 
 RISEN = "risen_counters"
@@ -246,14 +338,15 @@ RISEN = "risen_counters"
 
 def risen_counters(header: RunHeader) -> dict[str, int]:
     """The counters of faults that rose during the run, by host, place and name."""
-    hosts = header.environment.get(RISEN)
-    named = hosts.items() if isinstance(hosts, dict) else ()
-    return {
-        f"{host} {name}": rise
-        for host, found in named
-        if isinstance(found, dict)
-        for name, rise in found.items()
-    }
+    found = _mappings(header, RISEN).items()
+    return {f"{host} {name}": rise for host, risen in found for name, rise in risen.items()}
+
+
+def _mappings(header: RunHeader, name: str) -> dict[str, dict[str, int]]:
+    """The mappings that are in a fact of the environment; none where it is damaged."""
+    found = header.environment.get(name)
+    named = found.items() if isinstance(found, dict) else ()
+    return {key: inner for key, inner in named if isinstance(inner, dict)}
 
 
 def far_ranks(header: RunHeader) -> list[int]:
@@ -261,14 +354,3 @@ def far_ranks(header: RunHeader) -> list[int]:
     return [
         r.rank for r in header.ranks if r.near_cores is not None and r.near_cores < len(r.cores)
     ]
-
-
-def above_link(row: ResultRow) -> float | None:
-    """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
-    if not row.header.plan.peak:
-        return None
-    from commbench.analysis.peak import find_peak_fraction
-    from commbench.spec.links import parse_peak
-
-    share = find_peak_fraction(row, parse_peak(row.header.plan.peak))
-    return share.fraction / share.ceiling if share else None

@@ -6,15 +6,15 @@ tools hold fewer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
+from commbench.plan.backends import BACKENDS
 from commbench.results.schema import RunHeader
-from commbench.spec.backends import BACKENDS
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change
@@ -51,46 +51,51 @@ class Difference(NamedTuple):
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
     """The facts that must match and do not; for each dimension of groups, how many ranks a group
     has."""
-    pairs = [(name, _column(a, name), _column(b, name)) for name in MUST_MATCH]
-    if a.header and b.header:
-        first, second = (_group_sizes(run.header) for run in (a, b) if run.header)
-        common = [name for name in first if name in second]
-        pairs += [(f"ranks in a group of {name}", first[name], second[name]) for name in common]
-    return _make_differences(pairs)
+    return _compare(_needed_facts(a), _needed_facts(b))
 
 
-def _group_sizes(header: RunHeader) -> dict[str, str]:
-    """By dimension, the numbers of ranks of its groups."""
-    return {
-        name: ", ".join(map(str, sorted({len(group) for group in groups})))
-        for name, groups in header.plan.group_sets
-        if name
-    }
+def _needed_facts(run: LoadedRun) -> dict[str, str]:
+    facts = {name: _column(run, name) for name in MUST_MATCH}
+    for name, groups in run.header.plan.group_sets if run.header else ():
+        sizes = sorted({len(group) for group in groups})
+        facts |= {f"ranks in a group of {name}": ", ".join(map(str, sizes))} if name else {}
+    return facts
 
 
 def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
     """In what else two runs differ: backend, hosts, versions, variables, how they measured."""
-    pairs = [("backend", _column(a, "backend"), _column(b, "backend"))]
+    backend, statistic = "backend", "statistic of a time"
+    found = _compare({backend: _column(a, backend)}, {backend: _column(b, backend)})
     if a.header and b.header:
-        first, second = _header_facts(a.header), _header_facts(b.header)
-        names = dict.fromkeys((*first, *second))
-        pairs += [(name, first.get(name, ""), second.get(name, "")) for name in names]
-        pairs += _variables(a.header, b.header)
-        pairs.append(("statistic of a time", time_statistic(a), time_statistic(b)))
-    return _make_differences(pairs)
+        found += _compare_headers(a.header, b.header)
+        found += _compare({statistic: time_statistic(a)}, {statistic: time_statistic(b)})
+    return found
 
 
 def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:
     """In what two launches of one plan differ, of everything that a result depends on."""
-    first, second = _header_facts(began), _header_facts(now)
-    pairs = [(name, text, second.get(name, "")) for name, text in first.items()]
-    for name in ("num_nodes", "gpu_shared"):
-        pairs.append((name, str(getattr(began, name)), str(getattr(now, name))))
-    return _make_differences(pairs + _variables(began, now))
+    first, second = (
+        {"num_nodes": str(header.num_nodes), "gpu_shared": str(header.gpu_shared)}
+        for header in (began, now)
+    )
+    return _compare_headers(began, now) + _compare(first, second)
 
 
-def _make_differences(pairs: Iterable[tuple[str, str, str]]) -> tuple[Difference, ...]:
-    return tuple(Difference(*pair) for pair in pairs if pair[1] and pair[2] and pair[1] != pair[2])
+def _compare_headers(a: RunHeader, b: RunHeader) -> tuple[Difference, ...]:
+    """In what the facts of two headers differ, and their variables where both have some."""
+    found = _compare(_header_facts(a), _header_facts(b))
+    if all(isinstance(header.environment.get("variables"), dict) for header in (a, b)):
+        found += _compare(environment_variables(a), environment_variables(b), NOT_SET)
+    return found
+
+
+def _compare(
+    a: Mapping[str, str], b: Mapping[str, str], missing: str = ""
+) -> tuple[Difference, ...]:
+    """The facts that are known of both and differ."""
+    names = sorted({*a, *b}) if missing else dict.fromkeys((*a, *b))
+    pairs = [Difference(name, a.get(name, missing), b.get(name, missing)) for name in names]
+    return tuple(pair for pair in pairs if pair.a and pair.b and pair.a != pair.b)
 
 
 def _column(run: LoadedRun, name: str) -> str:
@@ -156,14 +161,6 @@ def _header_facts(header: RunHeader) -> dict[str, str]:
     how = {name: getattr(header.plan, name) for name in _HOW}
     texts = {name: "as needed" if v is None else _text(v) for name, v in how.items()}
     return environment_facts(header) | texts
-
-
-def _variables(a: RunHeader, b: RunHeader) -> list[tuple[str, str, str]]:
-    first, second = (header.environment.get("variables") for header in (a, b))
-    if not isinstance(first, dict) or not isinstance(second, dict):
-        return []
-    names = sorted({*first, *second})
-    return [(n, str(first.get(n, NOT_SET)), str(second.get(n, NOT_SET))) for n in names]
 
 
 def time_statistic(run: LoadedRun) -> str:

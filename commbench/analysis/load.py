@@ -23,7 +23,7 @@ from commbench.analysis.columns import (
 from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
-from commbench.importers.hints import NO_HINTS, ImportHints
+from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
@@ -84,12 +84,6 @@ def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> L
     return LoadedRun(run.name, Path(run.path), tuple(columns), rows, run.header, run, run.end)
 
 
-def _is_journal(path: Path, head: bytes) -> bool:
-    if is_folder(path):
-        return is_file(path / JOURNAL)
-    return path.name == JOURNAL or head.startswith(b'{"kind"')
-
-
 _OWN = tuple(name for name in COLUMNS if name != "warnings")
 """Columns whose values a version computes alike at any time."""
 _LASTING = tuple(
@@ -118,40 +112,27 @@ def _require_same_rows(run: Run, beside: Path) -> None:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
-    fields = [COLUMNS[name].field for name in names]
-    known = [
-        name
-        for name, field in zip(names, fields, strict=True)
-        if any(getattr(row, field) not in (None, "") for row in kept)
-    ]
+    known = [name for name in names if any(_value(row, name) not in (None, "") for row in kept)]
     for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
-        if name := next((n for n in known if not _is_same(row, old, n)), ""):
+        for name in known:
+            new, before = _value(row, name), _value(old, name)
+            is_number = isinstance(new, float) and isinstance(before, float)
+            if isclose(new, before, rel_tol=_ROUNDING) if is_number else new == before:
+                continue
+            kept_text, found_text = (
+                COLUMNS[name].as_written(value) if each else "missing"
+                for each, value in ((old, before), (row, new))
+            )
             raise RecordsError(
-                f"row {number} of {beside} contradicts {JOURNAL}: {name} is "
-                f"{_written(old, name)}, {_written(row, name)} there",
+                f"row {number} of {beside} contradicts {JOURNAL}: {name} is {kept_text}, "
+                f"{found_text} there",
                 "one of them was changed; if it was the rows, move them away",
             )
 
 
-def _is_same(row: Any, old: Any, name: str) -> bool:
-    """Whether two rows have the same value, but for its rounding; None has none."""
-    field = COLUMNS[name].field
-    a, b = getattr(row, field, None), getattr(old, field, None)
-    if isinstance(a, float) and isinstance(b, float):
-        return isclose(a, b, rel_tol=_ROUNDING)
-    return bool(row and old and a == b)
-
-
-def _written(row: Any, name: str) -> Any:
-    """A value of a row as it is in results.csv; `missing` of no row."""
-    return COLUMNS[name].as_written(getattr(row, COLUMNS[name].field)) if row else "missing"
-
-
-def _is_results(path: Path, head: bytes) -> bool:
-    if is_folder(path):
-        return is_file(path / RESULTS_CSV)
-    first = head.split(b"\n")[0].split(b",")
-    return path.name == RESULTS_CSV or (b"operation" in first and b"size_bytes" in first)
+def _value(row: Any, name: str) -> Any:
+    """The value of a column of a row; None of no row."""
+    return getattr(row, COLUMNS[name].field, None)
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
@@ -180,6 +161,7 @@ def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
 
 
 _HEAD_BYTES = 4096
+_OTHER = "another tool's file"
 
 
 def load(
@@ -189,12 +171,10 @@ def load(
 
     RecordsError says what is wrong; UsageError names the hint that is missing.
     """
-    head = _head(path)
-    if _is_journal(path, head):
-        return as_loaded_run(_read_journal(path), columns)
-    if _is_results(path, head):
+    kind = _kind_of(path)
+    if kind == RESULTS_CSV:
         return _load_results(path, columns)
-    if is_file(path):
+    if kind:
         return as_loaded_run(open_run(path, hints), columns)
     raise RecordsError(
         f"{path} has no results",
@@ -202,18 +182,25 @@ def load(
     )
 
 
-def _head(path: Path) -> bytes:
-    """The first bytes of a file; none of a folder."""
+def _kind_of(path: Path) -> str:
+    """What a folder or a file has: JOURNAL, RESULTS_CSV, or _OTHER; empty for nothing."""
     if is_folder(path):
-        return b""
+        return next((name for name in (JOURNAL, RESULTS_CSV) if is_file(path / name)), "")
     why = why_unreadable(path)
+    head = b""
     try:
         if not why:
             with path.open("rb") as file:
-                return file.read(_HEAD_BYTES)
+                head = file.read(_HEAD_BYTES)
     except OSError as error:
         why = error.strerror or str(error)
-    raise RecordsError(f"cannot read {path}: {why}", RUN_HINT)
+    if why:
+        raise RecordsError(f"cannot read {path}: {why}", RUN_HINT)
+    if path.name == JOURNAL or head.startswith(b'{"kind"'):
+        return JOURNAL
+    first = head.split(b"\n")[0].split(b",")
+    is_csv = path.name == RESULTS_CSV or {b"operation", b"size_bytes"} <= {*first}
+    return RESULTS_CSV if is_csv else _OTHER if is_file(path) else ""
 
 
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
@@ -221,13 +208,12 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
 
     RecordsError where it cannot be read or is a results.csv, UsageError where a hint is missing.
     """
-    head = _head(path) if is_file(path) else b""
-    is_journal = _is_journal(path, head)
-    if not is_journal and _is_results(path, head):
+    kind = _kind_of(path) if is_folder(path) or is_file(path) else JOURNAL
+    if kind == RESULTS_CSV:
         raise _no_samples_error(path)
-    if is_journal or not is_file(path):
+    if kind != _OTHER:
         return _read_journal(path)
-    from commbench.importers.registry import import_run
+    from commbench.readers.registry import import_run
 
     return import_run(path, hints)
 
@@ -258,7 +244,13 @@ def index_rows(run: LoadedRun) -> dict[tuple[Any, ...], dict[int, int]]:
     for index, row in enumerate(run.rows):
         first = kinds.setdefault(_KIND(row), {}).setdefault(row.size_bytes, index)
         if first != index:
-            raise _two_of_one_key(run, first, index)
+            where = f"rows {first + 1} and {index + 1}"
+            if run.run is None:
+                where = f"lines {first + 2} and {index + 2}"
+            raise RecordsError(
+                f"{run.path} has two rows of {row.case.name}: {where}",
+                f"give every run its own file; only a {JOURNAL} may hold several launches",
+            )
     return kinds
 
 
@@ -278,16 +270,6 @@ def match_rows(a: LoadedRun, b: LoadedRun) -> tuple[array[int], array[int], arra
         if row.size_bytes not in first.get(_KIND(row), {}):
             only_b.append(index)
     return in_a, in_b, only_a, only_b
-
-
-def _two_of_one_key(run: LoadedRun, first: int, second: int) -> RecordsError:
-    where = f"rows {first + 1} and {second + 1}"
-    if run.run is None:
-        where = f"lines {first + 2} and {second + 2}"
-    return RecordsError(
-        f"{run.path} has two rows of {run.rows[first].case.name}: {where}",
-        f"give every run its own file; only a {JOURNAL} may hold several launches",
-    )
 
 
 def make_frame(

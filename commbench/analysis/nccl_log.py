@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from commbench.plan.backends import DEFAULT_MEMORY
+from commbench.plan.case import Case
+from commbench.plan.computations import COMPUTATION
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.timing_modes import EAGER
 from commbench.results.schema import RunHeader
-from commbench.spec.allocators import DEFAULT_MEMORY
-from commbench.spec.case import Case
-from commbench.spec.computations import COMPUTATION
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.timing_modes import EAGER
 from commbench.units import format_time
 
 _SELECTION = re.compile(
@@ -29,12 +29,15 @@ _KERNEL = re.compile(
     r"(?:Kernel )?([^;\n]+?)(?: nchannels (\d+).*|;.*)?$"
 )
 """What NCCL 2.27 and later write where they take no algorithm of their table."""
-_VERSION = re.compile(r"NCCL version (\d\S*)")
-_NETWORK = re.compile(r"NCCL INFO Using network (\S.*)")
-_ADAPTERS = re.compile(
-    r"NCCL INFO NET/(?:\w+ ?: Using (?=\[0\])|OFI Selected [Pp]rovider is )([^;]*)"
-)
-_CHANNELS = re.compile(r"NCCL INFO (?:comm \S+ )?(\d+) coll channels, (.*)")
+_FIRST = {
+    "version": re.compile(r"NCCL version (\d\S*)"),
+    "network": re.compile(r"NCCL INFO Using network (\S.*)"),
+    "adapters": re.compile(
+        r"NCCL INFO NET/(?:\w+ ?: Using (?=\[0\])|OFI Selected [Pp]rovider is )([^;]*)"
+    ),
+    "channels": re.compile(r"NCCL INFO (?:comm \S+ )?(\d+ coll channels, .*)"),
+}
+"""What the first line that matches says."""
 _NVLS_CHANNELS = re.compile(r"(\d+) nvls channels")
 _CONNECTION = re.compile(
     r"NCCL INFO (?:Channel|CollNet) \d+(?:/\d+)? : .* via (\S.*?)(?: comm 0x.*)?$"  # the end: RCCL
@@ -43,8 +46,6 @@ _NVLS = re.compile(r"NCCL INFO NVLS comm \S+ headRank -?\d+ nHeads (\d+)")
 _MADE = re.compile(r"NCCL INFO \w+ comm \S+ rank \d+ nranks (\d+) .* - Init COMPLETE")
 _INIT = re.compile(r"NCCL INFO Init timings - \w+: rank \d+ nranks \d+ total ([\d.]+) \(([^)]*)\)")
 MOST_CHARACTERS = 300
-
-
 _KINDS = {
     "Symmetric": "SYMMETRIC", "Copy Engine": "COPY_ENGINE", "Hierarchical CE": "COPY_ENGINE",
 }  # fmt: skip
@@ -79,17 +80,17 @@ class NcclSelection(NamedTuple):
 
 def parse_selections(lines: Iterable[str]) -> tuple[NcclSelection, ...]:
     """NCCL's selections, each once, from the lines of its log of the subsystem TUNING."""
-    found: dict[NcclSelection, None] = {}
+    found = []
     for line in lines:
         if match := _SELECTION.search(line):
             function, size, algorithm, protocol, low, high = match.groups()
-            channels = int(high) - int(low) + 1
-            found[NcclSelection(function, int(size), algorithm, protocol, channels)] = None
+            number = int(high) - int(low) + 1
+            found.append(NcclSelection(function, int(size), algorithm, protocol, number))
         elif match := _KERNEL.search(line):
-            function, kind, size, kernel, number = match.groups()
-            used = NcclSelection(function, int(size), _KINDS[kind], kernel, int(number or 0))
-            found[used] = None
-    return tuple(found)
+            function, kind, size, kernel, channels = match.groups()
+            used = NcclSelection(function, int(size), _KINDS[kind], kernel, int(channels or 0))
+            found.append(used)
+    return tuple(dict.fromkeys(found))
 
 
 def selection_key(case: Case) -> str:
@@ -100,8 +101,8 @@ def selection_key(case: Case) -> str:
 def selection_entries(lines: Iterable[str]) -> list[list[str]]:
     """NCCL's selections in the calls of one case, for a run's environment: each algorithm with its
     protocol and channels. There are several where a call consists of several of NCCL."""
-    found = [[f.algorithm, f.protocol, str(f.channels or "")] for f in parse_selections(lines)]
-    return [each for number, each in enumerate(found) if each not in found[:number]]
+    found = [(f.algorithm, f.protocol, str(f.channels or "")) for f in parse_selections(lines)]
+    return [*map(list, dict.fromkeys(found))]
 
 
 def _recorded(environment: dict[str, Any], case: Case) -> tuple[list[list[str]], str]:
@@ -165,13 +166,9 @@ def parse_communicator(lines: Iterable[str]) -> dict[str, Any]:
     made: Counter[str] = Counter()
     nvls_channels = 0
     for line in lines:
-        for name, pattern in (("version", _VERSION), ("network", _NETWORK)):
+        for name, pattern in _FIRST.items():
             if match := pattern.search(line):
-                found.setdefault(name, match[1].strip())
-        if match := _ADAPTERS.search(line):
-            found.setdefault("adapters", match[1].strip()[:MOST_CHARACTERS])
-        if match := _CHANNELS.search(line):
-            found.setdefault("channels", f"{match[1]} coll channels, {match[2]}".strip())
+                found.setdefault(name, match[1].strip()[:MOST_CHARACTERS])
         if match := _CONNECTION.search(line):
             transports[_transport(match[1])] += 1
         if match := _NVLS_CHANNELS.search(line):
@@ -234,3 +231,35 @@ def describe_init(facts: Any) -> str:
     parts = facts.get("init_parts_s")
     named = [f"{name} {s}" for name, s in parts.items()] if isinstance(parts, dict) else []
     return f"{facts['init_s']:g} s" + (f" ({', '.join(named)})" if named else "")
+
+
+class TunerRange(NamedTuple):
+    """A range of sizes in which one algorithm and protocol are best for one operation."""
+
+    operation: str
+    low_bytes: int
+    high_bytes: int
+    """Inclusive."""
+    algorithm: str
+    protocol: str
+    channels: int
+
+
+def tuner_lines(ranges: Sequence[TunerRange], nodes: int, ranks: int) -> list[str]:
+    """Lines of a configuration for NCCL's example tuner plugin (plugins/tuner/example of NCCL
+    2.30).
+
+    `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff`
+    without a header row, which the plugin would take for an entry. The first matching line counts.
+    Every line gives the measured number of channels, because the plugin's default is one. The last
+    range of each collective has no upper end.
+    """
+    last = {each.operation: index for index, each in enumerate(ranges)}
+    lines = []
+    for index, each in enumerate(ranges):
+        function = OPERATIONS[each.operation].nccl_function.lower()
+        high = 2**63 - 1 if index == last[each.operation] else each.high_bytes
+        choice = (each.algorithm, each.protocol, each.channels)
+        cells = (function, each.low_bytes, high, *choice, nodes, ranks, -1, -1)
+        lines.append(",".join(map(str, cells)))
+    return lines

@@ -1,19 +1,24 @@
-"""How sentences name rows: by operation and ranges of sizes, `all_reduce 1K-64K, 1M; broadcast 4K`.
+"""How sentences name rows, by operation and ranges of sizes (`all_reduce 1K-64K; broadcast 4K`),
+and what the columns of the table of a run mean.
 
 Other dimensions are named where the rows of a run differ in them: `all_reduce bfloat16 1K-64K`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from commbench.spec.case import Case
-from commbench.spec.dimensions import DIMENSIONS, IN_TITLE
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS, IN_TITLE
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.timing_modes import describe_timing
 from commbench.units import format_size
+
+if TYPE_CHECKING:
+    from commbench.analysis.rows import ResultRow
 
 _FIELDS = tuple(d.field for d in DIMENSIONS if d.field != "size_bytes")
 _kind = attrgetter(*_FIELDS)
@@ -48,44 +53,34 @@ def named_bytes(row: Any) -> int:
     return row.size_bytes if OPERATIONS[row.operation].has_data else 0
 
 
-class _Part(NamedTuple):
-    kind: str
-    sizes: str
-    rows: int
-
-
 def name_rows(rows: Iterable[Any], every: Iterable[Any], longest: int) -> str:
     """The names of some rows of `every` row: cases, or named tuples of columns of results.csv.
 
     What makes the text longer than `longest` characters is counted: `all_reduce 1K-64K; 3 more
     rows`.
     """
-    text = named = ""
-    parts = [*_parts(rows, every)]
-    for index, part in enumerate(parts):
-        added = f"{'; ' if text else ''}{part.kind} {part.sizes}".rstrip()
-        if part.kind == named:
-            added = f", {part.sizes}"
-        if text and len(text + added) > longest:
-            more = sum(each.rows for each in parts[index:])
-            return f"{text}; {more} more {'row' if more == 1 else 'rows'}"
-        text, named = text + added, part.kind
-    return text
-
-
-def _parts(rows: Iterable[Any], every: Iterable[Any]) -> Iterator[_Part]:
-    """Each range of neighbouring sizes, of kind after kind."""
     sizes_of_all = _sizes_by_kind(every)
     cases = {
         kind: Case(index=0, size_bytes=0, count=0, **dict(zip(_FIELDS, kind, strict=True)))
         for kind in sizes_of_all
     }
     titles = short_titles(cases)
+    text = named = ""
+    more = 0
     for kind, sizes in _sizes_by_kind(rows).items():
         for is_chosen, neighbours in groupby(sorted(sizes_of_all[kind]), sizes.__contains__):
-            if is_chosen:
-                found = [*neighbours]
-                yield _Part(titles[kind], format_range(found[0], found[-1]), len(found))
+            if not is_chosen:
+                continue
+            low, *others = neighbours
+            range_ = format_range(low, others[-1] if others else low)
+            added = f"{'; ' if text else ''}{titles[kind]} {range_}".rstrip()
+            if titles[kind] == named:
+                added = f", {range_}"
+            if more or (text and len(text + added) > longest):
+                more += 1 + len(others)
+            else:
+                text, named = text + added, titles[kind]
+    return f"{text}; {more} more {'row' if more == 1 else 'rows'}" if more else text
 
 
 def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
@@ -94,3 +89,46 @@ def _sizes_by_kind(rows: Iterable[Any]) -> dict[tuple[Any, ...], set[int]]:
     for row in rows:
         kinds.setdefault(_kind(row), set()).add(named_bytes(row))
     return kinds
+
+
+_COLUMNS = {
+    "size": "S: the larger of what one rank sends and what it receives in a call.",
+    "count": "Elements of the tensor, or of one rank's block where S consists of blocks.",
+    "time": "t: the slowest rank of each iteration, then the median of the iterations.",
+    "interval": "The 95 % confidence interval of this median. A wide interval means noise.",
+    "p5": "The 5th percentile: 5 % of the iterations took less. It is hardly disturbed.",
+    "n": "Number of timed iterations.",
+    "algbw": "S / t: how fast one call moves its data.",
+    "busbw": "algbw x factor: at least one rank's link was this fast. Compare it with a link.",
+    "wrong": "Wrong elements of the results. An empty cell: they were not checked.",
+}
+_OF_GROUPS = {
+    "slowest group": "The ranks of the group with the longest time.",
+    "interference": "The time of that group, all groups of the dimension together, over its time "
+    "alone. 1: the groups do not slow each other.",
+}
+
+
+def column_meanings(rows: Sequence[ResultRow]) -> dict[str, str]:
+    """What each column of the table of these rows means."""
+    columns, missing = dict(_COLUMNS), set()
+    if all(row.measurement.wrong is None for row in rows):
+        missing.add("wrong")
+    if all(row.time is None or row.time.p5 is None for row in rows):
+        missing.add("p5")
+    if rows and all(row.measurement.reported for row in rows):
+        columns["time"] = f"t: {describe_time(rows[0])}"
+        missing |= {"interval", "p5"}
+    if any(row.worst_group for row in rows):
+        columns |= _OF_GROUPS
+    return {name: text for name, text in columns.items() if name not in missing}
+
+
+def describe_time(row: ResultRow) -> str:
+    """What the time of a row is: by its timing mode, or as another tool defines it."""
+    reported = row.measurement.reported
+    if reported is None:
+        return describe_timing(row.measurement.case.timing).explanation
+    tool = row.header.environment.get("tool") or "another tool"
+    statistic = reported.statistic[:1].upper() + reported.statistic[1:]
+    return f"{statistic}, as printed by {tool}. The samples are unknown."

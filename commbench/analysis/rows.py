@@ -11,21 +11,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeAlias
 
-from commbench.analysis.diagnostic_figures import RISEN
-from commbench.analysis.interference import Interference, find_interference, mean_by_rank
+from commbench.analysis.diagnostic_figures import (
+    RISEN,
+    Interference,
+    find_interference,
+    mean_by_rank,
+)
+from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
-from commbench.analysis.overlap import Overlap, find_overlap, median_of
 from commbench.analysis.statistics import Summary, median, summarise
-from commbench.results.batches import samples_of, without_samples
-from commbench.results.samples import in_order
+from commbench.plan.backends import usual_launch_spread
+from commbench.plan.case import Load
+from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
+from commbench.plan.groups import ALONE, TOGETHER, format_group
+from commbench.plan.pairs import count_pairs
+from commbench.results.samples import in_order, samples_of, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
-from commbench.spec.backends import usual_launch_spread
-from commbench.spec.case import Load
-from commbench.spec.computations import AT_ONCE, COMMUNICATION, COMPUTATION
-from commbench.spec.groups import ALONE, TOGETHER, format_group
-from commbench.spec.pairs import count_pairs
-from commbench.stats.estimate import Estimate, combine_ratio
+from commbench.stats.estimate import Estimate, ratio
+
+_Key: TypeAlias = tuple[object, ...]
+_GROUP = ("concurrency", "group_ranks")
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,7 @@ class ResultRow:
 
     @property
     def load(self) -> Load | None:
-        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known of
-        the blocks."""
+        """How unequally its ranks are loaded; None for equal blocks, and where nothing is known."""
         return self.measurement.case.load
 
     @property
@@ -139,80 +145,50 @@ class ResultRow:
         return find_selection(self.header.environment, self.measurement.case)
 
     @cached_property
-    def group_s(self) -> dict[str, float]:
-        """The time of each group that was measured, by its ranks: the median over iterations, of
-        its slowest rank. Where groups call together and the journal has only the median of each
-        batch, the median of these, weighted by the iterations of the batch. Empty for all ranks as
-        one group."""
-        case = self.measurement.case
-        if not case.group or not self.time:
-            return {}
-        batches = [batch for batch in self.measurement.batches if batch.samples_s]
-        if not batches:
-            return {}
-        groups = self.header.plan.groups_of(case)
-        if len(groups) == 1:
-            return {format_group(groups[0]): self.time.median}
-        if self._has_group_samples:
-            return {ranks: found.value for ranks, found in self._group_times.items()}
-        by_group: list[list[float]] = [[] for _ in groups]
-        for batch in batches:
-            number = len(batch.samples_s)
-            medians = batch.group_medians_s or (median(sorted(batch.samples_s)),) * len(groups)
-            for found, middle in zip(by_group, medians, strict=True):
-                found += [middle] * number
-        return {
-            format_group(group): median(sorted(found))
-            for group, found in zip(groups, by_group, strict=True)
-        }
-
-    @property
-    def _has_group_samples(self) -> bool:
-        """Whether the journal has the time of each group in each iteration."""
-        batches = [batch for batch in self.measurement.batches if batch.samples_s]
-        return bool(batches) and all(batch.group_samples_s for batch in batches)
-
-    @cached_property
-    def _group_times(self) -> dict[str, Estimate]:
-        """The times of groups that call together, each with its interval."""
-        batches = [batch for batch in self.measurement.batches if batch.samples_s]
-        groups = self.header.plan.groups_of(self.measurement.case)
-        found = {}
-        for number, group in enumerate(groups):
-            samples = [
-                b.group_samples_s[number * len(b.samples_s) : (number + 1) * len(b.samples_s)]
-                for b in batches
-            ]
-            found[format_group(group)] = median_of(samples, batches) or Estimate(0.0)
-        return found
-
-    @property
     def group_times(self) -> dict[str, Estimate]:
-        """The times of `group_s`, with their intervals where the journal has all samples."""
-        if not self.group_s or not self.time:
+        """The time of each group that was measured, by its ranks: the median over iterations, of
+        its slowest rank, with its interval. Where groups call together and the journal has only the
+        median of each batch, the median of these, weighted by the iterations of the batch, without
+        one. Empty for all ranks as one group."""
+        case = self.measurement.case
+        batches = [batch for batch in self.measurement.batches if batch.samples_s]
+        if not case.group or not self.time or not batches:
             return {}
-        if len(self.group_s) == 1:
-            alone = Estimate(self.time.median, self.time.low, self.time.high)
-            return dict.fromkeys(self.group_s, alone)
-        if self._has_group_samples:
-            return self._group_times
-        return {ranks: Estimate(seconds) for ranks, seconds in self.group_s.items()}
+        groups = [*map(format_group, self.header.plan.groups_of(case))]
+        if len(groups) == 1:
+            return {groups[0]: self.time.estimate}
+        has_samples = all(batch.group_samples_s for batch in batches)
+        found = {}
+        for index, ranks in enumerate(groups):
+            if has_samples:
+                numbers = [len(batch.samples_s) for batch in batches]
+                samples = [
+                    batch.group_samples_s[index * number : (index + 1) * number]
+                    for batch, number in zip(batches, numbers, strict=True)
+                ]
+                found[ranks] = median_of(samples, batches) or Estimate(0.0)
+                continue
+            weighted: list[float] = []
+            for batch in batches:
+                known = batch.group_medians_s
+                middle = known[index] if known else median(sorted(batch.samples_s))
+                weighted += [middle] * len(batch.samples_s)
+            found[ranks] = Estimate(median(sorted(weighted)))
+        return found
 
     @cached_property
     def worst_group(self) -> str:
         """The ranks of the slowest group; empty for all ranks as one group."""
-        return max(self.group_s, key=self.group_s.__getitem__, default="")
+        times = self.group_times
+        return max(times, key=lambda ranks: times[ranks].value, default="")
 
     @cached_property
     def group_interference(self) -> dict[str, Estimate]:
         """For each group, its time when all groups call together over that when it calls alone, by
-        the two medians; the interval follows from theirs (see analysis.overlap)."""
+        the two medians; the interval follows from theirs (see stats.estimate)."""
         times = self.group_times if self.alone else {}
-        return {
-            ranks: interference(times[ranks], alone)
-            for ranks, alone in self.alone.items()
-            if alone.value and ranks in times and times[ranks].value
-        }
+        ratios = {ranks: ratio(times.get(ranks), alone) for ranks, alone in self.alone.items()}
+        return {ranks: found for ranks, found in ratios.items() if found}
 
     @cached_property
     def slowest_rank(self) -> int | None:
@@ -238,11 +214,6 @@ class ResultRow:
         if self.time and len(launches_of(self.measurement)) == 1:
             return (self.time.median,)
         return tuple(map(median, samples_by_launch(self.measurement)))
-
-
-def interference(together: Estimate, alone: Estimate) -> Estimate:
-    """The ratio of two median times above 0, with its interval where both have one."""
-    return combine_ratio(lambda t, a: t / a, together, alone)
 
 
 def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
@@ -276,74 +247,41 @@ def with_risen(run: Run) -> RunHeader:
 
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows of a run, with what each takes from others: the direct call of the same bytes, the
-    times of its groups alone, and the parts of an overlap."""
-    return link_parts(join_alone(link_references(rows)))
-
-
-def link_references(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
-    """The rows of a run, each with the direct call of the same bytes if it has another form."""
-    others = [row for row in rows if not row.measurement.case.call_form.is_reference]
-    if not others:
-        return tuple(rows)
-    references = {
-        row.measurement.case.key("form"): row
-        for row in rows
-        if row.measurement.case.call_form.is_reference
-    }
-    return tuple(
-        row
-        if row.measurement.case.call_form.is_reference
-        else replace(row, reference=references.get(row.measurement.case.key("form")))
-        for row in rows
-    )
-
-
-def join_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
-    """The rows; those of groups that call together with the times of the same groups alone."""
-    alone: dict[tuple[object, ...], dict[str, Estimate]] = {}
+    times of its groups alone, and the communication and the computation alone of an overlap."""
+    references: dict[_Key, ResultRow] = {}
+    parts: dict[_Key, ResultRow] = {}
+    alone: dict[_Key, dict[str, Estimate]] = {}
     for row in rows:
         case = row.measurement.case
+        if case.call_form.is_reference:
+            references[case.key("form")] = row
+        if case.part:
+            parts[case.key()] = row
         if case.concurrency == ALONE:
-            alone.setdefault(case.key("concurrency", "group_ranks"), {}).update(row.group_times)
-    return tuple(
-        replace(row, alone=alone[key])
-        if row.measurement.case.concurrency == TOGETHER
-        and (key := row.measurement.case.key("concurrency", "group_ranks")) in alone
-        else row
-        for row in rows
-    )
-
-
-def link_parts(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
-    """The rows; those of a communication and a computation at once with the rows of each alone."""
-    parts = {row.measurement.case.key(): row for row in rows if row.measurement.case.part}
-
-    def alone(row: ResultRow, part: str) -> ResultRow | None:
-        return parts.get(row.measurement.case._replace(part=part).key())
-
-    return tuple(
-        replace(row, parts=(one, other))
-        if row.measurement.case.part == AT_ONCE
-        and (one := alone(row, COMMUNICATION))
-        and (other := alone(row, COMPUTATION))
-        else row
-        for row in rows
-    )
+            alone.setdefault(case.key(*_GROUP), {}).update(row.group_times)
+    related = []
+    for row in rows:
+        case = row.measurement.case
+        found: dict[str, Any] = {}
+        if not case.call_form.is_reference:
+            found["reference"] = references.get(case.key("form"))
+        if case.concurrency == TOGETHER:
+            found["alone"] = alone.get(case.key(*_GROUP), {})
+        if case.part == AT_ONCE:
+            keys = [case._replace(part=part).key() for part in (COMMUNICATION, COMPUTATION)]
+            found["parts"] = tuple(parts[k] for k in keys) if parts.keys() >= {*keys} else None
+        related.append(replace(row, **found) if found else row)
+    return tuple(related)
 
 
 def worst_alone(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     """The rows; of the groups of a dimension that were measured alone only the slowest."""
     worst: dict[tuple[object, ...], ResultRow] = {}
     for row in rows:
-        key = row.measurement.case.key("group_ranks")
-        before = worst.get(key)
-        if not before or _time_of(row) > _time_of(before):
-            worst[key] = row
+        before = worst.setdefault(row.measurement.case.key("group_ranks"), row)
+        if row.time and (not before.time or row.time.median > before.time.median):
+            worst[row.measurement.case.key("group_ranks")] = row
     return tuple(worst.values())
-
-
-def _time_of(row: ResultRow) -> float:
-    return row.time.median if row.time else -1.0
 
 
 def launches_of(measurement: Measurement) -> set[int]:

@@ -87,32 +87,19 @@ def summarise(
     ordered = launches[0] if len(launches) == 1 else in_order(batches)
     batches = batches if len(ordered) >= MANY else [*map(sorted, batches)]
     number, middle = len(ordered), median(ordered)
-    effect = design_effect(batches, middle)
-    low, high = _covering_launches(ordered, effect, middle, launches, 0.5, usual_spread)
-    p5 = p5_low = p5_high = None
-    if number >= ENOUGH_FOR_P5:
-        p5 = percentile(ordered, UNDISTURBED)
-        p5_effect = design_effect(batches, p5, UNDISTURBED)
-        p5_low, p5_high = _covering_launches(
-            ordered, p5_effect, p5, launches, UNDISTURBED, usual_spread
-        )
+
+    def known(fraction: float, enough: int = 0) -> float | None:
+        return percentile(ordered, fraction) if number >= enough else None
+
+    p5 = known(UNDISTURBED, ENOUGH_FOR_P5)
+    p5_low = p5_high = None
+    if p5 is not None:
+        p5_low, p5_high, _ = _interval(batches, ordered, p5, launches, UNDISTURBED, usual_spread)
+    low, high, effect = _interval(batches, ordered, middle, launches, 0.5, usual_spread)
     return Summary(
-        iterations=number,
-        median=middle,
-        low=low,
-        high=high,
-        design_effect=effect,
-        minimum=ordered[0],
-        mean=_mean(ordered),
-        p10=percentile(ordered, 0.10),
-        p90=percentile(ordered, 0.90),
-        p95=percentile(ordered, 0.95) if number >= ENOUGH_FOR_P95 else None,
-        p99=percentile(ordered, 0.99) if number >= ENOUGH_FOR_P99 else None,
-        maximum=ordered[-1],
-        p5=p5,
-        p5_low=p5_low,
-        p5_high=p5_high,
-    )
+        number, middle, low, high, effect, ordered[0], _mean(ordered), known(0.10), known(0.90),
+        known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
+    )  # fmt: skip
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -130,17 +117,15 @@ def median_ci(
 ) -> tuple[float | None, float | None]:
     """The 95 % confidence interval of the median of samples that come in batches.
 
-    Where batches agree, it is bounded by the order statistics of median_ranks. Where they differ by
-    more than chance, these move apart by the root of the design effect, at most to the extremes
+    Where batches agree, it is bounded by the order statistics of quantile_ranks. Where they differ
+    by more than chance, these move apart by the root of the design effect, at most to the extremes
     (Woodruff, JASA 47, 1952). It covers the spread of several launches, each sorted. (None, None)
     below 6 samples.
     """
     ordered = sorted(chain.from_iterable(batches))
-    if median_ranks(len(ordered)) is None:
+    if quantile_ranks(len(ordered), 0.5) is None:
         return None, None
-    middle = median(ordered)
-    effect = design_effect(batches, middle)
-    return _covering_launches(ordered, effect, middle, launches, 0.5, usual_spread)
+    return _interval(batches, ordered, median(ordered), launches, 0.5, usual_spread)[:2]
 
 
 def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
@@ -148,7 +133,7 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     where the usual spread is known.
 
     With k launches of standard deviation s, and `usual_spread` (s0) that of the log medians of
-    other launches on such ranks (spec.backends), which counts as much as d0 = 4 degrees of freedom:
+    other launches on such ranks (plan.backends), which counts as much as d0 = 4 degrees of freedom:
 
         s'^2 = (d0 s0^2 + (k - 1) s^2) / (d0 + k - 1)      half = t(d0 + k - 1) s' / sqrt(k)
 
@@ -172,38 +157,34 @@ def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> l
     return [*map(log, quantiles)] if all(value > 0 for value in quantiles) else []
 
 
-def _covering_launches(
+def _interval(
+    batches: Sequence[Sequence[float]],
     ordered: Sequence[float],
-    effect: float,
     quantile: float,
     launches: Sequence[Sequence[float]],
     fraction: float,
     usual_spread: float,
-) -> tuple[float | None, float | None]:
-    """The interval of a quantile of sorted samples, widened to that of the quantiles of several
-    launches. It goes beyond the samples only as far as launches that agree would need."""
-    low, high = interval = _widened_ci(ordered, fraction, effect)
+) -> tuple[float | None, float | None, float]:
+    """The 95 % interval of a quantile of sorted samples, and its design effect. It is widened to
+    that of the quantiles of several launches, and goes beyond the samples only as far as launches
+    that agree would need."""
+    effect = design_effect(batches, quantile, fraction)
+    number = len(ordered)
+    ranks = quantile_ranks(number, fraction)
+    if ranks is None:
+        return None, None, effect
+    centre, factor = number * fraction + 0.5, sqrt(effect)
+    first, last = (centre + (rank - centre) * factor if effect > 1 else rank for rank in ranks)
+    low, high = ordered[max(1, floor(first)) - 1], ordered[min(number, ceil(last)) - 1]
     logs = launch_logs(launches, fraction)
-    if low is None or high is None or len(logs) < 2:
-        return interval
+    if len(logs) < 2:
+        return low, high, effect
     wide, least = (
         exp(launch_half_width(values, usual_spread)) for values in (logs, [0.0] * len(logs))
     )
     down = max(quantile / wide, min(ordered[0], quantile / least))
     up = min(quantile * wide, max(ordered[-1], quantile * least))
-    return min(low, down), max(high, up)
-
-
-def _widened_ci(
-    ordered: Sequence[float], fraction: float, effect: float
-) -> tuple[float | None, float | None]:
-    """The 95 % interval of a quantile of sorted samples with this design effect."""
-    ranks = quantile_ranks(len(ordered), fraction)
-    if ranks is None:
-        return None, None
-    centre, factor = len(ordered) * fraction + 0.5, sqrt(effect)
-    low, high = (centre + (rank - centre) * factor if effect > 1 else rank for rank in ranks)
-    return ordered[max(1, floor(low)) - 1], ordered[min(len(ordered), ceil(high)) - 1]
+    return min(low, down), max(high, up), effect
 
 
 def design_effect(
@@ -289,14 +270,8 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
     return ordered[max(0, ceil(fraction * len(ordered) - 1e-9) - 1)]
 
 
-def median_ranks(number: int) -> tuple[int, int] | None:
-    """The order statistics (1-based) that bound the median with 95 % confidence: j and n+1-j; None
-    below 6 samples."""
-    return quantile_ranks(number, 0.5)
-
-
 @cache
-def quantile_ranks(number: int, fraction: float) -> tuple[int, int] | None:
+def quantile_ranks(number: int, fraction: float = 0.5) -> tuple[int, int] | None:
     """The order statistics (1-based) that bound a quantile with 95 % confidence; None where the
     samples are too few.
 

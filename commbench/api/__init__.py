@@ -7,67 +7,68 @@ error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import Run as Run
-from commbench.api.runs import as_results, ignore
-from commbench.api.runs import expect as expect
-from commbench.api.runs import explain as explain
-from commbench.api.runs import export as export
-from commbench.api.runs import frame as frame
-from commbench.api.runs import import_results as import_results
-from commbench.api.runs import list_runs as list_runs
-from commbench.api.runs import load as load
-from commbench.api.runs import plot as plot
+from commbench.api.runs import (
+    Run,
+    as_results,
+    explain,
+    export,
+    frame,
+    ignore,
+    import_results,
+    list_runs,
+    load,
+    plot,
+)
 from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.units import format_count
 
 if TYPE_CHECKING:
-    from commbench.api.advice import advise as advise
-    from commbench.api.measuring import init as init
-    from commbench.api.measuring import measure as measure
-    from commbench.api.measuring import pairs as pairs
-    from commbench.api.measuring import plan_options as plan_options
-    from commbench.api.measuring import replay as replay
-    from commbench.api.measuring import run as run
-    from commbench.api.measuring import run_options as run_options
-    from commbench.api.models import fit_model as fit_model
-    from commbench.api.models import predict as predict
-    from commbench.api.reports import report as report
+    from typing_extensions import Unpack
+
+    from commbench.answers.check.gate import GateResult
+    from commbench.answers.check.rules import Rule
+    from commbench.answers.compare.comparison import Comparison
+    from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.expect.question import expect
+    from commbench.answers.sweep.result import SweepResult
+    from commbench.answers.sweep.session import SweepOptions
+    from commbench.answers.sweep.settings import Setting
+    from commbench.api.advice import advise
+    from commbench.api.keywords import SweepKeywords
+    from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
+    from commbench.api.models import fit_model, predict
+    from commbench.api.reports import report
     from commbench.api.runs import AnyRun
-    from commbench.api.sweeps import load_sweep as load_sweep
-    from commbench.api.sweeps import resume_sweep as resume_sweep
-    from commbench.api.sweeps import run_sweep as run_sweep
-    from commbench.api.sweeps import sweep as sweep
-    from commbench.compare.comparison import Comparison
-    from commbench.doctor.report import DoctorReport
-    from commbench.gate.gate import GateResult
-    from commbench.gate.rules import Rule
-    from commbench.jobs.kubernetes import KubernetesOptions
-    from commbench.jobs.slurm import SlurmOptions
+    from commbench.jobs.scripts import KubernetesOptions, SlurmOptions
     from commbench.runner.run_options import RunOptions
     from commbench.runner.smoke import SmokeResult
 
+__all__ = [
+    "Run", "advise", "check", "compare", "doctor", "environment", "expect", "explain", "export",
+    "fit_model", "frame", "import_results", "init", "list_runs", "load", "load_sweep", "measure",
+    "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
+    "run_options", "run_sweep", "smoke", "sweep", "workload",
+]  # fmt: skip
 _LAZY = {
-    "commbench.api.advice": ("advise",),
-    "commbench.api.measuring": (
-        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options",
-    ),
-    "commbench.api.models": ("fit_model", "predict"),
-    "commbench.api.reports": ("report",),
-    "commbench.api.sweeps": ("load_sweep", "resume_sweep", "run_sweep", "sweep"),
-}  # fmt: skip
+    "api.advice": ("advise",),
+    "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
+    "api.models": ("fit_model", "predict"),
+    "api.reports": ("report",),
+    "answers.expect.question": ("expect",),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import what measures or reports when it is used."""
     for module, names in _LAZY.items():
         if name in names:
-            return getattr(import_module(module), name)
+            return getattr(import_module(f"commbench.{module}"), name)
     if name == "workload":
         return import_module("commbench.api.workload")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -86,9 +87,9 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.doctor.checkup import examine
-    from commbench.doctor.report import DoctorOptions
-    from commbench.launch.process_setup import import_torch
+    from commbench.answers.doctor.checkup import examine
+    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
     import_torch()
@@ -111,7 +112,7 @@ def smoke(
     started. What does not work is in `operations` and `error` of the result. Raises UsageError or
     UnavailableError where no rank can be started.
     """
-    from commbench.runner.process_state import restored_process_state
+    from commbench.runner.planning import restored_process_state
     from commbench.runner.smoke import plan_smoke, run_smoke
 
     given = {"backend": backend, "device": device, "mesh": mesh, "timeout": timeout}
@@ -172,13 +173,13 @@ def compare(
     run that is named twice, for runs that have no row in common and, unless `force`, for runs that
     differ in what must match.
     """
-    from commbench.compare.comparison import (
+    from commbench.answers.compare.comparison import (
         COMPARED,
         compare,
         require_comparable,
         require_two_runs,
     )
-    from commbench.importers.hints import ImportHints
+    from commbench.readers.source import ImportHints
     from commbench.units import parse_tolerance
 
     within = parse_tolerance(tolerance)
@@ -221,12 +222,12 @@ def check(
     compared.
     """
     from commbench.analysis.load import as_loaded_run
-    from commbench.compare.comparison import require_comparable, require_two_runs
-    from commbench.expect.expectation import BELOW
-    from commbench.gate.expected import expectation_rules, hardware_of, parse_hardware
-    from commbench.gate.gate import CHECKED, check
-    from commbench.gate.rules import select_rules
-    from commbench.importers.hints import ImportHints
+    from commbench.answers.check.expected import expectation_rules, hardware_of, parse_hardware
+    from commbench.answers.check.gate import CHECKED, check
+    from commbench.answers.check.rules import LIMITS, select_rules
+    from commbench.answers.compare.comparison import require_comparable, require_two_runs
+    from commbench.answers.expect.expectation import BELOW
+    from commbench.readers.source import ImportHints
     from commbench.stats.verdict import FAIL, PASS
     from commbench.units import parse_tolerance
     from commbench.validation import choose
@@ -236,7 +237,8 @@ def check(
     if tolerance is not None and expect is None:
         raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
     if rules is None or isinstance(rules, (str, Path)):
-        limits = {"max_slowdown": max_slowdown, "min_busbw": min_busbw, "max_time": max_time}
+        given = locals()  # each limit is a keyword of this function, by its name in LIMITS
+        limits = {name: given[name] for name in LIMITS}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
@@ -256,3 +258,89 @@ def check(
     if result.comparison:
         require_comparable([result.comparison], force)
     return result
+
+
+def sweep(
+    *,
+    env: Mapping[str, Sequence[str]] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    rounds: int = 3,
+    tolerance: str | float = "5%",
+    label: str | None = None,
+    output: str | Path | None = None,
+    export: str | None = None,
+    force: bool = False,
+    **options: Unpack[SweepKeywords],
+) -> SweepResult:
+    """Measure the same cases under every combination of settings.
+
+    `env` has the values of environment variables ("-" leaves one unset), `vary` those of options of
+    `commbench run`: `sweep(env={"NCCL_ALGO": ["RING", "TREE"]}, vary={"dtype": ["float32"]})`. The
+    other keywords are the options of `commbench run`, as for `run`. Settings that could not be
+    measured are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
+    """
+    from commbench.answers.sweep.session import SweepOptions
+    from commbench.answers.sweep.settings import make_settings
+    from commbench.runner.run_options import RUN_OPTIONS, parse_options
+    from commbench.units import parse_tolerance
+
+    varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
+    settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)
+
+    def parse(setting: Setting) -> RunOptions:
+        values: dict[str, Any] = {}
+        for name, text in setting.options:
+            option = RUN_OPTIONS[name.replace("-", "_")]
+            is_number = option.type == int | None and text.isdecimal()
+            values[option.name] = int(text) if is_number else text
+        return parse_options({"plots": False, **options, **values}, "api", "sweep")
+
+    return run_sweep(
+        SweepOptions(
+            settings=settings,
+            runs=tuple(map(parse, settings)),
+            rounds=rounds,
+            tolerance=parse_tolerance(tolerance),
+            label=label,
+            output=None if output is None else Path(output),
+            export=export,
+            force=force,
+        )
+    )
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """One value, or several, as text, each once."""
+    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+
+
+def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:
+    """Carry out a new sweep; raises CommbenchError for what ended it, and for wrong results. Lines
+    about what happens go to `notify`, and progress to standard error."""
+    from commbench.answers.sweep import session
+    from commbench.runner.planning import restored_process_state
+
+    with restored_process_state():
+        return session.start(options, notify)
+
+
+def resume_sweep(
+    sweep: str | Path,
+    *,
+    tolerance: float | None = None,
+    export: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> SweepResult:
+    """Measure what is missing of a sweep: its folder, or its name under results/."""
+    from commbench.answers.sweep import session
+    from commbench.runner.planning import restored_process_state
+
+    with restored_process_state():
+        return session.resume(str(sweep), notify, tolerance, export)
+
+
+def load_sweep(sweep: str | Path) -> SweepResult:
+    """Load a sweep by its folder, or by its name under results/; RecordsError if there is none."""
+    from commbench.answers.sweep.result import load_sweep
+
+    return load_sweep(sweep)

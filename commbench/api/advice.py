@@ -12,8 +12,8 @@ from commbench.results import schema
 from commbench.units import parse_parameters, parse_size, parse_time, parse_tolerance
 
 if TYPE_CHECKING:
-    from commbench.advise.advice import AdviceReport
-    from commbench.advise.moe import Routing
+    from commbench.answers.advise.advice import AdviceReport
+    from commbench.answers.advise.moe import Routing
     from commbench.api.runs import AnyRun
     from commbench.results.schema import Run
 
@@ -51,7 +51,7 @@ def advise(
     `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for values that make
     no sense.
     """
-    from commbench.advise.advice import Question, find_advice
+    from commbench.answers.advise.advice import Question, find_advice
 
     question = Question(
         params=None if params is None else parse_parameters(str(params)),
@@ -72,7 +72,7 @@ def advise(
     found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
-        from commbench.advise.plot import advice_picture
+        from commbench.answers.advise.document import advice_picture
         from commbench.views.draw import write_pictures
 
         write_pictures([advice_picture(report)], Path(output))
@@ -81,8 +81,8 @@ def advise(
 
 def _load(run: AnyRun, **how: Any) -> list[Run]:
     """A run; of a sweep, the runs of its settings."""
+    from commbench.answers.sweep.result import load_sweep
     from commbench.results.run_folder import find_sweep
-    from commbench.sweep.result import load_sweep
 
     if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
         found = [each.run for each in load_sweep(folder).settings if each.run]
@@ -110,7 +110,7 @@ def _positive(name: str, value: int | None, most: int) -> int | None:
 def _routing(
     topk: int | None, experts: int | None, hidden: int | None, tokens: int | None, size: int
 ) -> Routing | None:
-    from commbench.advise.moe import Routing
+    from commbench.answers.advise.moe import Routing
 
     given = {"topk": topk, "experts": experts, "hidden": hidden}
     if all(value is None for value in (*given.values(), tokens)):

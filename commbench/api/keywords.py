@@ -63,11 +63,11 @@ class SweepKeywords(SharedKeywords, total=False):
     concurrency: str
     open_groups: int
     workload: Path | None
-    step: str | Sequence[str]
+    step: str | Sequence[str] | None
     variant: str | Sequence[str]
     fit: str
     backend: str | None
-    nccl_option: str | Sequence[str]
+    nccl_option: str | Sequence[str] | None
     device: str | None
     nproc_per_node: int | None
     launcher: str

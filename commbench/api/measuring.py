@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import Run
-from commbench.errors import CommbenchError, UsageError, name_error, value_error
+from commbench.errors import CommbenchError, UsageError, value_error
+from commbench.plan.dimensions import HOT
+from commbench.plan.operations import PAIR_OPERATIONS
+from commbench.plan.pairs import BATCH, EVERY_PAIR, QUICK
+from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
+from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.run_options import (
-    DEFAULT_SIZES,
-    RUN_OPTIONS,
-    RunOptions,
-    parse_options,
-)
-from commbench.spec.dimensions import HOT
-from commbench.spec.operations import PAIR_OPERATIONS
-from commbench.spec.pairs import BATCH, EVERY_PAIR, QUICK
-from commbench.spec.workload import Workload, workload_values
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.validation import require_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,7 +81,7 @@ def run_options(options: RunOptions, listener: RunListener) -> Run | None:
     Raises CommbenchError for whatever ended it, and for wrong results.
     """
     from commbench.runner import session
-    from commbench.runner.process_state import restored_process_state
+    from commbench.runner.planning import restored_process_state
 
     with restored_process_state():
         recorded = session.run(options, listener)
@@ -183,13 +180,11 @@ PAIRS_OPTIONS = tuple(
 """The options of a run that `commbench pairs` takes."""
 
 
-def pairs_options(*, is_quick: bool = False, **options: Any) -> RunOptions:
+def pairs_options(*users: str, is_quick: bool = False, **options: Any) -> RunOptions:
     """The options of a run of all pairs of ranks; UsageError for one that it does not take."""
-    for name in options:
-        if name not in PAIRS_OPTIONS:
-            raise name_error("option", name, list(PAIRS_OPTIONS))
+    require_known("option", (*options, "label"), list(PAIRS_OPTIONS))
     if options.get("resume") is not None:
-        return parse_options(options)
+        return parse_options(options, *users)
     if is_quick and "pairs" in options:
         raise UsageError("--quick and --pairs both choose pairs", "leave out one of them")
     own: dict[str, Any] = {"pairs": QUICK, "iters": QUICK_ITERATIONS} if is_quick else {}
@@ -198,7 +193,7 @@ def pairs_options(*, is_quick: bool = False, **options: Any) -> RunOptions:
         given = given | {"iters": options.get("iters")}
     if options.get("label") is None and options.get("output") is None:
         given = given | {"label": "pairs"}
-    return parse_options(given)
+    return parse_options(given, *users)
 
 
 def pairs(*, quick: bool = False, **options: Unpack[RunKeywords]) -> Run:
@@ -208,10 +203,7 @@ def pairs(*, quick: bool = False, **options: Unpack[RunKeywords]) -> Run:
     `nproc_per_node` and `sizes`; `quick` measures some of the rounds only. `matrices()` of the run
     has the values, and `print(run)` says what is slow. Raises CommbenchError.
     """
-    for name, option in RUN_OPTIONS.items():
-        if options.get(name) is not None:
-            option.require_allowed("api")
-    return _record(pairs_options(is_quick=quick, **{"plots": False, **options}))
+    return _record(pairs_options("api", is_quick=quick, **{"plots": False, **options}))
 
 
 REPLAY_DEFAULTS: dict[str, Any] = {"budget": 1.0}
@@ -224,16 +216,16 @@ REPLAY_OPTIONS = tuple(
 """The options of a run that `commbench replay` takes besides its workload."""
 
 
-def replay_options(workload: Workload | str | Path | None = None, **options: Any) -> RunOptions:
+def replay_options(
+    workload: Workload | str | Path | None = None, *users: str, **options: Any
+) -> RunOptions:
     """The options of the replay of a workload, or of its file; UsageError for one that it does not
     take, and where there is no workload and nothing to resume."""
-    for name in options:
-        if name not in REPLAY_OPTIONS:
-            raise name_error("option", name, list(REPLAY_OPTIONS))
+    require_known("option", (*options, "label"), list(REPLAY_OPTIONS))
     if options.get("resume") is not None:
         if workload is not None:
             raise UsageError("a run that is resumed has its workload", "leave out the file")
-        return parse_options(options)
+        return parse_options(options, *users)
     if workload is None:
         raise UsageError(
             "which workload is replayed?",
@@ -246,9 +238,9 @@ def replay_options(workload: Workload | str | Path | None = None, **options: Any
                 "the torchrun command needs the file of the workload",
                 "write it with commbench.workload.save, and give its path",
             )
-        parsed = parse_options({**defaults, **options})
+        parsed = parse_options({**defaults, **options}, *users)
         return replace(parsed, workload_values=workload_values(workload))
-    return parse_options({**defaults, **options, "workload": Path(workload)})
+    return parse_options({**defaults, **options, "workload": Path(workload)}, *users)
 
 
 def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -> Run:
@@ -259,10 +251,7 @@ def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -
     replay`, such as `nproc_per_node`, `fit`, `step` and `variant`. `print(run)` compares it with
     the trace, and `run.replay()` returns these figures. Raises CommbenchError.
     """
-    for name, option in RUN_OPTIONS.items():
-        if options.get(name) is not None:
-            option.require_allowed("api")
-    return _record(replay_options(workload, **{"plots": False, **options}))
+    return _record(replay_options(workload, "api", **{"plots": False, **options}))
 
 
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
@@ -295,26 +284,17 @@ class _ShortSignature(inspect.Signature):
         return str(self)
 
 
-_TYPES = {
-    "over": "str | Sequence[str] | None",
-    "form": "str | Sequence[str] | None",
-    "sizes": "str | int | Sequence[int]",
-    "tensors": "str | int | Sequence[str | int]",
-    "precision": "float | str",
-    "output": "str | Path | None",
-}
-"""The types that an option takes in Python, where they are more than those of its value."""
-
-
 def find_keywords(*users: str) -> dict[str, str]:
     """The options that these users take as keywords, by name, each with its type."""
-    names = "str | Sequence[str]"
     return {
-        name: names
-        if option.type == tuple[str, ...] and name not in _TYPES
-        else _TYPES.get(name) or inspect.formatannotation(option.type)
+        name: option.python_type
+        or (
+            f"str | Sequence[str]{'' if option.default else ' | None'}"
+            if option.type == tuple[str, ...]
+            else inspect.formatannotation(option.type)
+        )
         for name, option in RUN_OPTIONS.items()
-        if not option.sets and option.refused_by.keys().isdisjoint(users)
+        if not option.sets and not {*option.refused_by}.intersection(users)
     }
 
 
@@ -337,7 +317,7 @@ def _document(function: Any, *users: str, **others: Any) -> None:
             f": {option.default_text}" if default in (None, "") and option.default_text else ""
         )
         lines.append(f"{option.name} : {kind}, default {default!r}{meaning}")
-        lines += textwrap.wrap(option.help, 84, initial_indent="    ", subsequent_indent="    ")
+        lines += textwrap.wrap(f"    {option.help}", 84, subsequent_indent="    ")
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=other)
         for name, other in others.items()

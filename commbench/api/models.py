@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ from commbench.results import schema
 from commbench.units import parse_sizes
 
 if TYPE_CHECKING:
+    from commbench.answers.cost.machine import Machine
+    from commbench.answers.cost.predict import Projection
+    from commbench.answers.cost.selection import Source
     from commbench.api.runs import AnyRun
-    from commbench.importers.hints import ImportHints
-    from commbench.models.fit_machine import Source
-    from commbench.models.machine import Machine
-    from commbench.models.projection import Projection
+    from commbench.readers.source import ImportHints
 
 
 def fit_model(
@@ -43,11 +44,10 @@ def fit_model(
     Raises UsageError for runs of different machines, UnavailableError where there is nothing to
     fit, RecordsError for a file that cannot be read.
     """
-    from commbench.importers.hints import ImportHints
-    from commbench.models.fit_machine import fit_machine
-    from commbench.models.machine_file import write_machine
-    from commbench.models.observations import parse_leave_out
-    from commbench.models.plots import residual_picture
+    from commbench.answers.cost.fit_document import residual_picture
+    from commbench.answers.cost.machine import write_machine
+    from commbench.answers.cost.selection import fit_machine, parse_leave_out
+    from commbench.readers.source import ImportHints
     from commbench.results.files import require_new
     from commbench.views.draw import write_pictures
 
@@ -80,13 +80,17 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
-    from commbench.models.fit_machine import Source
-    from commbench.models.fit_text import WARNING
-    from commbench.models.observations import observe
-    from commbench.models.published import is_predicted, is_published, read_published
+    from commbench.answers.cost.machine import WARNING
+    from commbench.answers.cost.observations import (
+        PREDICTED,
+        observe,
+        read_published,
+        table_columns,
+    )
+    from commbench.answers.cost.selection import Source
 
-    if isinstance(run, (str, Path)) and is_published(Path(run)):
-        if is_predicted(Path(run)):
+    if isinstance(run, (str, Path)) and (columns := table_columns(Path(run))):
+        if columns >= PREDICTED:
             notes.append(
                 f"{WARNING}{Path(run).stem} has predictions, not measurements: a fit to them knows "
                 "no more than the machine that made them. Intervals of new predictions are at "
@@ -119,16 +123,16 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    from commbench.models.machine_file import read_machine
-    from commbench.models.predict import Request
-    from commbench.models.projection import project
-    from commbench.spec.operations import find_operation
+    from commbench.answers.cost.machine import read_machine
+    from commbench.answers.cost.predict import Request, project
+    from commbench.plan.operations import find_operation
 
     found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
     names = op.split(",") if isinstance(op, str) else op or ()
+    several = (ranks,) if isinstance(ranks, int) else ranks
     request = Request(
         tuple(dict.fromkeys(find_operation(name).name for name in names)),
-        _parse_ranks(ranks) if isinstance(ranks, str) else _several(ranks),
+        _parse_ranks(several) if isinstance(several, str) else tuple(several),
         ranks_per_node,
         parse_sizes(sizes) if isinstance(sizes, str) else tuple(sizes),
         variant,
@@ -136,17 +140,11 @@ def predict(
     return project(found, request)
 
 
-def _several(ranks: int | Sequence[int]) -> tuple[int, ...]:
-    return (ranks,) if isinstance(ranks, int) else tuple(ranks)
-
-
 def _parse_ranks(text: str) -> tuple[int, ...]:
     """Numbers of ranks: `8,64,512`; `8-512` doubles, `8-64:+8` adds."""
     if re.fullmatch(r"[0-9,:x+ -]+", text):
-        try:
+        with suppress(UsageError):
             return parse_sizes(text)
-        except UsageError:
-            pass
     raise UsageError(
         f"{text!r} are no numbers of ranks", "write 512, or 8,64,512, or 8-512 to double"
     )

@@ -9,10 +9,10 @@ from commbench.api.runs import load_rows
 
 if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
+    from commbench.answers.check.gate import GateResult
+    from commbench.answers.compare.comparison import Comparison
+    from commbench.answers.sweep.result import SweepResult
     from commbench.api.runs import AnyRun
-    from commbench.compare.comparison import Comparison
-    from commbench.gate.gate import GateResult
-    from commbench.sweep.result import SweepResult
 
 
 def report(
@@ -28,8 +28,8 @@ def report(
     runs that cannot be compared, RecordsError if the file exists.
     """
     from commbench.analysis.load import LoadedRun
+    from commbench.answers.report.contents import find_contents, make_document
     from commbench.api import compare
-    from commbench.document.contents import find_contents, make_document
     from commbench.results.files import write_new
     from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, choose_format
 
@@ -49,9 +49,9 @@ def _reported(
     what: AnyRun | Comparison | GateResult | SweepResult,
 ) -> LoadedRun | Comparison | GateResult | SweepResult:
     from commbench.analysis.load import LoadedRun
+    from commbench.answers.sweep.result import load_sweep
     from commbench.results.run_folder import find_sweep
     from commbench.results.schema import Run
-    from commbench.sweep.result import load_sweep
 
     if isinstance(what, (str, Path)) and find_sweep(str(what)):
         return load_sweep(what)

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
-    from commbench.analysis.pair_values import PairMatrix
-    from commbench.analysis.replay import StepReplay
-    from commbench.expect.question import Answer
-    from commbench.explain.explanation import Explanation
-    from commbench.importers.hints import ImportHints
+    from commbench.answers.explain.explanation import Explanation
+    from commbench.answers.pairs.matrix import PairMatrix
+    from commbench.answers.replay.replay import StepReplay
+    from commbench.readers.source import ImportHints
     from commbench.results.run_folder import StoredRun
 
     AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
@@ -50,30 +49,30 @@ class Run(schema.Run):
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
         the one that the run was given. With `warnings` every warning is explained. With `calls`, a
         replay has also the tables of its single calls."""
-        from commbench.report.formats import require_format
-        from commbench.report.run_document import VIEW, ShownRun
+        from commbench.answers.show.formats import require_format
+        from commbench.answers.show.run_document import VIEW, ShownRun
 
         require_format(format, peak)
         return VIEW.write(ShownRun(self, peak, warnings, calls), format).rstrip("\n")
 
     def groups_text(self) -> str:
         """The time of each group of ranks, as `commbench show --groups` prints it."""
-        from commbench.report.run_document import VIEW, ShownRun
+        from commbench.answers.show.run_document import VIEW, ShownRun
 
         return VIEW.write(ShownRun(self, only_groups=True)).rstrip("\n")
 
     def matrices(self) -> list[PairMatrix]:
         """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
         without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
-        from commbench.analysis.pair_values import pair_matrices
+        from commbench.answers.pairs.matrix import pair_matrices
 
         return pair_matrices(self)
 
     def replay(self, peak: str | None = None) -> tuple[StepReplay, ...]:
         """What each step of a replay took in the trace, and takes here, in seconds; empty for
         another run. `peak` is a speed such as "450GB/s"."""
-        from commbench.analysis.replay import analyse_replay
-        from commbench.spec.links import parse_peak
+        from commbench.answers.replay.replay import analyse_replay
+        from commbench.plan.links import parse_peak
 
         peak = peak or self.header.plan.peak
         return analyse_replay(self, peak=parse_peak(peak) if peak else None)
@@ -123,7 +122,7 @@ def load(
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
     from commbench.analysis.load import open_run, require_samples
-    from commbench.importers.hints import ImportHints
+    from commbench.readers.source import ImportHints
     from commbench.results.run_folder import find_run
 
     if isinstance(run, Run):
@@ -158,9 +157,9 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     plot in a folder is busbw-2.png. `peak` is a speed to mark, such as "450GB/s"; by default that
     of the runs. Raises UnavailableError where no run has two sizes.
     """
-    from commbench.report.plots import draw
+    from commbench.answers.show.plots import draw
+    from commbench.plan.links import parse_peak
     from commbench.results.files import is_folder
-    from commbench.spec.links import parse_peak
 
     marked = None if peak is None else parse_peak(peak)
     if not runs:
@@ -194,7 +193,7 @@ def export(
 
 def export_parts(run: AnyRun, format: str, notify: Callable[[str], None]) -> Iterable[Any]:
     """What `export` returns, in parts: texts, or one of bytes."""
-    from commbench.report.exporters import export_run, require_exporter
+    from commbench.answers.show.exporters import export_run, require_exporter
 
     require_exporter(format)
     loaded = load_rows(run, notify=notify)
@@ -211,14 +210,14 @@ def import_results(
     label: str | None = None,
     output: str | Path | None = None,
 ) -> Run:
-    """Make a run folder of the file of nccl-tests, OSU, IMB or PARAM, and return the run.
+    """Make a run folder of another tool's file, and return the run.
 
     `ranks`, `op` and `dtype` describe a file that does not contain them. The label is by default
     the name of the file, the folder `output` is by default results/TIME-LABEL.
     """
     from commbench.analysis.csv_file import write_run_folder
-    from commbench.importers.hints import ImportHints
-    from commbench.importers.registry import import_run
+    from commbench.readers.registry import import_run
+    from commbench.readers.source import ImportHints
     from commbench.results.run_folder import create_folder, new_folder
     from commbench.runner.option import as_label, require_label
 
@@ -253,42 +252,11 @@ def explain(
     file of `commbench model fit`: what its models predict is compared with each time. Raises
     UsageError for an option that is missing or has no meaning here.
     """
-    from commbench.explain.query import QuotedCall, answer
+    from commbench.answers.explain.explanation import answer
 
-    call = QuotedCall(ranks, size, time, dtype, timing, nodes)
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
-    return answer(text_or_run, call, op, peak, model, notify)
-
-
-def expect(
-    gpu: str | None = None,
-    *,
-    nodes: int = 1,
-    gpus_per_node: int | None = None,
-    nic: str | None = None,
-    link: str | None = None,
-    op: str | None = None,
-    size: str | int | None = None,
-    algorithm: str | None = None,
-    nccl: str | None = None,
-    tolerance: str | float | None = None,
-    busbw: str | float | None = None,
-    algbw: str | float | None = None,
-    time: str | float | None = None,
-) -> Answer:
-    """What bandwidth to expect of hardware, and whether one of `busbw`, `algbw` and `time` is
-    plausible (docs/models.md).
-
-    The options are those of `commbench expect`; numbers are in bytes, seconds, and bytes per
-    second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
-    empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
-    """
-    from commbench.expect.question import answer
-
-    return answer(
-        gpu=gpu, nodes=nodes, gpus_per_node=gpus_per_node, nic=nic, link=link, op=op, size=size,
-        algorithm=algorithm, nccl=nccl, tolerance=tolerance, busbw=busbw, algbw=algbw, time=time,
-    )  # fmt: skip
+    quoted = {"ranks": ranks, "time": time, "dtype": dtype, "timing": timing, "nodes": nodes}
+    return answer(text_or_run, op, size, peak, model, notify, **quoted)
 
 
 def load_rows(
@@ -302,7 +270,7 @@ def load_rows(
     """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
     from commbench.analysis.columns import COLUMNS
     from commbench.analysis.load import as_loaded_run
-    from commbench.importers.hints import ImportHints
+    from commbench.readers.source import ImportHints
 
     return as_loaded_run(as_results(run, COLUMNS, notify, ImportHints(ranks, op, dtype)))
 
@@ -317,7 +285,7 @@ def as_results(
     if not isinstance(run, (str, Path)):
         return run
     from commbench.analysis.load import load
-    from commbench.importers.hints import NO_HINTS
+    from commbench.readers.source import NO_HINTS
     from commbench.results.run_folder import find_run
 
     return load(find_run(str(run), notify), columns, hints or NO_HINTS)

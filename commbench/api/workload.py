@@ -12,9 +12,9 @@ from commbench.errors import RecordsError
 if TYPE_CHECKING:
     import torch
 
-    from commbench.analysis.trace import TraceAnalysis
-    from commbench.spec.workload import Workload
-    from commbench.training.models import Model, Transformer
+    from commbench.plan.workload import Workload
+    from commbench.workloads.models import Model, Transformer
+    from commbench.workloads.trace import TraceAnalysis
 
 _Report = Callable[[str, float], None]
 
@@ -28,8 +28,8 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
     `report` is called with the name of a file and the part of all that was read, 0 to 1. Raises
     RecordsError for a file that cannot be read.
     """
-    from commbench.analysis.trace import analyse_traces
-    from commbench.importers.traces.registry import read_traces
+    from commbench.readers.traces.registry import read_traces
+    from commbench.workloads.trace import analyse_traces
 
     return analyse_traces(read_traces([Path(trace) for trace in traces], report))
 
@@ -90,8 +90,8 @@ def ddp(
     loss; from its backward pass follows the order of the gradients. Without it, the reverse order
     of the parameters is taken. Raises UsageError for a model or a value that makes no sense.
     """
-    from commbench.training.ddp import ddp_workload
     from commbench.units import parse_size
+    from commbench.workloads.data_parallel import ddp_workload
 
     size = parse_size(bucket) if isinstance(bucket, str) else bucket
     return ddp_workload(
@@ -119,8 +119,8 @@ def fsdp(
     fully_shard was applied, else the items of every ModuleList. Raises UsageError for a model or a
     value that makes no sense.
     """
-    from commbench.spec.dtypes import find_dtype
-    from commbench.training.fsdp import fsdp_workload
+    from commbench.plan.dtypes import find_dtype
+    from commbench.workloads.data_parallel import fsdp_workload
 
     return fsdp_workload(
         _model(model, None, blocks=blocks), ranks=ranks, replicas=replicas,
@@ -136,28 +136,28 @@ def megatron(
     """The calls of a step with Megatron-LM's parallel dimensions.
 
     `mesh` has the sizes of tp, cp, dp, pp and ep: `tp=4,pp=2,dp=8`. `training` has fields of
-    training.megatron_calls.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
+    workloads.megatron_calls.Training: sequence, micro_batch, micro_batches, dtype, gradient_dtype,
     sequence_parallel, distributed_optimizer, bucket_bytes. Raises UsageError for sizes that do not
     divide the model.
     """
-    from commbench.training.megatron import megatron_workload
-    from commbench.training.megatron_calls import Training
-    from commbench.training.models import find_transformer
+    from commbench.workloads.megatron import megatron_workload
+    from commbench.workloads.megatron_calls import Training
+    from commbench.workloads.models import find_transformer
 
     shape = find_transformer(model) if isinstance(model, str) else model
     return megatron_workload(shape, Training(**training), mesh=mesh, ranks_per_node=ranks_per_node)
 
 
 def _model(model: Any, dtype: str | None, **how: Any) -> Model:
-    from commbench.training.models import Model, Transformer, find_model
+    from commbench.workloads.models import Model, Transformer, find_model
 
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Transformer):
-        from commbench.spec.dtypes import find_dtype
+        from commbench.plan.dtypes import find_dtype
 
         name = find_dtype(dtype or "float32").name
         return find_model(model, name) if isinstance(model, str) else model.model(name)
-    from commbench.training.modules import read_module
+    from commbench.workloads.models import read_module
 
     return read_module(model, **how)

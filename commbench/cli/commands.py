@@ -1,83 +1,257 @@
-"""COMMANDS: what each command takes and shows. To add an option, add an entry.
+"""The commands: the help of all of them, and what Typer calls for the one that is used.
 
-The options of `commbench run` are in runner/run_options.py.
+Only the module of that command is imported. The help is plain text: the package rich would take as
+long to import as the whole help to print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from commbench.cli import measuring_options as measuring
-from commbench.cli import reading_options as reading
-from commbench.cli.options import AS_DOCUMENT, OfRun, Option
+import typer
+from typer.core import TyperCommand, TyperGroup
 
+from commbench.errors import name_error
 
-class Command(NamedTuple):
-    """What a command takes and shows. The function of its name in `module` carries it out."""
+if TYPE_CHECKING:
+    import inspect
 
-    module: str
-    """In commbench/cli/."""
-    options: Mapping[str, Option | OfRun] | Callable[[], Mapping[str, Option | OfRun]]
-    """By their names in Python; or what makes them, where that takes long to import."""
-    api: tuple[str, ...] = ()
-    """The Python functions that have these parameters, by name in commbench.api, or dotted."""
-    view: str = ""
-    """The module, in commbench/, whose VIEW shows the result. The function gets what shows it;
-    --format, --output and --verbose are for that, where the function does not name them itself."""
-    typer_settings: Mapping[str, Any] = {}
-    """What Typer is told besides, of a command that options of `commbench run` may follow."""
+    from commbench.cli.options import Command
+    from commbench.runner.option import Option
+    from commbench.runner.run_options import RunOptions
 
-
-AFTER_DASHES: Mapping[str, Any] = {
-    "context_settings": {"allow_extra_args": True},
-    "options_metavar": "[OPTIONS] -- OPTIONS OF RUN",
+COMMAND_GROUPS = {
+    "Measure": {
+        "run": "Measure collectives: table, journal, CSV and plots.",
+        "sweep": "Measure under several settings, and say which is fastest.",
+        "replay": "Replay the collectives of your training step, and compare with its trace.",
+        "pairs": "Find a slow rank, host or link: all pairs of ranks.",
+        "init": "Measure how long ranks and process groups take to start.",
+        "smoke": "Check in a few seconds that every collective works here.",
+        "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
+    },
+    "Read results": {
+        "list": "List the runs in the folder results.",
+        "show": "Print the table of a run, or the result of a sweep.",
+        "plot": "Draw curves of one or several runs.",
+        "report": "Write one file for a browser, for paper or for a ticket.",
+        "explain": "Explain a number: the formulas with the figures put in.",
+        "export": "Write a run in another format.",
+        "import": "Make a run folder of another tool's results.",
+        "workload": "Read the collectives of a training step, or generate them.",
+    },
+    "Compare and judge": {
+        "compare": "Say which of several runs is faster, and how sure that is.",
+        "check": "Check a run against limits or an earlier run, for CI.",
+    },
+    "Foresee": {
+        "model": "Fit cost models to runs, and predict other sizes and ranks.",
+        "advise": "Say which bucket size, form of call or setting is faster.",
+    },
+    "Look up": {
+        "ops": "Print the operations and the torch calls that are timed.",
+        "links": "Print the speed of links, to compare a bandwidth with.",
+        "expect": "Say what bandwidth to expect, and whether one is plausible.",
+        "env": "Print what this machine offers.",
+        "doctor": "Find out what disturbs measurements on this host.",
+    },
 }
-BESIDE_OWN: Mapping[str, Any] = {
-    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}
-}
-_WORKLOAD = "commbench.api.workload"
-COMMANDS: Mapping[str, Command] = {
-    "run": Command("measuring", measuring.all_of_run),
-    "replay": Command("measuring", measuring.of_replay),
-    "pairs": Command("measuring", measuring.of_pairs),
-    "init": Command("measuring", measuring.of_init),
-    "sweep": Command(
-        "sweep", measuring.SWEEP, ("sweep",), "sweep.document", typer_settings=BESIDE_OWN
-    ),
-    "smoke": Command("smoke", measuring.SMOKE, view="runner.smoke_document"),
-    "job slurm": Command(
-        "job", measuring.JOB_SLURM, ("commbench.jobs.slurm.SlurmOptions", "job_script"),
-        typer_settings=AFTER_DASHES,
-    ),
-    "job kubernetes": Command(
-        "job", measuring.JOB_KUBERNETES,
-        ("commbench.jobs.kubernetes.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
-    ),
-    "list": Command("reading", AS_DOCUMENT, view="report.run_list"),
-    "show": Command("reading", reading.SHOW),
-    "plot": Command("reading", reading.PLOT, ("plot",)),
-    "report": Command("reading", reading.REPORT, ("check",)),
-    "explain": Command("reading", reading.EXPLAIN, ("explain",), "explain.document"),
-    "export": Command("reading", reading.EXPORT, ("export",)),
-    "import": Command("reading", reading.IMPORT, ("import_results",)),
-    "workload show": Command("workload", measuring.WORKLOAD_SHOW),
-    "workload import": Command("workload", measuring.WORKLOAD_IMPORT),
-    "workload ddp": Command("workload", measuring.WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",)),
-    "workload fsdp": Command("workload", measuring.WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",)),
-    "workload megatron": Command(
-        "workload", measuring.WORKLOAD_MEGATRON,
-        (f"{_WORKLOAD}.megatron", "commbench.training.megatron_calls.Training"),
-    ),
-    "compare": Command("judging", reading.COMPARE, ("compare",), "compare.document"),
-    "check": Command("judging", reading.CHECK, ("check",), "gate.document"),
-    "advise": Command("judging", reading.ADVISE, ("advise",), "advise.document"),
-    "model fit": Command("model", reading.MODEL_FIT, ("fit_model",)),
-    "model predict": Command("model", reading.MODEL_PREDICT, ("predict",)),
-    "ops": Command("look_up", AS_DOCUMENT, view="report.operations"),
-    "links": Command("look_up", reading.LINKS, view="links.document"),
-    "expect": Command("look_up", reading.EXPECT, ("expect",), "expect.document"),
-    "env": Command("look_up", AS_DOCUMENT, view="report.environment"),
-    "doctor": Command("look_up", reading.DOCTOR, ("doctor",), "doctor.document"),
+"""The commands by the heading under which the help lists them, each with its line there."""
+COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
+HELP_SETTINGS = {"max_content_width": 120}
+"""The help is as wide as the terminal, at most so many columns."""
+_TYPES = {
+    "Sequence[str]": list[str], "tuple[str": list[str], "Path": Path, "AnyRun": str, "str": str,
+    "float": float, "int": int, "bool": bool,
 }  # fmt: skip
-"""By the words that call it."""
+"""The type on the command line, by the first word that the annotation in Python contains."""
+Show = Callable[..., None]
+"""Shows the result of a command, as its options ask for; of a command that has an --output of its
+own, into `output` if that is given."""
+
+
+class LazyGroup(TyperGroup):
+    """Imports the module of a command when the command is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        widest = max(map(len, COMMANDS))
+        for heading, commands in COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise name_error("command", args[0], list(COMMANDS))
+        return super().resolve_command(ctx, args)
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists each option under the heading of its group (its help panel)."""
+
+    run_options_user = ""
+    """The name under which it also takes options of `commbench run`: those that do not refuse it
+    (Option.refused_by). Empty if it takes none."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        own = self.get_params(ctx)
+        self._write(ctx, formatter, own, "Options")
+        if user := self.run_options_user:
+            from commbench.runner.run_options import RUN_OPTIONS
+
+            flags = {flag for parameter in own for flag in parameter.opts}
+            others = [
+                p for p in command("run").params
+                if p.name in RUN_OPTIONS and user not in RUN_OPTIONS[p.name].refused_by
+                and flags.isdisjoint(p.opts)
+            ]  # fmt: skip
+            self._write(ctx, formatter, others, "", "Options of `commbench run`: ")
+
+    def _write(
+        self, ctx: Any, formatter: Any, parameters: list[Any], other: str, before: str = ""
+    ) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in parameters:
+            panel = getattr(parameter, "rich_help_panel", None) or other
+            if parameter.param_type_name == "argument":
+                panel = "Arguments"
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(panel, []).append(record)
+        help_last = [sections.pop(other)] if other in sections and len(sections) > 1 else []
+        for name, records in [*sections.items(), *((other, found) for found in help_last)]:
+            with formatter.section(before + (name[0].lower() + name[1:] if before else name)):
+                formatter.write_dl(records)
+
+
+def declared_commands() -> Mapping[str, Command]:
+    """What each command takes and shows, by the words that call it."""
+    from commbench.cli import measuring_options, reading_options
+
+    return measuring_options.COMMANDS | reading_options.COMMANDS
+
+
+def command(name: str) -> Any:
+    """The command of that name, or the group of commands, as Typer's Click has it."""
+    declared = declared_commands()
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, help=COMMANDS[name])
+    if name not in declared:
+        for path, entry in declared.items():
+            group, _, word = path.partition(" ")
+            if group == name:
+                app.command(word, **entry.typer_settings)(make_function(path))
+        return typer.main.get_group(app)
+    settings = declared[name].typer_settings
+    context = HELP_SETTINGS | settings.get("context_settings", {})
+    app.command(name, cls=GroupedCommand, context_settings=context)(make_function(name))
+    made: Any = typer.main.get_command(app)
+    made.run_options_user = name if settings else ""
+    return made
+
+
+def make_function(name: str) -> Callable[..., None]:
+    """The function of a command, such as `job slurm`, with the parameters that Typer reads."""
+    import inspect
+
+    entry, word = declared_commands()[name], name.split()[-1]
+    module = import_module(f"commbench.cli.{entry.module}")
+    carry_out = getattr(module, word, None) or getattr(module, f"{word}_")  # Python has `import`
+    own = inspect.signature(carry_out).parameters
+
+    def function(**given: Any) -> None:
+        if entry.view:
+            keys = [key for key in ("format", "output", "verbose") if key not in own]
+            show = _shown_by(entry.view, **{key: given.pop(key, None) for key in keys})
+            carry_out(show, **given)
+        else:
+            carry_out(**given)
+
+    known: dict[str, inspect.Parameter] = {}
+    for dotted in entry.api:
+        of, _, api_name = dotted.rpartition(".")
+        python = inspect.signature(getattr(import_module(of or "commbench.api"), api_name))
+        known = {**python.parameters, **known}
+    options = entry.options() if callable(entry.options) else entry.options
+    made = {key: _declare(key, option, known.get(key)) for key, option in options.items()}
+    if "context" in own:
+        made["context"] = (typer.Context, ...)
+    parameters = [
+        inspect.Parameter(
+            key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
+            default=inspect.Parameter.empty if default is ... else default,
+        )
+        for key, (annotation, default) in made.items()
+    ]  # fmt: skip
+    function.__name__, function.__doc__ = carry_out.__name__, carry_out.__doc__
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def _shown_by(
+    view_module: str,
+    format: str | None = None,
+    output: Path | None = None,
+    verbose: bool | None = False,
+) -> Show:
+    """What shows a result of a command in that way. UsageError or RecordsError, before anything is
+    computed, where that is not possible."""
+    from commbench.results.files import require_new
+    from commbench.views.formats import choose_format, show
+
+    view = import_module(f"commbench.{view_module}").VIEW
+    view.require(choose_format(format, output))
+    if output is not None:
+        require_new(output)
+    return partial(show, view, format_=format, output=output, is_verbose=bool(verbose))
+
+
+def _declare(name: str, option: Option, python: inspect.Parameter | None) -> tuple[Any, Any]:
+    """What declares an option or an argument to Typer, and its default. An option of `commbench
+    run` has none: what is not given is left out."""
+    is_of_run, kind = bool(option.name), option.type
+    if kind is None:
+        assert python, f"{name} is no parameter of the Python function, and has no type"
+        kind = next(kind for text, kind in _TYPES.items() if text in str(python.annotation))
+        if option.default is None:
+            default = ... if python.default is python.empty else python.default
+            option = option._replace(default=default)
+    elif is_of_run:
+        is_list = kind == tuple[str, ...]
+        kind = list[str] if is_list else str if option.parse else kind
+    option = option._replace(name=name)
+    default = None if is_of_run else option.default
+    if kind == list[str] and not default:
+        default = []
+    declare: Any = typer.Argument if option.is_argument else typer.Option
+    declaration = declare(
+        *([] if option.is_argument else option.all_flags),
+        metavar=option.metavar or None, help=option.help_text, show_default=False,
+        rich_help_panel=option.group or None,
+        readable=False,  # what opens a file says what is wrong with it
+    )  # fmt: skip
+    return Annotated[kind | None if default is None else kind, declaration], default
+
+
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """The run options that are given on the command line, by their Python names."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if (source := context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    }
+
+
+def parse_words(words: Sequence[str], *users: str) -> RunOptions:
+    """The options of `commbench run WORDS`, for other commands that take them."""
+    from commbench.runner.run_options import parse_options
+
+    context = command("run").make_context("commbench run", list(words))
+    return parse_options(given_options(context), *users)

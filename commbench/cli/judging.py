@@ -1,5 +1,4 @@
-"""`commbench compare`, `check` and `advise`: which run is faster, does one keep limits, what is
-best?"""
+"""The commands that judge runs (compare, check, advise), and those that look something up."""
 
 from __future__ import annotations
 
@@ -8,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from commbench.cli.command import Show
+from commbench.cli.commands import Show
 
 if TYPE_CHECKING:
-    from commbench.compare.comparison import Comparison
+    from commbench.answers.compare.comparison import Comparison
 
 
 def compare(
@@ -36,7 +35,7 @@ def compare(
     import gc
 
     from commbench import api
-    from commbench.compare.document import Comparisons
+    from commbench.answers.compare.document import Comparisons
     from commbench.output.console import print_status
 
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
@@ -46,7 +45,7 @@ def compare(
         comparisons.append(api.compare(baseline, other, **given, notify=print_status))
     drawn: list[Path] = []
     if plot or output:
-        from commbench.compare.plot import comparison_pictures, require_pictures
+        from commbench.answers.compare.plot import comparison_pictures, require_pictures
         from commbench.views.draw import require_ending, write_pictures
 
         if plot:
@@ -78,7 +77,7 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     commbench check new --against old --rules limits.toml --junit report.xml
     """
     from commbench import api
-    from commbench.gate.document import VIEW
+    from commbench.answers.check.document import VIEW
     from commbench.output.console import print_status, print_workflow_command
     from commbench.output.table import runs_in_actions
     from commbench.results.files import require_new, write_new
@@ -89,15 +88,15 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     gate = api.check(run, **given, notify=print_status)
     show(gate)
     if junit or json or runs_in_actions():
-        from commbench.gate import ci
+        from commbench.answers.check.document import gate_junit, make_annotations
         from commbench.output.github import add_to_summary
 
         if junit:
-            write_new(junit, ci.gate_junit(gate))
+            write_new(junit, gate_junit(gate))
         if json:
             write_new(json, VIEW.write(gate, JSON))
         if runs_in_actions():
-            for line in ci.make_annotations(gate):
+            for line in make_annotations(gate):
                 print_workflow_command(line)
             add_to_summary(VIEW.write(gate, MARKDOWN))
     raise typer.Exit(gate.exit_code)
@@ -123,3 +122,69 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     show(found, output=None if picture else output)
     if picture:
         print_status(picture)
+
+
+def ops(show: Show) -> None:
+    """Print the operations: the torch call, what it does, its size and its bus bandwidth.
+
+    \b
+    commbench ops
+    """
+    from commbench.plan.operations import OPERATIONS
+
+    show(OPERATIONS)
+
+
+def links(show: Show, name: str | None, published: bool) -> None:
+    """Print the speed of links in one direction, with sources. --peak takes their names.
+
+    \b
+    commbench links
+    commbench links h100
+    commbench links --published
+    """
+    from commbench.answers.expect.links import find_links
+
+    show(find_links(name, published))
+
+
+def expect(show: Show, gpu: list[str], **given: Any) -> None:
+    """Say what bandwidth to expect of hardware: what others measured, and what is possible.
+
+    \b
+    commbench expect --gpu h100
+    commbench expect --gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s
+    commbench expect --gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G
+    """
+    from commbench import api
+
+    show(api.expect(" and ".join(gpu) or None, **given))
+
+
+def env(show: Show) -> None:
+    """Print what this machine offers: torch, backends, devices, host, environment variables.
+
+    \b
+    commbench env
+    commbench env -o machine.json
+    """
+    from commbench import api
+
+    show(api.environment())
+
+
+def doctor(show: Show, **given: Any) -> None:
+    """Find out what disturbs measurements with CPU ranks on this host, and what would help.
+
+    \b
+    commbench doctor
+    commbench doctor --seconds 180 --rounds 6 --nproc-per-node 4
+    commbench doctor -o doctor.json       everything, for a ticket
+    """
+    from commbench import api
+    from commbench.output.console import print_status
+
+    report = api.doctor(**given, notify=print_status)
+    show(report)
+    if report.trouble:
+        raise report.trouble

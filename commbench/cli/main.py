@@ -4,17 +4,24 @@ and exits."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer import Option
 
 from commbench import __version__
-from commbench.cli.lazy_group import HELP_SETTINGS, LazyGroup
-from commbench.errors import CommbenchError, Interrupted, from_os_error, ignore_interruptions
+from commbench.cli.commands import COMMANDS, HELP_SETTINGS, LazyGroup
+from commbench.errors import (
+    CommbenchError,
+    Interrupted,
+    closest,
+    from_os_error,
+    ignore_interruptions,
+)
 from commbench.output.console import OutputClosedError, print_error, print_result
 
 app = typer.Typer(
@@ -61,8 +68,6 @@ def main() -> NoReturn:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
     except _UsageError as error:
-        from commbench.cli.usage_errors import describe_usage_error
-
         print_error(*describe_usage_error(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
@@ -116,3 +121,67 @@ def _leave(code: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+_CLICK_MESSAGES = (
+    (r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", "there is one argument too many: {0}"),
+    (r"Invalid value.*: '(.*)' is not a valid int\w*\.", "{parameter} '{0}' is not a whole number"),
+    (r"Invalid value.*: '(.*)' is not a valid float\.", "{parameter} '{0}' is not a number"),
+    (r"Missing parameter|Missing argument|Missing option", "{parameter} is missing"),
+    (r"Option '(.*)' requires an argument", "{0} needs a value"),
+    (r"Option '(.*)' does not take a value", "{0} takes no value"),
+    (r"No such option:? '?([^\s'.]+)", "there is no option {0}"),
+)
+"""What Click says, and what commbench says instead; other messages stay as they are."""
+
+
+def describe_usage_error(error: Any) -> tuple[str, str]:
+    """The message and the hint of a usage error of Typer's Click."""
+    # Some errors of Click's parser do not name their command.
+    path = f"commbench {sys.argv[1]}" if sys.argv[1:] and sys.argv[1] in COMMANDS else "commbench"
+    path = str(error.ctx.command_path) if error.ctx else path
+    option = getattr(error, "option_name", "")
+    known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
+    guess = known.get(closest(option.lstrip("-"), known), "")
+    error.possibilities = None  # the message would list them all
+    text = str(getattr(error, "format_message", error.__str__)())
+    message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")
+    for pattern, words in _CLICK_MESSAGES:
+        if found := re.match(pattern, text):
+            message = words.format(*found.groups(), parameter=_parameter(error))
+            break
+    hint = (f"did you mean {guess}? " if guess else "") + f"`{path} --help` lists the options"
+    if path.startswith("commbench job ") and _is_run_option(option):
+        example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
+        hint = f"options of `commbench run` go after two dashes: {example}"
+    elif path == "commbench run" and (extra := re.search(r"too many: (\S+\.json)$", message)):
+        hint = f"write --workload before the file of a workload: --workload {extra[1]}"
+    elif message.endswith(" is missing") and (example := _example(error)):
+        hint = f"write for example: {example}; {hint}"
+    return message, hint
+
+
+def _parameter(error: Any) -> str:
+    """The option or argument that an error is about: `--iters`, `RUN`."""
+    parameter = getattr(error, "param", None)
+    if not parameter:
+        return "a value"
+    if parameter.param_type_name == "option":
+        return str(parameter.opts[0])
+    return str(parameter.make_metavar(error.ctx)).strip("[]{}").removesuffix("...")
+
+
+def _is_run_option(option: str) -> bool:
+    """Whether `commbench run` has an option of that name."""
+    from commbench.runner.run_options import RUN_OPTIONS
+
+    flags = (flag for each in RUN_OPTIONS.values() for flag in each.all_flags)
+    return any(option in flag.split("/") for flag in flags)
+
+
+def _example(error: Any) -> str:
+    """The first example in the help of the command; empty if there is none."""
+    text = (error.ctx.command.help or "") if error.ctx else ""
+    lines = (line.strip() for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines())
+    found = next((line for line in lines if line.startswith("commbench ")), "")
+    return re.split(r" {3,}", found)[0]  # what follows explains it

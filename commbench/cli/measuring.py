@@ -1,23 +1,24 @@
-"""`commbench run`, `init`, `pairs` and `replay`: the commands that take the options of a run."""
+"""The commands that measure: run, init, pairs, replay, sweep, smoke; and job, which prepares it."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from commbench import api
-from commbench.api.measuring import init_options, pairs_options, replay_options
-from commbench.cli.run_parameters import given_options
-from commbench.errors import CommbenchError
+from commbench.cli.commands import Show, given_options, parse_words
+from commbench.cli.options import print_or_write
+from commbench.errors import CommbenchError, UsageError
 from commbench.output.console import print_error, print_status, wrap_on_terminal
-from commbench.runner.run_options import RunOptions, parse_options
-from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, show
 
 if TYPE_CHECKING:
     from commbench.results.schema import Run
+    from commbench.runner.run_options import RunOptions
 
 
 def run(context: typer.Context, **_: object) -> None:
@@ -30,6 +31,8 @@ def run(context: typer.Context, **_: object) -> None:
     commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
     commbench run --resume results/20261121-120000-all_reduce
     """
+    from commbench.runner.run_options import parse_options
+
     _carry_out(parse_options(given_options(context)))
 
 
@@ -48,10 +51,12 @@ def init(context: typer.Context, **_: object) -> None:
     commbench init --op new_group,all_reduce --iters 30
     commbench init --ranks 2,64 --dry-run             what would be measured
     """
-    from commbench.report.start_up_table import VIEW, StartUps
+    from commbench.answers.show.start_up import VIEW, StartUps
+    from commbench.api.measuring import init_options
+    from commbench.views.formats import show
 
     lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
-    format_ = context.params.get("format") or TEXT
+    format_ = context.params.get("format") or "text"
     VIEW.require(format_)
     if context.params.get("dry_run"):
         for options in init_options(**lists, **given_options(context)):
@@ -77,6 +82,8 @@ def pairs(context: typer.Context, **_: object) -> None:
     commbench pairs --pairs 0-5+1-7                      these pairs only
     commbench pairs --pairs 0-5,5-0                      one pair, both directions
     """
+    from commbench.api.measuring import pairs_options
+
     is_quick = context.params.pop("quick")
     _carry_out(pairs_options(is_quick=is_quick, **given_options(context)))
 
@@ -95,6 +102,8 @@ def replay(context: typer.Context, **_: object) -> None:
     commbench replay step.json --fit shrink --nproc-per-node 2
     commbench replay step.json --peak 400Gbit/s      what the network allows
     """
+    from commbench.api.measuring import replay_options
+
     _carry_out(replay_options(**given_options(context)))
 
 
@@ -117,13 +126,14 @@ class RunPrinter:
 
     def ended(self, run: Run, error: CommbenchError | None) -> None:
         if error is None or run.measurements:
-            from commbench.report.run_document import VIEW, ShownRun
+            from commbench.answers.show.run_document import VIEW, ShownRun
+            from commbench.views.formats import show
 
             if error:  # it follows, and gives the reason
                 run = run._replace(end=run.end and run.end._replace(reason=""))
             options = self._options
             shown = ShownRun(run, options.peak, has_calls=options.verbose, is_brief=True)
-            format_ = TEXT if error else options.format
+            format_ = "text" if error else options.format
             show(VIEW, shown, format_, is_verbose=options.verbose)
 
     def hung(self, error: CommbenchError) -> None:
@@ -132,9 +142,10 @@ class RunPrinter:
 
 def print_plan(options: RunOptions) -> None:
     """Print what a run would do, and start nothing."""
-    from commbench.host.cgroup import read_free_bytes
-    from commbench.report.plan_table import HostMemory, plan_document
-    from commbench.spec.refusals import require_ready_case
+    from commbench.answers.show.plan import HostMemory, plan_document
+    from commbench.host.procfs import read_free_bytes
+    from commbench.plan.cases import require_ready_case
+    from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, show
 
     planned = api.plan_options(options)
     line = shlex.join(planned.torchrun_line)
@@ -156,3 +167,139 @@ class _InitPrinter(RunPrinter):
     def ended(self, run: Run, error: CommbenchError | None) -> None:
         if error:
             super().ended(run, error)
+
+
+def sweep(
+    show: Show,
+    context: typer.Context,
+    env: list[str],
+    vary: list[str],
+    tolerance: str | None,
+    output: Path | None,
+    resume: str | None,
+    export: str | None,
+    **given: Any,
+) -> None:
+    """Measure the same cases under several settings, and print which setting is the fastest.
+
+    Every combination of values is a setting. Each setting is measured in processes of its own, in
+    several rounds of random order. All other options are those of `commbench run`.
+
+    \b
+    commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1K-1G
+    commbench sweep --vary cpu-mode=quiet,plain --sizes 1K-1M --backend gloo
+    commbench sweep --env NCCL_ALGO=RING,TREE --workload step.json
+    commbench sweep --resume results/20261121-120000-sweep
+    """
+    from commbench.answers.sweep.session import SweepOptions
+    from commbench.answers.sweep.settings import make_settings, parse_values
+    from commbench.stats.verdict import TOLERANCE
+    from commbench.units import parse_tolerance
+
+    within = None if tolerance is None else parse_tolerance(tolerance)
+    measure: Any
+    if resume is not None:
+        if env or vary or context.args:
+            raise UsageError(
+                "--resume continues with the settings that the folder describes",
+                "leave out --env, --vary and options of a run",
+            )
+        measure = partial(api.resume_sweep, resume, tolerance=within, export=export)
+    else:
+        settings = make_settings(parse_values(env, "env"), parse_values(vary, "vary"))
+        options = SweepOptions(
+            settings=settings,
+            runs=tuple(
+                parse_words([*context.args, *(f"--{n}={v}" for n, v in setting.options)], "sweep")
+                for setting in settings
+            ),
+            tolerance=TOLERANCE if within is None else within, output=output, export=export,
+            **given,
+        )  # fmt: skip
+        measure = partial(api.run_sweep, options)
+    try:
+        result = measure(notify=lambda line: print_status(wrap_on_terminal(line)))
+    except CommbenchError as error:
+        if error.run:
+            show(error.run)
+        raise
+    show(result)
+    if failed := result.failures:
+        again = f"`commbench sweep --resume {result.path}`"
+        print_error(
+            f"{len(failed)} of {len(result.settings)} settings failed: {', '.join(failed)}",
+            f"{again} fails again unless you change this host or its software"
+            if result.fails_again
+            else f"{again} tries again",
+        )
+        raise typer.Exit(1)
+
+
+def smoke(show: Show, junit: Path | None, **given: Any) -> None:
+    """Run every operation with three dtypes and three sizes, and check its results, in seconds.
+
+    Of each case, as many calls are checked as take 20 ms, and at least two. Prints a row per
+    operation. Exit code 0: all work. 3: an operation cannot be run here. 4: a rank died or hung.
+    5: wrong results.
+
+    \b
+    commbench smoke
+    commbench smoke --nproc-per-node 4 --junit report.xml
+    commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
+    """
+    from commbench.output.console import print_workflow_command
+    from commbench.output.github import add_to_summary
+    from commbench.output.table import runs_in_actions
+    from commbench.results.files import require_new, write_new
+    from commbench.runner.smoke_document import VIEW, smoke_annotation, smoke_junit
+    from commbench.views.formats import MARKDOWN
+
+    if junit:
+        require_new(junit)  # before the measurement, which takes seconds
+    result = api.smoke(**given, notify=print_status)
+    show(result)
+    if junit:
+        write_new(junit, smoke_junit(result))
+    if runs_in_actions():
+        print_workflow_command(smoke_annotation(result))
+        add_to_summary(VIEW.write(result, MARKDOWN))
+    if result.error:
+        raise result.error
+
+
+def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
+    """Print a batch script for sbatch. The options after -- are those of `commbench run`.
+
+    srun starts the ranks. Other options of Slurm are given to sbatch; they replace those of the
+    script.
+
+    \b
+    commbench job slurm --nodes 4 --nproc-per-node 8 -- --backend nccl
+    commbench job slurm --nodes 2 --nproc-per-node 4 \\
+        --setup 'source venv/bin/activate' --output job.sh -- --op all_gather
+    """
+    from commbench.jobs.scripts import SlurmOptions
+
+    _print_job(context.args, SlurmOptions, setup=tuple(setup), **given)
+
+
+def kubernetes(context: typer.Context, resource: list[str], **given: Any) -> None:
+    """Print a manifest for kubectl. The options after -- are those of `commbench run`.
+
+    torchrun starts the ranks in each pod; Kubeflow's operator starts the pods.
+
+    \b
+    commbench job kubernetes --nodes 2 --nproc-per-node 8 \\
+        --image registry.example/commbench:1 --claim results -- --backend nccl
+    commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
+        --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
+    """
+    from commbench.jobs.scripts import KubernetesOptions, parse_resources
+
+    _print_job(context.args, KubernetesOptions, resources=parse_resources(resource), **given)
+
+
+def _print_job(words: list[str], of: type[Any], output: Path | None, **given: Any) -> None:
+    job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
+    run = parse_words(words, "job")
+    print_or_write(api.job_script(run, words, of(**given), **job), output)

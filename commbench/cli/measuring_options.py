@@ -6,38 +6,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.options import (
-    AS_DOCUMENT,
-    JUNIT,
-    NEW_FILE,
-    OfRun,
-    Option,
-    argument,
-    switch,
-)
+from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, Command, argument, switch
+from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
 
 
-def all_of_run() -> Mapping[str, OfRun]:
+def all_of_run() -> Mapping[str, Option]:
     """The options of `commbench run`."""
     from commbench.runner.run_options import RUN_OPTIONS
 
-    return dict.fromkeys(RUN_OPTIONS, OfRun())
+    return RUN_OPTIONS
 
 
-def of_init() -> Mapping[str, Option | OfRun]:
+def of_init() -> Mapping[str, Option]:
     """The options of `commbench init`."""
     from commbench.api.measuring import INIT_DEFAULTS
 
     return {
         "ranks": Option(
-            "N,N", "Numbers of ranks on this host; each is a run.  [default: that of "
-            "--nproc-per-node]", WHAT, str,
+            "N,N", "Numbers of ranks on this host; each is a run.", WHAT, str,
+            default_text="that of --nproc-per-node",
         ),
         "open_groups": Option(
-            "N,N", "Numbers of process groups of all ranks that are open already; each is a run.  "
-            "[default: 0]", WHAT, str,
+            "N,N", "Numbers of process groups of all ranks that are open already; each is a run.",
+            WHAT, str, default_text="0",
         ),
         **_of_run(INIT_DEFAULTS, (
             "mesh", "mesh_order", "over", "groups", "group_size", "group_stride", "backend",
@@ -47,45 +40,33 @@ def of_init() -> Mapping[str, Option | OfRun]:
     }  # fmt: skip
 
 
-def of_pairs() -> Mapping[str, Option | OfRun]:
+def of_pairs() -> Mapping[str, Option]:
     """The options of `commbench pairs`."""
     from commbench.api.measuring import PAIRS_DEFAULTS, PAIRS_OPTIONS, QUICK_ITERATIONS
 
     of_run = _of_run({n: d for n, d in PAIRS_DEFAULTS.items() if n in PAIRS_OPTIONS}, PAIRS_OPTIONS)
     iters = f"{PAIRS_DEFAULTS['iters']}; {QUICK_ITERATIONS} with --quick"
-    return {
-        "quick": switch(
-            "Look at some rounds, then measure again where a rank or a link looks slow.  "
-            "[default: off]", WHAT,
-        ),
-        **of_run,
-        "iters": OfRun({**of_run["iters"].changes, "cli_default": iters}),
-    }  # fmt: skip
+    quick = switch("Look at some rounds, then measure again where a rank or a link looks slow.")
+    changed = of_run["iters"]._replace(default_text=iters)
+    return {"quick": quick._replace(group=WHAT), **of_run, "iters": changed}
 
 
-def of_replay() -> Mapping[str, Option | OfRun]:
+def of_replay() -> Mapping[str, Option]:
     """The options of `commbench replay`."""
     from commbench.api.measuring import REPLAY_DEFAULTS, REPLAY_OPTIONS
 
-    return {
-        "workload": argument(
-            "WORKLOAD", "The file of a step that `commbench workload` wrote.", Path, default=None
-        ),
-        **_of_run(REPLAY_DEFAULTS, REPLAY_OPTIONS),
-    }
+    text = "The file of a step that `commbench workload` wrote."
+    file = argument("WORKLOAD", text, Path, default=None)
+    return {"workload": file, **_of_run(REPLAY_DEFAULTS, REPLAY_OPTIONS)}
 
 
-def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, OfRun]:
+def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, Option]:
     """Options of a run: those with another default, and then the other ones of these names."""
-    changed = {
-        name: OfRun(
-            {"default": (), "default_text": ", ".join(value)}
-            if isinstance(value, tuple)
-            else {"default": value, "cli_default": value}
-        )
-        for name, value in defaults.items()
-    }
-    return changed | {name: OfRun() for name in names if name not in defaults}
+    from commbench.runner.run_options import RUN_OPTIONS
+
+    texts = {name: value_text(default) for name, default in defaults.items()}
+    changed = {n: RUN_OPTIONS[n]._replace(default_text=text) for n, text in texts.items()}
+    return changed | {name: RUN_OPTIONS[name] for name in names if name not in changed}
 
 
 def _varied() -> str:
@@ -116,14 +97,12 @@ SWEEP = {
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
     "verbose": switch("Print all settings of each case, and explain every warning."),
 }  # fmt: skip
-SMOKE: Mapping[str, Option | OfRun] = {
-    "backend": OfRun({"default": "gloo"}),
-    "device": OfRun(),
-    "nproc_per_node": OfRun(
-        {"help": "Number of ranks.", "default_text": "one per GPU; 2 on the CPU"}
-    ),
-    "mesh": OfRun({"group": "", "help": "Measure the groups of a mesh instead: dp=2,tp=2."}),
-    "timeout": OfRun({"default": 60.0, "help": "Seconds that one collective may take."}),
+SMOKE = {
+    "backend": Option("NAME", "gloo, nccl, or another backend of this torch."),
+    "device": Option("TYPE", "cpu or cuda.  [default: that of the backend]"),
+    "nproc_per_node": Option("N", "Number of ranks.  [default: one per GPU; 2 on the CPU]"),
+    "mesh": Option("DIMS", "Measure the groups of a mesh instead: dp=2,tp=2.  [default: none]"),
+    "timeout": Option("S", "Seconds that one collective may take."),
     "junit": JUNIT,
     **AS_DOCUMENT,
 }
@@ -196,7 +175,8 @@ EXPERTS = {
 }
 WORKLOAD_SHOW = {
     "traces": TRACES,
-    "format": Option("FORMAT", "table or json.", type=str, default="table"),
+    **AS_DOCUMENT,
+    "verbose": switch("Print all steps, and what the columns mean."),
 }
 WORKLOAD_IMPORT = {
     "traces": TRACES,
@@ -222,10 +202,7 @@ WORKLOAD_FSDP = {
     **TRANSFORMER,
     "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
     "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
-    "reshard": Option(
-        "", "reshard_after_forward of the blocks.",
-        type=bool, default=True, flags="--reshard/--no-reshard",
-    ),
+    "reshard": Option("", "reshard_after_forward of the blocks.", type=bool, default=True),
     "ranks_per_node": RANKS_PER_NODE,
     "output": WORKLOAD_FILE,
 }  # fmt: skip
@@ -238,10 +215,9 @@ WORKLOAD_MEGATRON = {
     "micro_batches": Option("N", "Micro-batches of a step, on each dp rank."),
     "dtype": Option("DTYPE", "Of activations and parameters."),
     "reduce_dtype": Option("DTYPE", "In which gradients are reduced.", type=str, default="float32"),
-    "sequence_parallel": Option("", "With tp.", flags="--sequence-parallel/--no-sequence-parallel"),
+    "sequence_parallel": Option("", "With tp."),
     "distributed_optimizer": Option(
         "", "Reduce-scatter gradients and gather parameters, or all-reduce gradients.",
-        flags="--distributed-optimizer/--no-distributed-optimizer",
     ),
     "bucket": Option(
         "SIZE", "Bytes of a bucket of gradients.  [default: of max(40e6, 1e6 x dp) parameters]",
@@ -250,3 +226,36 @@ WORKLOAD_MEGATRON = {
     "ranks_per_node": RANKS_PER_NODE,
     "output": WORKLOAD_FILE,
 }  # fmt: skip
+AFTER_DASHES: Mapping[str, Any] = {
+    "context_settings": {"allow_extra_args": True},
+    "options_metavar": "[OPTIONS] -- OPTIONS OF RUN",
+}
+BESIDE_OWN: Mapping[str, Any] = {
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}
+}
+_WORKLOAD, _SHOWN_WORKLOAD = "commbench.api.workload", "workloads.document"
+COMMANDS = {
+    "run": Command("measuring", all_of_run),
+    "replay": Command("measuring", of_replay),
+    "pairs": Command("measuring", of_pairs),
+    "init": Command("measuring", of_init),
+    "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
+    "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke_document"),
+    "job slurm": Command(
+        "measuring", JOB_SLURM, ("commbench.jobs.scripts.SlurmOptions", "job_script"),
+        typer_settings=AFTER_DASHES,
+    ),
+    "job kubernetes": Command(
+        "measuring", JOB_KUBERNETES,
+        ("commbench.jobs.scripts.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
+    ),
+    "workload show": Command("workload", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
+    "workload import": Command("workload", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),
+    "workload ddp": Command("workload", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",), _SHOWN_WORKLOAD),
+    "workload fsdp": Command("workload", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",), _SHOWN_WORKLOAD),
+    "workload megatron": Command(
+        "workload", WORKLOAD_MEGATRON,
+        (f"{_WORKLOAD}.megatron", "commbench.workloads.megatron_calls.Training"), _SHOWN_WORKLOAD,
+    ),
+}  # fmt: skip
+"""By the words that call them."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from commbench.cli.commands import Show
 
-def fit(runs: list[str], output: Path | None, **given: Any) -> None:
+
+def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
     """Fit cost models to measured times, and choose one by the error of times left out.
 
     Prints, for each operation within a host and across hosts, the model, its parameters with 95 %
@@ -17,17 +19,29 @@ def fit(runs: list[str], output: Path | None, **given: Any) -> None:
     commbench model fit published.csv -o h100.json --leave-out ranks=512-
     """
     from commbench import api
-    from commbench.models.fit_text import machine_text
-    from commbench.output.console import print_result, print_status
+    from commbench.output.console import print_status
 
-    made = api.fit_model(*runs, output=output, **given, notify=print_status)
-    print_result(machine_text(made), end="")
+    show(api.fit_model(*runs, output=output, **given, notify=print_status), output=None)
     if output is not None:
         print_status(output)
         print_status(output.with_suffix(".png"))
 
 
-def predict(machine: str, format: str, output: Path | None, **given: Any) -> None:
+def show(show: Show, machine: str) -> None:
+    """Show the models of a machine as `commbench model fit` does, also as a page with a picture.
+
+    \b
+    commbench model show machine.json
+    commbench model show machine.json -o machine.html
+    """
+    from commbench.answers.cost.machine import read_machine
+
+    show(read_machine(machine))
+
+
+def predict(
+    show: Show, machine: str, format: str | None, output: Path | None, **given: Any
+) -> None:
     """Predict the times of collectives, with intervals, for ranks and sizes that were not measured.
 
     \b
@@ -37,16 +51,16 @@ def predict(machine: str, format: str, output: Path | None, **given: Any) -> Non
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
     from commbench import api
-    from commbench.cli.options import print_or_write
     from commbench.output.console import print_result, print_status, wrap_on_terminal
     from commbench.views.draw import ENDINGS
+    from commbench.views.formats import choose_format
 
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
         print_result(found.plot(output))
         warnings = found.warnings()
     else:
-        print_or_write(found.text(format), output)
-        warnings = found.warnings(format)
+        show(found, format_=format, output=output)
+        warnings = found.warnings(choose_format(format, output))
     for warning in warnings:
         print_status(wrap_on_terminal(f"warning: {warning}"))

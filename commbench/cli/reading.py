@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from commbench.cli.command import Show
+from commbench.cli.commands import Show
 
 
 def list_(show: Show) -> None:
@@ -20,7 +20,7 @@ def list_(show: Show) -> None:
     commbench list
     """
     from commbench import api
-    from commbench.report.run_list import RunList
+    from commbench.answers.show.run_list import RunList
     from commbench.results.run_folder import list_sweeps
 
     show(RunList(api.list_runs(), list_sweeps()))
@@ -47,9 +47,9 @@ def show(
     commbench show results/20261121-120000-sweep
     """
     from commbench import api
+    from commbench.answers.show.formats import NCCL_TESTS, require_format
     from commbench.errors import UsageError
     from commbench.output.console import print_status
-    from commbench.report.formats import NCCL_TESTS, require_format
     from commbench.results.run_folder import find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
     from commbench.views.formats import JSON, choose_format
@@ -57,7 +57,7 @@ def show(
 
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
-        from commbench.sweep.document import VIEW as SWEEP_VIEW
+        from commbench.answers.sweep.document import VIEW as SWEEP_VIEW
 
         if groups or calls or any(option is not None for option in (peak, *hints.values())):
             raise UsageError(
@@ -67,7 +67,7 @@ def show(
         is_verbose = warnings or verbose
         show_result(SWEEP_VIEW, api.load_sweep(folder), format, output, is_verbose)
         return
-    from commbench.report.run_document import VIEW, ShownRun
+    from commbench.answers.show.run_document import VIEW, ShownRun
 
     format = choose_format(format, output)
     require_format(format, peak)
@@ -180,7 +180,7 @@ def report(
     """
     from commbench import api
     from commbench.api.runs import load_rows
-    from commbench.cli.options import FILE_HINTS, LIMITS
+    from commbench.cli.reading_options import FILE_HINTS, LIMITS
     from commbench.errors import UsageError
     from commbench.output.console import print_result, print_status
     from commbench.results.run_folder import find_sweep

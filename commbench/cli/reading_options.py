@@ -4,27 +4,58 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
 from commbench.cli.options import (
     AS_DOCUMENT,
-    FILE_HINTS,
-    FOREIGN,
     JUNIT,
-    LENIENCE,
-    LIMITS,
     NEW_FILE,
     OUTPUT,
-    RULE,
-    RULES_FILE,
-    RUN,
-    RUNS,
-    VERDICT,
-    Option,
+    Command,
     argument,
     switch,
 )
-from commbench.report.formats import FORMAT_HELP, PEAK_HELP
-from commbench.spec.timing_modes import DEFAULT_TIMING, TIMING_HELP
+from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_HELP
+from commbench.runner.option import Option
 
+FOREIGN, RULE, VERDICT = "Files of other tools", "Rules", "Verdict"
+RUN = argument("RUN", "Run folder, run.jsonl, results.csv, or label.")
+RUNS = argument("RUN...", "Run folders, run.jsonl, labels, or other tools' files.", list[str])
+FILE_HINTS = {
+    "ranks": Option("N", "Number of ranks, if the file does not say it.", FOREIGN, int),
+    "op": Option("OP", "Operation, if the file does not say it.", FOREIGN, str),
+    "dtype": Option("DTYPE", "Element type, if the file does not say it.", FOREIGN, str),
+}
+"""What describes another tool's file."""
+LIMITS = {
+    "against": Option("BASELINE", "The earlier run that --max-slowdown refers to.", RULE),
+    "max_slowdown": Option(
+        "[OP:][SIZES:]PERCENT", "How much slower than in BASELINE a row may be.  [default: 10% "
+        "with --against]", RULE,
+    ),
+    "min_busbw": Option(
+        "[OP:][SIZES:]GB/s", "Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.", RULE
+    ),
+    "max_time": Option(
+        "[OP:][SIZES:]TIME", "Longest time: all_reduce:-64K:80us; of the step of a replay, "
+        "step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
+    ),
+    "expect": Option(
+        "run|GPU[:NICS][:K nodes]", "Compare with what others published and what is possible on "
+        "the hardware that the run names, or on this: h100:8x400G.", RULE,
+    ),
+}  # fmt: skip
+RULES_FILE = Option("FILE.toml", "Read rules from a file; docs/comparing.md shows one.", RULE, Path)
+LENIENCE = {
+    "undecided": Option(
+        "pass|fail", "Count a row whose interval contains the limit as passed or failed.  "
+        "[default: neither; such a row prevents a verdict (exit code 7), unless its value is "
+        "within the limit and another row passes]", VERDICT,
+    ),
+    "allow_unmatched": switch(
+        "Ignore rows that only one of the two runs has, and rules that match no row.", VERDICT
+    ),
+    "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
+}  # fmt: skip
 HARDWARE, GIVEN = "Hardware", "Is this plausible?"
 STEP, MIXTURE = "The training step", "Experts"
 SHOW = {
@@ -82,14 +113,14 @@ EXPORT = {
     "output": NEW_FILE,
 }
 IMPORT = {
-    "file": argument("FILE", "Output of nccl-tests (text or JSON), OSU, IMB or PARAM.", Path),
+    "file": argument("FILE", "Output of a tool such as nccl-tests, OSU, IMB or PARAM.", Path),
     **FILE_HINTS,
     "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
 REPORT = {
     "runs": argument("RUN...", "Run folders, labels, other tools' files; or one sweep.", list[str]),
-    "output": NEW_FILE._replace(panel=OUTPUT),
+    "output": NEW_FILE._replace(group=OUTPUT),
     "format": Option(
         "FORMAT", "html or markdown.  [default: markdown for FILE.md and for a terminal, else "
         "html]", OUTPUT, str,
@@ -195,9 +226,12 @@ MODEL_FIT = {
     "dtype": Option(
         "DTYPE", "Fit only this element type. Needed for a file that does not say its type."
     ),
+    "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
+MACHINE = argument("MACHINE", "File that `commbench model fit` wrote.")
+MODEL_SHOW = {"machine": MACHINE, **AS_DOCUMENT}
 MODEL_PREDICT = {
-    "machine": argument("MACHINE", "File that `commbench model fit` wrote."),
+    "machine": MACHINE,
     "ranks": Option(
         "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
     ),
@@ -209,12 +243,12 @@ MODEL_PREDICT = {
         "models of an operation.",
     ),
     "format": Option(
-        "FORMAT", "table, csv, json, autoparallel, inductor or nccl-tuner (docs/models.md).",
-        type=str, default="table",
+        "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner "
+        "(docs/models.md).  [default: by the ending of FILE, else text]", type=str,
     ),
     "output": Option(
-        "FILE", "New file; a picture if it ends in .png, .svg or .pdf.  [default: print the text]",
-        type=Path, flags="--output -o",
+        "FILE", "New file: .txt, .md, .html or .json; a picture if it ends in .png, .svg or .pdf.  "
+        "[default: print the text]", type=Path, flags="--output -o",
     ),
 }  # fmt: skip
 LINKS = {
@@ -258,3 +292,24 @@ DOCTOR = {
     "verbose": switch("Print every size of each mode, and all facts of the host."),
     **AS_DOCUMENT,
 }
+COMMANDS = {
+    "list": Command("reading", AS_DOCUMENT, view="answers.show.run_list"),
+    "show": Command("reading", SHOW),
+    "plot": Command("reading", PLOT, ("plot",)),
+    "report": Command("reading", REPORT, ("check",)),
+    "explain": Command("reading", EXPLAIN, ("explain",), "answers.explain.document"),
+    "export": Command("reading", EXPORT, ("export",)),
+    "import": Command("reading", IMPORT, ("import_results",)),
+    "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),
+    "check": Command("judging", CHECK, ("check",), "answers.check.document"),
+    "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
+    "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
+    "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
+    "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
+    "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
+    "links": Command("judging", LINKS, view="answers.expect.links"),
+    "expect": Command("judging", EXPECT, ("expect",), "answers.expect.document"),
+    "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
+    "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
+}
+"""By the words that call them."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commbench.cli.commands import Show
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
 
 if TYPE_CHECKING:
-    from commbench.spec.workload import Workload
+    from commbench.plan.workload import Workload
 
 
-def show(traces: list[Path], format: str) -> None:
+def show(show: Show, traces: list[Path]) -> None:
     """Print how long the calls of a step take and wait.
 
     For each group and operation: calls, bytes, time without and with waiting. Then which rank
@@ -23,26 +23,20 @@ def show(traces: list[Path], format: str) -> None:
     \b
     commbench workload show traces/
     commbench workload show rank0.json.gz rank1.json.gz --format json
-    commbench workload show step.json
+    commbench workload show step.json -o step.html
     """
     from commbench.api import workload as api
-    from commbench.output.console import print_result
-    from commbench.report import workload_text as text
     from commbench.results.workload_file import is_workload
-    from commbench.validation import choose
 
-    as_json = choose("format", format, {"table": False, "json": True})
     if len(traces) == 1 and is_workload(traces[0]):
-        found = api.load(traces[0])
-        shown = text.workload_json(found) if as_json else text.workload_text(found)
+        show(api.load(traces[0]))
     else:
         with _progress() as report:
             analysis = api.analyse(*traces, report=report)
-        shown = text.trace_json(analysis) if as_json else text.trace_text(analysis)
-    print_result(json.dumps(shown, indent=1) if as_json else shown)
+        show(analysis)
 
 
-def import_(traces: list[Path], output: Path, name: str | None) -> None:
+def import_(show: Show, traces: list[Path], output: Path, name: str | None) -> None:
     """Write the calls of a step into a JSON file.
 
     The file has their groups, sizes, order and gaps.
@@ -56,23 +50,22 @@ def import_(traces: list[Path], output: Path, name: str | None) -> None:
     require_new(output)
     with _progress() as report:
         found = api.load(*traces, name=name, report=report)
-    _finish(found, output)
+    _finish(show, found, output)
 
 
-def _finish(made: Workload, output: Path | None) -> None:
+def _finish(show: Show, made: Workload, output: Path | None) -> None:
     """Print a workload, and write it where a file is given."""
     from commbench.api import workload as api
-    from commbench.output.console import print_result, print_status
-    from commbench.report.workload_text import workload_text
+    from commbench.output.console import print_status
 
     if output:
         api.save(made, output)
-    print_result(workload_text(made))
+    show(made)
     if output:
         print_status(f"the workload is in {output}")
 
 
-def ddp(mesh: str, output: Path | None, **given: Any) -> None:
+def ddp(show: Show, mesh: str, output: Path | None, **given: Any) -> None:
     """Generate the calls of a step with DistributedDataParallel.
 
     The group `world` has all ranks.
@@ -83,11 +76,11 @@ def ddp(mesh: str, output: Path | None, **given: Any) -> None:
     """
     from commbench.api import workload as api
 
-    model, own = _split_model(given)
-    _finish(api.ddp(model, ranks=_mesh_sizes(mesh, "dp")["dp"], **own), output)
+    model = _model(given)
+    _finish(show, api.ddp(model, ranks=_mesh_sizes(mesh, "dp")["dp"], **given), output)
 
 
-def fsdp(mesh: str, reshard: bool, output: Path | None, **given: Any) -> None:
+def fsdp(show: Show, mesh: str, reshard: bool, output: Path | None, **given: Any) -> None:
     """Generate the calls of a step with FSDP2 (fully_shard).
 
     \b
@@ -95,18 +88,19 @@ def fsdp(mesh: str, reshard: bool, output: Path | None, **given: Any) -> None:
     """
     from commbench.api import workload as api
 
-    model, own = _split_model(given)
+    model = _model(given)
     sizes = _mesh_sizes(mesh, "dp_shard", "dp_replicate")
     made = api.fsdp(
         model, ranks=sizes["dp_shard"], replicas=sizes["dp_replicate"],
-        reshard_after_forward=reshard, **own,
+        reshard_after_forward=reshard, **given,
     )  # fmt: skip
-    _finish(made, output)
+    _finish(show, made, output)
 
 
 def megatron(
-    seq: int, dtype: str, reduce_dtype: str, bucket: str | None, output: Path | None, **given: Any
-) -> None:
+    show: Show, seq: int, dtype: str, reduce_dtype: str, bucket: str | None, output: Path | None,
+    **given: Any,
+) -> None:  # fmt: skip
     """Generate the calls of a step with Megatron-LM.
 
     Groups of the table: `world` has all ranks, `edp` the ranks with the same experts, `embd` the
@@ -117,44 +111,39 @@ def megatron(
         --seq 8192 --micro-batches 16 -o step.json
     """
     from commbench.api import workload as api
-    from commbench.spec.dtypes import find_dtype
+    from commbench.plan.dtypes import find_dtype
     from commbench.units import parse_size
 
-    model, own = _split_model(given)
+    model = _model(given)
     made = api.megatron(
         model, sequence=seq, dtype=find_dtype(dtype).name,
         gradient_dtype=find_dtype(reduce_dtype).name,
-        bucket_bytes=None if bucket is None else parse_size(bucket), **own,
+        bucket_bytes=None if bucket is None else parse_size(bucket), **given,
     )  # fmt: skip
-    _finish(made, output)
+    _finish(show, made, output)
 
 
-def _split_model(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The model that options describe, and the other options."""
-    names = {**TRANSFORMER, **EXPERTS}.keys() & given.keys()
-    model = _model(**{name: given[name] for name in names})
-    return model, {name: value for name, value in given.items() if name not in names}
-
-
-def _model(model: str | None, params: str | None, **numbers: int | None) -> Any:
-    """The name of a public model, or the transformer of these numbers."""
+def _model(given: dict[str, Any]) -> Any:
+    """The name of a public model, or the transformer, that options describe; takes these out of
+    `given`."""
     from commbench.errors import UsageError
-    from commbench.training.models import find_transformer, make_transformer
     from commbench.units import parse_parameters
+    from commbench.workloads.models import find_transformer, make_transformer
 
-    given: dict[str, Any] = {key: value for key, value in numbers.items() if value is not None}
+    own = {name: given.pop(name) for name in (*TRANSFORMER, *EXPERTS) if name in given}
+    model, params = own.pop("model"), own.pop("params")
+    numbers = {name: value for name, value in own.items() if value is not None}
     if model is None:
-        parameters = None if params is None else parse_parameters(params)
-        return make_transformer(parameters=parameters, **given)
+        return make_transformer(parameters=params and parse_parameters(params), **numbers)
     if params is not None:
         raise UsageError("--model and --params both choose a model", "give one of them")
-    return find_transformer(model)._replace(**given) if given else model
+    return find_transformer(model)._replace(**numbers) if numbers else model
 
 
 def _mesh_sizes(mesh: str, *names: str) -> dict[str, int]:
     """The sizes of these dimensions; the first one must be given, the others are 1."""
     from commbench.errors import UsageError
-    from commbench.spec.groups import parse_mesh
+    from commbench.plan.groups import parse_mesh
 
     sizes = parse_mesh(mesh)
     if others := [name for name in sizes if name not in names]:

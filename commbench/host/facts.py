@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError
 from commbench.host import procfs
-from commbench.host.cgroup import read_cpu_limit
-from commbench.host.cpu_modes import apply_cpu_mode
+from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import host_facts
+from commbench.host.procfs import read_cpu_limit
 
 NOTEWORTHY_CORES = 0.05
 MOST_NAMED = 3
@@ -96,20 +96,17 @@ Processes = Mapping[tuple[int, int], tuple[str, int]]
 class CpuUse(NamedTuple):
     """The use of some cores between two readings, as shares of their time."""
 
+    programs_share: float
     busy_share: float
     stolen_share: float
-    programs_share: float
 
 
 def measure_use(before: procfs.CpuTicks | None, after: procfs.CpuTicks | None) -> CpuUse | None:
     """The use between two readings; None where one is missing or no time has passed."""
-    if before is None or after is None:
+    if before is None or after is None or after.total <= before.total:
         return None
-    passed = procfs.CpuTicks(*(max(0, b - a) for a, b in zip(before, after, strict=True)))
-    total = sum(passed)
-    if not total:
-        return None
-    return CpuUse(passed.busy / total, passed.stolen / total, passed.programs / total)
+    *passed, total = (max(0, now - then) for then, now in zip(before, after, strict=True))
+    return CpuUse(*(ticks / total for ticks in passed))
 
 
 def read_processes(host: Path = procfs.HOST) -> Processes:
@@ -164,7 +161,9 @@ def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
     return {
         "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.M)) or None,
         "physical_cores": None if None in siblings else len(siblings),
-        "simultaneous_threads": procfs.read_switch(host / CPU / "smt/active"),
+        "simultaneous_threads": {"0": False, "1": True}.get(
+            procfs.read_text(host / CPU / "smt/active") or ""
+        ),
         "isolated_cores": procfs.read_text(host / CPU / "isolated"),
         "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),

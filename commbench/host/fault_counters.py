@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.host import procfs
-from commbench.host.nvml import MOST_NVLINKS, NvmlGpu
+from commbench.host.gpus import MOST_NVLINKS, NvmlGpu
 
 PORT, NVLINK, GPU, EVENT = "port", "NVLink", "GPU", "event"
 LARGEST_RISE = 1 << 50

@@ -7,13 +7,13 @@ import os
 import re
 import resource
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.host import nvml, procfs
-from commbench.host.gpus import Gpu, read_gpus
+from commbench.host import procfs
+from commbench.host.gpus import SWITCH, Gpu, read_driver, read_gpus
 
 MOMENTARY = (
     "near_cores", "link_speed", "ecc_errors", "clock_mhz", "temperature_c", "throttle_reasons",
@@ -115,7 +115,7 @@ def link_name(gpu: Gpu, other: Gpu, host: Path = procfs.HOST) -> str:
     switches; otherwise that of pci_link."""
     if gpu.address == other.address:
         return "X"
-    through = min(peers.nvlink_peers.count(nvml.SWITCH) for peers in (gpu, other))
+    through = min(peers.nvlink_peers.count(SWITCH) for peers in (gpu, other))
     if number := gpu.nvlink_peers.count(other.address) + through:
         return f"NV{number}"
     own, theirs = ((found.address, found.numa_node) for found in (gpu, other))
@@ -179,7 +179,7 @@ def _read_driver(host: Path) -> str | None:
     """The version of NVIDIA's driver as the kernel shows it."""
     text = procfs.read_text(host / "proc/driver/nvidia/version") or ""
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
-    return found[1] if found else nvml.read_driver() if host == procfs.HOST else None
+    return found[1] if found else read_driver() if host == procfs.HOST else None
 
 
 def _read_gpudirect(host: Path) -> bool:
@@ -223,11 +223,6 @@ IDENTITIES = ("address", "uuid", "name", "unreachable", "numa_node")
 UNITS = {"_w": " W", "_mhz": " MHz"}
 
 
-def _without(name: str, ends: Iterable[str]) -> str:
-    """A name without its unit."""
-    return next((name.removesuffix(end) for end in ends if name.endswith(end)), name)
-
-
 def describe_gpu_facts(facts: dict[str, Any]) -> dict[str, str]:
     """What gpu_facts recorded as texts of a line, equal GPUs together and without what identifies
     one; whatever has another form, as damaged files may, is shown as it is."""
@@ -251,13 +246,11 @@ def _describe(item: Any) -> str:
     """A GPU or an HCA in a few words."""
     if not isinstance(item, dict):
         return str(item)
-    switches = {True: "on", False: "off"}
-    words = []
+    words = [str(item.get("name", ""))]
     for name, value in item.items():
-        if name in IDENTITIES:
-            continue
-        unit = next((text for end, text in UNITS.items() if name.endswith(end)), "")
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        text = switches[value] if isinstance(value, bool) else text
-        words.append(f"{_without(name, UNITS).replace('_', ' ')} {text}{unit}")
-    return ", ".join([str(item.get("name", "")), *words])
+        if name not in IDENTITIES:
+            end, unit = next(((e, u) for e, u in UNITS.items() if name.endswith(e)), ("", ""))
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            text = ("on" if value else "off") if isinstance(value, bool) else text
+            words.append(f"{name.removesuffix(end).replace('_', ' ')} {text}{unit}")
+    return ", ".join(words)

@@ -1,4 +1,5 @@
-"""Readers of small files of /proc and /sys below a root `host`; what is not there is None.
+"""Readers of small files of /proc and /sys below a root `host`, and the limits of the control
+groups (versions 1 and 2) of this process; what is not there is None.
 
 psutil, which takes 25 ms to import, could replace two functions here: it reads no control groups,
 no scheduler statistics and no caches.
@@ -7,11 +8,12 @@ no scheduler statistics and no caches.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 HOST = Path("/")
+_KINDS_OF_TICKS = 8
 
 
 def read_text(path: Path | str) -> str | None:
@@ -30,11 +32,6 @@ def read_number(path: Path) -> int | None:
         return int(read_text(path) or "")
     except ValueError:
         return None
-
-
-def read_switch(path: Path) -> bool | None:
-    """Whether a file holds 1; None where it holds neither 0 nor 1."""
-    return {"0": False, "1": True}.get(read_text(path) or "")
 
 
 def read_statistics(path: Path) -> dict[str, int]:
@@ -60,33 +57,15 @@ def parse_size(written: str) -> int | None:
     return int(digits) << shift if shift and digits.isdigit() else None
 
 
-def read_available_bytes(host: Path = HOST) -> int | None:
-    """Memory that processes can still take on this host: MemAvailable of /proc/meminfo."""
-    found = re.search(r"^MemAvailable:\s+(\d+)", read_text(host / "proc/meminfo") or "", re.M)
-    return int(found[1]) << 10 if found else None
-
-
 class CpuTicks(NamedTuple):
     """Clock ticks that some cores have spent since the host started; proc(5)."""
 
-    user: int
-    nice: int
-    system: int
-    idle: int
-    iowait: int
-    irq: int
-    softirq: int
+    programs: int
+    """On programs and on the kernel's work for them."""
+    busy: int
+    """In which a core of this host worked."""
     stolen: int
-
-    @property
-    def programs(self) -> int:
-        """Ticks spent on programs and on the kernel's work for them."""
-        return self.user + self.nice + self.system
-
-    @property
-    def busy(self) -> int:
-        """Ticks in which a core of this host worked."""
-        return self.programs + self.irq + self.softirq
+    total: int
 
 
 def read_cpu_ticks(cores: Sequence[int] | None = None, host: Path = HOST) -> CpuTicks | None:
@@ -97,10 +76,91 @@ def read_cpu_ticks(cores: Sequence[int] | None = None, host: Path = HOST) -> Cpu
         with open(host / "proc/stat", "rb") as file:  # noqa: PTH123
             for line in file:
                 name, *values = line.decode("utf-8", "replace").split() or [""]
-                if name in wanted and len(values) >= len(CpuTicks._fields):
-                    found.append([int(value) for value in values[: len(CpuTicks._fields)]])
+                if name in wanted and len(values) >= _KINDS_OF_TICKS:
+                    found.append([int(value) for value in values[:_KINDS_OF_TICKS]])
                 if len(found) == len(wanted) or not name.startswith("cpu"):
                     break
     except (OSError, ValueError):
         return None
-    return CpuTicks(*map(sum, zip(*found, strict=True))) if found else None
+    if not found:
+        return None
+    user, nice, system, idle, iowait, irq, softirq, stolen = map(sum, zip(*found, strict=True))
+    programs = user + nice + system
+    busy = programs + irq + softirq
+    return CpuTicks(programs, busy, stolen, busy + idle + iowait + stolen)
+
+
+MOUNT = Path("sys/fs/cgroup")
+MEMORY = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Files of a group with its limit and its use in bytes, in version 2 and 1."""
+
+
+class CgroupLimit(NamedTuple):
+    """The tightest processor limit of the group and those above it."""
+
+    cores: float | None
+    """Processors' time per period; None: no limit was found."""
+    throttled_share: float | None
+    """Share of the periods so far in which the group had used up its time."""
+
+
+def read_cpu_limit(host: Path = HOST) -> CgroupLimit:
+    """The processor limit of this process."""
+    groups = list(find_groups("cpu", host))
+    limits = [limit for group in groups if (limit := _cpu_limit(group)) is not None]
+    statistics = [read_statistics(group / "cpu.stat") for group in groups]
+    shares = [s.get("nr_throttled", 0) / s["nr_periods"] for s in statistics if s.get("nr_periods")]
+    return CgroupLimit(min(limits, default=None), max(shares, default=None))
+
+
+def read_free_bytes(host: Path = HOST) -> int | None:
+    """Memory that this process can still use: that of the host, or less if its control groups limit
+    it; None if it is not known. Cached files that the kernel can drop count as free."""
+    text = read_text(host / "proc/meminfo") or ""
+    free = [int(kib) << 10 for kib in re.findall(r"^MemAvailable:\s+(\d+)", text, re.M)]
+    for group in find_groups("memory", host):
+        for limit, used in MEMORY:
+            most = read_number(group / limit)
+            taken = None if most is None else read_number(group / used)
+            if most is not None and taken is not None:
+                kinds = read_statistics(group / "memory.stat")
+                free.append(max(0, most - taken + kinds.get("inactive_file", 0)))
+    return min(free, default=None)
+
+
+def find_cpu_statistics(host: Path = HOST) -> Path | None:
+    """The cpu.stat of the innermost group that counts throttled time; None if there is none."""
+    files = (group / "cpu.stat" for group in find_groups("cpu", host))
+    return next((file for file in files if read_throttled_ns(file) is not None), None)
+
+
+def read_throttled_ns(file: Path) -> int | None:
+    """Time for which a group had used up its processor time, from its cpu.stat: in microseconds in
+    version 2, in nanoseconds in version 1."""
+    statistics = read_statistics(file)
+    if "throttled_usec" in statistics:
+        return statistics["throttled_usec"] * 1000
+    return statistics.get("throttled_time")
+
+
+def find_groups(controller: str, host: Path = HOST) -> Iterator[Path]:
+    """The folders of this process's group and of those above it, innermost first, as far as they
+    can be seen from here: inside a container its path may not exist."""
+    for line in (read_text(host / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = host / MOUNT / controllers
+        inner = top / path.lstrip("/")
+        yield from (
+            folder for folder in (inner, *inner.parents) if folder == top or top in folder.parents
+        )
+
+
+def _cpu_limit(group: Path) -> float | None:
+    written = (read_text(group / "cpu.max") or "").split()
+    if len(written) == 2 and written[0].isdigit():
+        return int(written[0]) / int(written[1])
+    quota = read_number(group / "cpu.cfs_quota_us")
+    period = read_number(group / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None

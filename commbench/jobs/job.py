@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from typing import Any
 
 from commbench import __version__
 from commbench.errors import UsageError
+from commbench.plan.backends import BACKENDS
+from commbench.plan.cases import require_ready_case
+from commbench.plan.settings import require_nccl
 from commbench.runner.run_options import RunOptions
-from commbench.spec.backends import BACKENDS
-from commbench.spec.nccl_options import require_nccl
-from commbench.spec.refusals import require_ready_case
 from commbench.units import format_count
 from commbench.validation import require_within
 
 _TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.ASCII | re.DOTALL)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,45 +95,11 @@ def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Names and values of texts `NAME=VALUE`. The last value of a name counts."""
     found: dict[str, str] = {}
     for text in texts:
-        match = _VARIABLE.fullmatch(text)
-        if not match:
-            raise UsageError(
-                f"--env {text!r} is not NAME=VALUE", "write for example --env NCCL_ALGO=RING"
-            )
+        require_match(_VARIABLE, "--env", text, "write NAME=VALUE, such as --env NCCL_ALGO=RING")
         require_printable("--env", text)
-        found[match[1]] = match[2]
+        name, _, value = text.partition("=")
+        found[name] = value
     return tuple(found.items())
-
-
-def render(template: str, **values: Any) -> str:
-    """A file of this folder with its blanks filled in."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"quote": shlex.quote, "yaml": yaml_text, "literally": _literally}
-    return environment.get_template(template).render(values).rstrip("\n") + "\n"
-
-
-def yaml_text(text: str) -> str:
-    """A text in YAML. One that some version of YAML may read as another value, such as `1e3` and
-    `y`, goes in quotes."""
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
-_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
-
-
-def _literally(text: str) -> str:
-    """The text in a form that Kubernetes does not change: it would replace `$(NAME)` by a
-    variable."""
-    return text.replace("$", "$$")
 
 
 def require_printable(what: str, text: str) -> None:

@@ -21,19 +21,22 @@ from commbench.errors import (
     first_line,
     ignore_interruptions,
 )
-from commbench.launch.node_exit import NodeExitProtocol
-from commbench.launch.process_setup import raise_nofile_limit
-from commbench.launch.supervisor import LaunchOutcome, RankSupervisor, make_outcome
+from commbench.launch.devices import raise_nofile_limit
+from commbench.launch.launchers import NodeConfig
+from commbench.launch.supervisor import (
+    LaunchOutcome,
+    NodeExitProtocol,
+    RankSupervisor,
+    make_outcome,
+)
 from commbench.launch.torch_internals import (
     AGENT_SIGNALS,
     does_fork_keep_gpu,
     make_launch_config,
     run_agent,
 )
-from commbench.launch.torchrun_command import NodeConfig
-from commbench.spec.case import READY
-from commbench.worker.context import LaunchTask
-from commbench.worker.entrypoint import WorkerArgs, worker_main
+from commbench.plan.case import READY
+from commbench.worker.entrypoint import LaunchTask, WorkerArgs, worker_main
 
 MONITOR_INTERVAL_S = 0.02
 """How often the agent looks at its ranks."""
@@ -50,7 +53,7 @@ def start_method(device: str, nodes: NodeConfig) -> tuple[str, str]:
     only from a process with a single thread that has not touched the GPU."""
     if nodes.count > 1:
         return "spawn", "the agent's store for several nodes runs threads in this process"
-    threads = _thread_names()
+    threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     if len(threads) > 1:
         return "spawn", f"this process has {len(threads)} threads ({', '.join(threads)})"
     if device != "cpu" and not does_fork_keep_gpu():
@@ -181,14 +184,7 @@ def _run_ranks(config: Any, worker_args: WorkerArgs) -> LaunchOutcome:
 def _prepare_fork(task: LaunchTask) -> None:
     """Import and compute once what every rank needs, in memory that forked ranks share."""
     import commbench.worker.rank  # noqa: F401
-    from commbench.worker.verification_data import prepare
+    from commbench.worker.verify import prepare
 
     prepare(case for case in task.cases() if case.status == READY)
     gc.freeze()
-
-
-def _thread_names() -> list[str]:
-    tasks = Path("/proc/self/task")
-    if not tasks.exists():
-        return [thread.name for thread in threading.enumerate()]
-    return [(task / "comm").read_text().strip() for task in tasks.iterdir()]

@@ -26,8 +26,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from commbench.errors import CommbenchError, UnavailableError, first_line
-from commbench.launch.node_exit import NodeExitProtocol
-from commbench.launch.supervisor import RankSupervisor
+from commbench.launch.supervisor import NodeExitProtocol, RankSupervisor
 from commbench.launch.torch_internals import raise_missed_signal
 
 POLL_S = 0.05

@@ -1,28 +1,44 @@
-"""The launcher checks its ranks, and makes the error of a failed launch: which rank ended, how,
-what it was doing, and its last output.
+"""How a launch ends: checks of the ranks of this node, the error of a failed launch, and the node
+exit protocol, by which launchers of several nodes agree on why a launch ended.
 
 Where some ranks stop, the watchdogs of the others report it. Where all ranks of a node stop, no
 watchdog is left to do so. And a rank that ends early with exit code 0 counts as done for the agent,
 which would wait for the other ranks for ever. The agent calls its rendezvous many times a second,
 which calls `check`.
+
+Only the launcher of a rank knows how it ended: other nodes see a lost connection, or a rank that
+does not join. Torch's agent on a node whose ranks are all done would wait minutes for the agents of
+nodes that failed. And a launcher that is killed cannot report anything; its heartbeats stop. So
+launchers exchange heartbeats and the root cause of a failure, in the store in which they met.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, RankError
-from commbench.launch.torch_internals import RankExit
-from commbench.spec.plan import Plan
-from commbench.worker.watchdog import error_files, rank_state
-from commbench.worker.watchdog.delays import read_delays
+from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
+from commbench.launch.torch_internals import RankExit, release_exit_barrier
+from commbench.plan.plan import Plan
+from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import STOPPED
-from commbench.worker.watchdog.rank_state import DONE, JOINING, RankState, read_states
+from commbench.worker.watchdog.rank_state import (
+    DONE,
+    JOINING,
+    LOST_RANK_HINT,
+    Delays,
+    RankState,
+    read_delays,
+    read_states,
+)
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
 CRASHED_HINT = (
@@ -46,14 +62,14 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
     that a rank recorded, or one that says how a rank died."""
     if not failures:
         return LaunchOutcome()
-    if error := error_files.read_error(scratch_dir):
+    if error := rank_state.read_error(scratch_dir):
         return LaunchOutcome(error)
-    recorded = error_files.read_failures(scratch_dir)
+    recorded = rank_state.read_failures(scratch_dir)
     primary = [r for r in failures if r not in recorded or not recorded[r].is_secondary]
     lost_ranks = [failure.lost_ranks for failure in recorded.values() if failure.lost_ranks]
     if not primary and lost_ranks:
         return LaunchOutcome(
-            RankError(lost_ranks[0], error_files.LOST_RANK_HINT), is_root_cause=False
+            RankError(lost_ranks[0], rank_state.LOST_RANK_HINT), is_root_cause=False
         )
     rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
     exit_code, _, message = failures[rank]
@@ -70,14 +86,8 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
     return LaunchOutcome(error, is_root_cause=bool(primary))
 
 
-def _make_early_exit_error(scratch_dir: Path, rank: int, state: RankState, plan: Plan) -> RankError:
-    """The error of a rank that ended with exit code 0 before it was done."""
-    how = f"ended with exit code 0{_describe_state(state, plan)}"
-    return _make_rank_error(scratch_dir, rank, how, EARLY_EXIT_HINT)
-
-
 def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankError:
-    lines = error_files.last_output(scratch_dir, rank)
+    lines = rank_state.last_output(scratch_dir, rank)
     details = "\n".join(
         [f"the last lines that rank {rank} printed:", *(f"  {line}" for line in lines)]
     )
@@ -138,7 +148,8 @@ class RankSupervisor:
             return
         # With any other code than 0, the agent would have noticed it since the last check.
         if rank in self._missing:
-            raise _make_early_exit_error(self._scratch_dir, rank, state, self._plan)
+            how = f"ended with exit code 0{_describe_state(state, self._plan)}"
+            raise _make_rank_error(self._scratch_dir, rank, how, EARLY_EXIT_HINT)
         self._missing.add(rank)
 
     def _has_stopped(self, state: RankState, silent_s: float) -> bool:
@@ -151,5 +162,161 @@ class RankSupervisor:
             f"last seen {state.describe(self._plan.cases())}",
             "the process or its host is stopped: check what happened there at that time",
         )
-        error_files.record_error(self._scratch_dir, rank, error)
+        rank_state.record_error(self._scratch_dir, rank, error)
         rank_state.kill_process(state.pid)
+
+
+POLL_S = 0.02
+NODE_0_LOST = "the launcher of node 0 ended, or cannot be reached"
+ROOT_CAUSE, HAS_ROOT_CAUSE = "root_cause", "has_root_cause"
+"""Keys: the first root cause that a node published, and a counter of them."""
+HOST, HEARTBEATS, ENDED, READ = "host/", "heartbeats/", "ended/", "read/"
+"""Keys by node: its host, and counters of its heartbeats, of whether its launch has ended, and of
+whether it needs the store no more."""
+
+
+class NodeExitProtocol:
+    """One node's part of the protocol.
+
+    Threads of its own use the store: a call may never return where a link is cut.
+    """
+
+    def __init__(self, node: int, nodes: int, delays: Delays | None = None) -> None:
+        self._node, self._nodes = node, nodes
+        self._delays = delays or read_delays()
+        self._store: Any = None
+        self._root_cause: CommbenchError | None = None
+        self._lost_node: CommbenchError | None = None
+        self._heartbeats: dict[int, tuple[int, float]] = {}
+        """On node 0, of each other node: its heartbeats, and when the last one was counted."""
+        self._agent_checked = time.monotonic()
+        """When the agent called `raise_if_failed` last."""
+        self._is_ending = False
+        self._stopped = threading.Event()
+
+    def start(self, store: Any, connect: Callable[[], Any]) -> None:
+        """Take part, once all nodes have joined the store of node 0; `connect` makes another client
+        of it."""
+        self._store = store
+        _start_thread(self._run, connect)
+
+    def raise_if_failed(self, is_joining: Callable[[], bool]) -> None:
+        """Raise the root cause that another node has published, if one has, for then this launch
+        cannot succeed; or the error about a lost node, if a rank here still waits to join it."""
+        self._agent_checked = time.monotonic()
+        if self._root_cause:
+            raise self._root_cause
+        if self._lost_node and is_joining():
+            raise self._lost_node
+
+    def exchange(self, own: LaunchOutcome) -> CommbenchError | None:
+        """Publish how the launch ended on this node. Returns why it ended: the root cause, from the
+        node on which it happened, if any has published it; None if all went well everywhere.
+
+        Takes seconds where something went wrong.
+        """
+        self._is_ending = True
+        if self._store:
+            limit_s = self._delays.node_cause_s + self._delays.node_store_s
+            _start_thread(self._exchange, own).join(limit_s)
+            self._stopped.set()
+            self._store = None
+        if isinstance(own.error, Interrupted):
+            return own.error
+        return self._root_cause or own.error or self._lost_node
+
+    def _run(self, connect: Callable[[], Any]) -> None:
+        """Publish this node's heartbeats, and look for a root cause and for lost nodes."""
+        store: Any = None
+        while not self._stopped.wait(self._delays.heartbeat_s):
+            try:
+                if not store:
+                    connection = connect()
+                    connection.set(f"{HOST}{self._node}", socket.gethostname())
+                    store = connection
+                self._root_cause = self._root_cause or _read_root_cause(store)
+                store.add(f"{HEARTBEATS}{self._node}", 1)
+                if self._node == 0:
+                    self._find_lost_node(store)
+            except (RuntimeError, OSError) as error:
+                if store and not self._is_ending:
+                    self._root_cause = RankError(
+                        f"{NODE_0_LOST}: {first_line(error)}", LOST_RANK_HINT
+                    )
+                if store:
+                    return
+
+    def _find_lost_node(self, store: Any) -> None:
+        """Count the heartbeats of the other nodes, and record the first node that sends none any
+        more."""
+        now = time.monotonic()
+        lost = None
+        for node in range(1, self._nodes):
+            heartbeats = store.add(f"{HEARTBEATS}{node}", 0)
+            last, since = self._heartbeats.get(node, (0, now))
+            if heartbeats != last:
+                self._heartbeats[node] = (heartbeats, now)
+            elif heartbeats and now - since > self._delays.node_silent_s and not lost:
+                host = store.get(f"{HOST}{node}").decode()
+                lost = RankError(
+                    f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
+                    "its launcher ended, or the network is down",
+                    LOST_RANK_HINT,
+                )
+        self._lost_node = lost
+        is_agent_waiting = now - self._agent_checked > self._delays.heartbeat_s
+        if lost and is_agent_waiting:  # in the exit barrier, because all ranks here are done
+            release_exit_barrier(store, self._nodes)
+
+    def _exchange(self, own: LaunchOutcome) -> None:
+        store, cause_s = self._store, self._delays.node_cause_s
+        store.set_timeout(timedelta(seconds=cause_s))
+        if own.error and own.is_root_cause:
+            root_cause = to_wire(_for_other_nodes(own.error, self._node))
+            store.compare_set(ROOT_CAUSE, "", json.dumps(root_cause))
+            store.add(HAS_ROOT_CAUSE, 1)
+        if own.error:
+            release_exit_barrier(store, self._nodes)
+        store.add(f"{ENDED}{self._node}", 1)
+        _wait_until(lambda: store.add(HAS_ROOT_CAUSE, 0) or self._have_all(store, ENDED), cause_s)
+        self._root_cause = _read_root_cause(store) or self._root_cause
+        store.add(f"{READ}{self._node}", 1)
+        if self._node == 0:  # the store ends with it
+            _wait_until(lambda: self._have_all(store, READ), self._delays.node_store_s)
+
+    def _have_all(self, store: Any, key: str) -> bool:
+        """Whether all nodes that still have heartbeats have counted up their key."""
+        now, gone_s = time.monotonic(), self._delays.node_gone_s
+        gone = {node for node, (_, since) in self._heartbeats.items() if now - since > gone_s}
+        nodes = [node for node in range(self._nodes) if node not in gone]
+        return all(store.add(f"{key}{node}", 0) for node in nodes)
+
+
+def _start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def run() -> None:
+        # The store, or the link to it, may be lost: then nothing more can be known.
+        with suppress(RuntimeError, OSError, ValueError, LookupError):
+            function(*arguments)
+
+    thread = threading.Thread(target=run, daemon=True, name="commbench-node-exit")
+    thread.start()
+    return thread
+
+
+def _read_root_cause(store: Any) -> CommbenchError | None:
+    if not store.add(HAS_ROOT_CAUSE, 0):
+        return None
+    return from_wire(json.loads(store.get(ROOT_CAUSE)))
+
+
+def _wait_until(condition: Callable[[], object], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def _for_other_nodes(error: CommbenchError, node: int) -> CommbenchError:
+    """The error as other nodes print it. For them an interruption of this node is a RankError."""
+    if not isinstance(error, Interrupted):
+        return error
+    return RankError(f"node {node} on {socket.gethostname()} was {error.message}", error.hint)

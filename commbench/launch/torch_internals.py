@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import spawn
 from typing import Any, NamedTuple
 
 AGENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -54,9 +55,9 @@ def run_agent(config: Any, function: Callable[[Any], None], argument: Any) -> Ag
 
     try:
         with (
-            _without_name_lookups(),
+            _replaced(socket, "getfqdn", _own_name),
+            _replaced(spawn, "get_preparation_data", _preparation_without_main),
             _without_agent_logs(),
-            _without_main_module(),
             _noted_signals(),
         ):
             elastic_launch(config, function)(argument)
@@ -132,35 +133,31 @@ def does_fork_keep_gpu() -> bool:
 
 
 @contextmanager
-def _without_name_lookups() -> Iterator[None]:
-    """Replace socket.getfqdn, which the agent calls for each of its events: it asks a name server
-    for this host's name, and a lost answer takes 5 s."""
-    original = socket.getfqdn
-    socket.getfqdn = lambda name="": name or socket.gethostname()
+def _replaced(module: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Have this function in place of one of a module."""
+    original = getattr(module, name)
+    setattr(module, name, function)
     try:
         yield
     finally:
-        socket.getfqdn = original
+        setattr(module, name, original)
 
 
-@contextmanager
-def _without_main_module() -> Iterator[None]:
-    """Keep spawned ranks from importing the caller's main module, which they do not need: a script
-    that calls commbench.run without `if __name__ == "__main__"` would start again in each of them.
-    This patches a function of the standard library's multiprocessing."""
-    from multiprocessing import spawn
+def _own_name(name: str = "") -> str:
+    """In place of socket.getfqdn, which the agent calls for each of its events: it asks a name
+    server for this host's name, and a lost answer takes 5 s."""
+    return name or socket.gethostname()
 
-    original = spawn.get_preparation_data
 
-    def get_preparation_data(name: str) -> dict[str, Any]:
-        data = original(name)
-        return {key: value for key, value in data.items() if not key.startswith("init_main")}
+_PREPARATION = spawn.get_preparation_data
 
-    spawn.get_preparation_data = get_preparation_data
-    try:
-        yield
-    finally:
-        spawn.get_preparation_data = original
+
+def _preparation_without_main(name: str) -> dict[str, Any]:
+    """In place of a function of the standard library's multiprocessing: keeps spawned ranks from
+    importing the caller's main module, which they do not need. A script that calls commbench.run
+    without `if __name__ == "__main__"` would start again in each of them."""
+    data = _PREPARATION(name)
+    return {key: value for key, value in data.items() if not key.startswith("init_main")}
 
 
 @contextmanager

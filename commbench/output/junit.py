@@ -48,18 +48,17 @@ def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
 
 
 def _add_case(within: Element, case: JUnitCase, class_name: str) -> None:
+    seconds, message = f"{case.seconds:.3f}", clean(case.message)
     element = SubElement(
-        within, "testcase", name=clean(case.name), classname=class_name, time=f"{case.seconds:.3f}"
+        within, "testcase", name=clean(case.name), classname=class_name, time=seconds
     )
-    if case.outcome == PASSED:
-        if case.message:
-            SubElement(element, PASSED).text = clean(case.message)
-        return
-    outcome = SubElement(element, case.outcome, message=clean(case.message))
-    if case.outcome == FAILURE:
-        outcome.text = clean(case.message)
-        if case.type:
-            outcome.set("type", case.type)
+    if case.outcome != PASSED:
+        kind = {"type": case.type} if case.outcome == FAILURE and case.type else {}
+        element = SubElement(element, case.outcome, {"message": message, **kind})
+    elif message:
+        element = SubElement(element, PASSED)
+    if message and case.outcome != SKIPPED:
+        element.text = message
 
 
 def _count(element: Element, suites: Sequence[JUnitSuite]) -> None:
@@ -68,8 +67,8 @@ def _count(element: Element, suites: Sequence[JUnitSuite]) -> None:
         sum(case.seconds for case in suite.cases) if suite.seconds is None else suite.seconds
         for suite in suites
     )
-    element.set("tests", str(len(outcomes)))
-    element.set("failures", str(outcomes.count(FAILURE)))
-    element.set("errors", "0")
-    element.set("skipped", str(outcomes.count(SKIPPED)))
-    element.set("time", f"{sum(seconds):.3f}")
+    for name, number in (
+        ("tests", len(outcomes)), ("failures", outcomes.count(FAILURE)), ("errors", 0),
+        ("skipped", outcomes.count(SKIPPED)), ("time", f"{sum(seconds):.3f}"),
+    ):  # fmt: skip
+        element.set(name, str(number))

@@ -1,11 +1,11 @@
-"""Paragraphs that fit the terminal, lists in a sentence, and figures with five digits."""
+"""Text that fits the terminal, lists in a sentence, and figures with five digits."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench.output.table import WIDTH as WIDTH
 from commbench.output.table import clean
@@ -13,8 +13,6 @@ from commbench.units import GB
 
 WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
-_MARGIN = 10
-"""Columns of the labels of paragraphs, at least."""
 _UNIT = re.compile(
     r"(?:(?<=\d)|(?<=[±=…])|(?<=\b[Sntk])(?= =)) "
     r"(?=\d|= |… |(?:GB/s|bytes|[KMG]iB|[mu]s|[sB%])(?!\w))"
@@ -57,28 +55,9 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-class Paragraph(NamedTuple):
-    """Paragraphs about one thing, with a short label to their left."""
-
-    label: str
-    texts: Sequence[str]
-
-
-def paragraphs(parts: Sequence[Paragraph]) -> str:
-    """The parts as text, with the labels in a column of their own."""
-    margin = max([_MARGIN, *(len(part.label) + 2 for part in parts)])
-    texts = (
-        wrapped(text, part.label if index == 0 else "", margin)
-        for part in parts
-        for index, text in enumerate(part.texts)
-    )
-    return "\n".join(texts)
-
-
-def wrapped(text: str, label: str = "", margin: int = 0) -> str:
-    """The text in lines of at most line_width() columns, after a margin that begins with the
-    label."""
-    return fill(text, label.ljust(margin), " " * margin, break_on_hyphens=False)
+def wrapped(text: str, margin: int = 0) -> str:
+    """The text in lines of at most line_width() columns, after a margin."""
+    return fill(text, " " * margin, " " * margin, break_on_hyphens=False)
 
 
 def exact(number: float) -> str:

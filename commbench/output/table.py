@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import IO
 from unicodedata import combining, east_asian_width
 
 BOLD, RED, GREEN, PLAIN = STYLES = "\x1b[1m", "\x1b[31;1m", "\x1b[32m", "\x1b[0m"
@@ -42,92 +42,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = ""
     return [*(style(line(head), BOLD) for head in lines), rule, *(line(row) for row in body)]
 
 
-class TableColumn(NamedTuple):
-    """A column of a table whose rows are made of things of one kind."""
-
-    heading: str
-    cell: Callable[[Any], str]
-    """The text for one of those things."""
-    importance: int
-    """Where a table is too wide, its columns of the lowest importance are left out, or wrapped."""
-    is_decimal: bool = False
-    """Whether the numbers are aligned at their decimal point."""
-    is_left: bool = False
-    """Whether it is aligned on the left."""
-    is_wrapped: bool = False
-    """Whether its cells take several lines, instead of being left out."""
-
-
 WIDTH = 80
 """Columns of a terminal that a table takes, at most."""
-
-
-def fill_columns(
-    columns: Sequence[TableColumn], things: Sequence[Any]
-) -> list[tuple[TableColumn, list[str]]]:
-    """The columns that are not empty, each with its cells."""
-    filled = [(column, [column.cell(thing) for thing in things]) for column in columns]
-    filled = [(column, cells) for column, cells in filled if any(cells)]
-    return [(c, align_decimals(cells) if c.is_decimal else cells) for c, cells in filled]
-
-
-def fitting_table(columns: Sequence[TableColumn], things: Sequence[Any]) -> list[str]:
-    """The lines of a table with a row for each thing. Columns whose cells are all empty are left
-    out, and so are the least important ones where the table would be wider than WIDTH; a column
-    with `is_wrapped` stays, and its cells take several lines."""
-    filled = fill_columns(columns, things)
-    room = 0
-    while (excess := sum(2 + _widest(*found) for found in filled) - WIDTH) > 0 and len(filled) > 1:
-        least = min(filled, key=lambda found: found[0].importance)
-        if least[0].is_wrapped:
-            room = max(_widest(*least) - excess, _NARROWEST)
-            break
-        filled.remove(least)
-    headings = [column.heading for column, _ in filled]
-    left = ",".join(column.heading for column, _ in filled if column.is_left)
-    rows = list(zip(*(cells for _, cells in filled), strict=True))
-    if room:
-        at = next(index for index, (column, _) in enumerate(filled) if column.is_wrapped)
-        rows = [line for row in rows for line in _wrap_cell(row, at, room)]
-    return table(headings, rows, left)
-
-
-def shared_columns(
-    tables: Sequence[tuple[Sequence[TableColumn], Sequence[Any]]],
-) -> list[list[TableColumn]]:
-    """The columns of tables that follow one another, each with its things: one that has to be left
-    out of a table, because it would be too wide, is left out of all, so that they look alike."""
-    too_many: set[str] = set()
-    for columns, things in tables:
-        filled = fill_columns(columns, things)
-        while sum(2 + _widest(*found) for found in filled) > WIDTH and len(filled) > 1:
-            least = min(filled, key=lambda found: found[0].importance)
-            if least[0].is_wrapped:
-                break
-            too_many.add(least[0].heading)
-            filled.remove(least)
-    return [[c for c in columns if c.heading not in too_many] for columns, _ in tables]
-
-
-_NARROWEST = 16
-"""Columns of a terminal for text that is wrapped, at least."""
-
-
-def _wrap_cell(row: tuple[str, ...], at: int, room: int) -> list[tuple[str, ...]]:
-    """The row with the cell `at` in lines of at most `room` columns; the other cells are in the
-    first line."""
-    import textwrap
-
-    first, *rest = textwrap.wrap(
-        clean(row[at]), room, subsequent_indent="  ", break_on_hyphens=False
-    ) or [""]
-    blank = ("",) * len(row)
-    more = [(*blank[:at], text, *blank[at + 1 :]) for text in rest]
-    return [(*row[:at], first, *row[at + 1 :]), *more]
-
-
-def _widest(column: TableColumn, cells: Sequence[str]) -> int:
-    return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
 
 
 def align_decimals(cells: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Makes records of the JSON objects of a journal. Raises ValueError for invalid fields."""
+"""Makes records of the JSON objects of a journal. Raises ValueError or UsageError
+for invalid fields."""
 
 from __future__ import annotations
 
@@ -7,15 +8,14 @@ from functools import cache
 from math import inf
 from typing import Any, TypeVar
 
-from commbench.errors import UsageError
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS, require_known
+from commbench.plan.plan import Plan
+from commbench.plan.splits import parse_imbalance
 from commbench.results import schema
 from commbench.results.samples import MANY
-from commbench.spec.case import Case
-from commbench.spec.dimensions import DIMENSIONS, require_known
-from commbench.spec.plan import Plan
-from commbench.spec.splits import parse_imbalance
 from commbench.units import LARGEST_SIZE
-from commbench.validation import LARGEST_INTEGER, brief, build, is_within_limits, texts_of
+from commbench.validation import brief, build, is_within_limits, texts_of
 
 T = TypeVar("T")
 
@@ -51,15 +51,6 @@ def _limits_of(record: Any) -> dict[str, tuple[float, float]]:
     return found
 
 
-_USUAL: dict[str, tuple[set[type], bool, float, float]] = {}
-"""For each field of a batch that has numbers: their types, whether they are several, and limits."""
-_NEVER: tuple[set[type], bool, float, float] = (set(), False, 0.0, 0.0)
-for _field, (_low, _high) in _limits_of(schema.Batch).items():
-    _text = texts_of(schema.Batch)[_field]
-    _kinds: set[type] = {int} if "int" in _text else {int, float}
-    _USUAL[_field] = _kinds, _text.startswith("tuple"), _low, min(_high, LARGEST_INTEGER)
-
-
 def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     """The record of a header line."""
     values = dict(line)
@@ -81,7 +72,8 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     case = values["case"] = _build(Case, values["case"])
     for dimension in DIMENSIONS:
         require_known(dimension.field, getattr(case, dimension.field))
-    _require_known_shape(case)
+    if case.imbalance:
+        parse_imbalance(case.imbalance)  # UsageError where no blocks follow from it
     if values.get("first_wrong"):
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
@@ -90,16 +82,6 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     if why := schema.contradiction(found.status, found.wrong):
         raise ValueError(why)
     return found
-
-
-def _require_known_shape(case: Case) -> None:
-    """Raise ValueError for an imbalance from which no blocks can be computed."""
-    if not case.imbalance:
-        return
-    try:
-        parse_imbalance(case.imbalance)
-    except UsageError as error:
-        raise ValueError(error.message) from None
 
 
 _BATCH = b'{"kind": "batch"'
@@ -140,48 +122,12 @@ def _ends(samples: Sequence[float]) -> tuple[float, float]:
     return whole.min(), whole.max()
 
 
-def decode_batch(line: dict[str, Any]) -> tuple[int, schema.Batch]:
-    """The index of the case and the record of a batch line."""
-    index = line.pop("case")
-    if type(index) is not int:
-        raise ValueError(f"case is {brief(index)}, not int")
-    batch = _build(schema.Batch, line)
-    if not batch.samples_s or batch.calls < 1:
-        raise ValueError("a batch of a case has at least one iteration, of at least one call")
-    return index, batch
-
-
-def decode_others(values: dict[str, Any]) -> schema.Batch | None:
-    """The batch of these values without its samples, where they are all good at first sight, which
-    is fast to see; None where they need a closer look."""
-    usual = _usual_values(values)
-    if usual is None or usual.get("calls") == 0:
-        return None
-    return schema.Batch((), **usual)
-
-
-def _usual_values(line: dict[str, Any]) -> dict[str, Any] | None:
-    """The values of fields but for those that are empty; None where one is not good at first
-    sight."""
-    found: dict[str, Any] = {}
-    defaults = schema.Batch._field_defaults
-    for name, value in line.items():
-        if not value and (value is None or value == []):
-            if defaults.get(name, 0) != (None if value is None else ()):
-                return None
-            continue
-        kinds, is_tuple, low, high = _USUAL.get(name, _NEVER)
-        if not is_tuple:
-            if type(value) not in kinds or not (low <= value <= high or value == 0):
-                return None
-            found[name] = value
-            continue
-        if type(value) is not list or not kinds.issuperset(map(type, value)) or max(value) > high:
-            return None
-        if min(value) < low and min(filter(None, value), default=low) < low:
-            return None
-        found[name] = tuple(value)
-    return found
+def decode_batch(values: dict[str, Any]) -> schema.Batch:
+    """The record of the fields of a batch."""
+    batch = _build(schema.Batch, values)
+    if batch.calls < 1:
+        raise ValueError("a batch of a case has iterations of at least one call")
+    return batch
 
 
 def decode_end(line: dict[str, Any]) -> schema.RunEnd:

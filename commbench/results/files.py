@@ -46,27 +46,36 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     return ""
 
 
+def unreadable_error(path: object, why: OSError | str, hint: str) -> RecordsError:
+    """The error for a file that cannot be read."""
+    reason = why if isinstance(why, str) else why.strerror or str(why)
+    return RecordsError(f"cannot read {path}: {reason}", hint)
+
+
+@contextmanager
+def reading(path: Path, hint: str, most_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """A regular file that is open for reading; RecordsError where it is larger or cannot be read,
+    also while it is being read."""
+    try:
+        if why := why_unreadable(path, most_bytes):
+            raise unreadable_error(path, why, hint)
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise unreadable_error(path, error, hint) from None
+
+
 def read_whole(path: Path, most_bytes: int, hint: str) -> bytes:
     """The content of a regular file; RecordsError where it is larger or cannot be read."""
-    why = why_unreadable(path, most_bytes)
-    try:
-        if not why:
-            return path.read_bytes()
-    except OSError as error:
-        why = error.strerror or str(error)
-    raise RecordsError(f"cannot read {path}: {why}", hint)
+    with reading(path, hint, most_bytes) as file:
+        return file.read()
 
 
 def first_bytes(path: Path, count: int) -> bytes:
     """The first bytes of a file, at most so many, decompressed if they are compressed; none where
     that is not possible. Raises RecordsError where the file cannot be read."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(count)
-    except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}", "check its permissions"
-        ) from None
+    with reading(path, "check its permissions") as file:
+        raw = file.read(count)
     if not raw.startswith(GZIP):
         return raw
     try:

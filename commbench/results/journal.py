@@ -1,5 +1,8 @@
 """Writes run.jsonl, the journal: a header, a line per batch and per finished case, an end line.
 
+Each line ends with a checksum: the CRC-32 of all bytes of the file before it. So a line that was
+changed, doubled, moved or removed is found at this line or the next.
+
 Everything else about a run is computed from its journal. A run of several launches has a header for
 each of them, and one more for each time it was resumed. A case that has batches and no line of its
 own was being measured when the run was cut off.
@@ -17,14 +20,31 @@ from typing import IO, Any
 from zlib import crc32
 
 from commbench.errors import RecordsError, unwritable_error
-from commbench.results.checksum import seal
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan
 
 _BLOCK_BYTES = 1 << 16
+CHECKSUM = "crc32"
+"""The last key of a line."""
+_TAIL = ', "%s": "%08x"}\n'
+_TAIL_BYTES = len(_TAIL % (CHECKSUM, 0))
+
+
+def seal(text: str, before: int) -> bytes:
+    """The line of a JSON object, with its checksum; `before` is the CRC-32 of the lines before."""
+    body = text[:-1].encode()
+    return body + (_TAIL % (CHECKSUM, crc32(body, before))).encode()
+
+
+def verify(line: bytes, before: int) -> int | None:
+    """The CRC-32 of all bytes up to the end of a line; None where the line has not the checksum
+    that it was written with, after the same lines."""
+    own = crc32(memoryview(line)[:-_TAIL_BYTES], before)
+    tail = line[-_TAIL_BYTES:]
+    return crc32(tail, own) if tail == (_TAIL % (CHECKSUM, own)).encode() else None
 
 
 class Journal:

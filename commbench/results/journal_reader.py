@@ -12,34 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
-from commbench.results import schema
-from commbench.results.batches import Batches
-from commbench.results.checksum import CHECKSUM, verify
-from commbench.results.decode import (
-    are_durations,
-    decode_batch,
-    decode_end,
-    decode_header,
-    decode_measurement,
-    decode_others,
-    split_batch,
-)
-from commbench.results.files import is_file, is_folder, why_unreadable
+from commbench.plan.case import NOT_PLANNED, Case
+from commbench.plan.plan import MOST_CASES
+from commbench.results import decode, schema
+from commbench.results.files import is_file, is_folder, reading
+from commbench.results.journal import CHECKSUM, verify
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import (
-    CHECKED_SINCE,
-    COMPLETE,
-    CUT_OFF,
-    OK,
-    SCHEMA,
-    Batch,
-    Measurement,
-    Run,
-    RunHeader,
-    is_imported,
-)
-from commbench.spec.case import NOT_PLANNED, Case
-from commbench.spec.plan import MOST_CASES
+from commbench.results.samples import Batches
+from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, Run, RunHeader
 from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
@@ -74,8 +54,7 @@ def decode_run(lines: Iterable[dict[str, Any]]) -> Run:
     reader = JournalReader()
     for line in lines:
         reader.take(dict(line))
-    assert reader.header is not None
-    return Run("", reader.header, reader.measurements(), reader.end)
+    return reader.run("")
 
 
 def read_progress(path: Path) -> RunProgress:
@@ -100,9 +79,11 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
                     crc = sealed
                     continue
             version, values = _parse(journal, number, line, version)
-            if version >= CHECKED_SINCE:
-                _require_checksum(values, line, crc)
-            reader.checked &= version >= CHECKED_SINCE
+            if version >= schema.CHECKED_SINCE:
+                if verify(line, crc) is None:
+                    raise ValueError("its checksum is not that of this line and those before it")
+                del values[CHECKSUM]
+            reader.checked &= version >= schema.CHECKED_SINCE
             crc = zlib.crc32(line, crc)
             reader.take(values)
         except RecordsError:
@@ -120,40 +101,25 @@ def _read(journal: Path, is_quick: bool) -> RunProgress:
         )
     if is_quick and not reader.has_durations:
         raise RecordsError(f"{journal} has samples that are no durations", "")
-    run = Run(
-        str(journal.parent), reader.header, reader.measurements(), reader.end, reader.resumed,
-        reader.checked, reader.launches,
-    )  # fmt: skip
-    return RunProgress(run, reader.launch, frozenset(reader.finished))
-
-
-def _require_checksum(values: dict[str, Any], line: bytes, before: int) -> None:
-    """Take the checksum out of a line; ValueError where it is not that of its bytes."""
-    if verify(line, before) is None:
-        raise ValueError("its checksum is not that of this line and those before it")
-    del values[CHECKSUM]
+    return RunProgress(reader.run(str(journal.parent)), reader.launch, frozenset(reader.finished))
 
 
 def _lines(journal: Path) -> Iterator[tuple[int, bytes]]:
     """The complete lines of a journal with their numbers; an incomplete last line is left out."""
     hint = "give a run folder or its run.jsonl"
-    try:
-        if why := why_unreadable(journal):
-            raise RecordsError(f"cannot read {journal}: {why}", hint)
-        with journal.open("rb") as file:
-            for number in count(1):
-                line = file.readline(LONGEST_LINE)
-                if len(line) == LONGEST_LINE:
-                    raise _damaged(journal, number, "it has no end")
-                if number == 1:
+    with reading(journal, hint) as file:
+        for number in count(1):
+            line = file.readline(LONGEST_LINE)
+            if len(line) == LONGEST_LINE:
+                raise _damaged(journal, number, "it has no end")
+            if number == 1:
+                try:
                     line.decode()
-                if not line.endswith(b"\n"):
-                    return
-                yield number, line
-    except UnicodeDecodeError:
-        raise RecordsError(f"{journal} is not text", hint) from None
-    except OSError as error:
-        raise RecordsError(f"cannot read {journal}: {error.strerror}", hint) from None
+                except UnicodeDecodeError:
+                    raise RecordsError(f"{journal} is not text", hint) from None
+            if not line.endswith(b"\n"):
+                return
+            yield number, line
 
 
 class JournalReader:
@@ -186,15 +152,21 @@ class JournalReader:
         if self.end and kind not in ("header", "end"):
             raise ValueError("the run had ended before")
         if kind == "header":
-            self._take_header(decode_header(values)._replace(schema=SCHEMA))
+            self._take_header(decode.decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
-            digest, (index, batch) = values.pop("digest", None), decode_batch(values)
+            digest, index, batch = (
+                values.pop("digest", None),
+                values.pop("case"),
+                decode.decode_batch(values),
+            )
+            if type(index) is not int or not batch.samples_s:
+                raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
         elif kind == "case":
-            self._take_measurement(decode_measurement(values))
+            self._take_measurement(decode.decode_measurement(values))
         elif kind == "end":
             assert self.header
-            end = decode_end(values)
+            end = decode.decode_end(values)
             self._risen = schema.add_risen(self._risen, end.risen)
             self.end = end._replace(risen=self._risen)
             if end.status == COMPLETE:
@@ -207,7 +179,7 @@ class JournalReader:
     def take_quickly(self, line: bytes) -> bool:
         """Add the line of a usual batch, whose samples are to be checked by `has_durations`; false
         for any other line, which is not taken."""
-        if not (found := split_batch(line)) or self.end:
+        if not (found := decode.split_batch(line)) or self.end:
             return False
         samples, values = found
         del values["kind"], values[CHECKSUM]
@@ -217,12 +189,11 @@ class JournalReader:
             if batch and values == before:
                 self._batches[index].append(samples, batch)
                 return True
-            fields = dict(values)
+            fields = {"samples_s": []} | values
             digest = fields.pop("digest", None)
-            if (batch := decode_others(fields)) is None:
-                return False
+            batch = decode.decode_batch(fields)
             self._take_batch(digest, index, samples, batch)
-        except (struct.error, OverflowError, TypeError):
+        except (struct.error, ArithmeticError, TypeError, ValueError):
             return False
         self._latest[index] = values, batch
         return True
@@ -230,12 +201,12 @@ class JournalReader:
     @property
     def has_durations(self) -> bool:
         """Whether all samples are durations."""
-        return all(are_durations(found.samples.whole) for found in self._batches.values())
+        return all(decode.are_durations(found.samples.whole) for found in self._batches.values())
 
     def _take_header(self, header: RunHeader) -> None:
         if self.header is None:
             self.header, self._cases = header, header.plan.cases()
-            self._is_imported = is_imported(header)
+            self._is_imported = schema.is_imported(header)
         elif header.plan != self.header.plan:
             raise ValueError("a later launch has another plan")
         elif not header.resumed and header.launch != self.launch + 1:
@@ -306,16 +277,22 @@ class JournalReader:
                 wanted = brief(planned[name])
                 raise ValueError(f"{name} is {brief(value)}, in the plan {wanted}")
 
-    def measurements(self) -> tuple[Measurement, ...]:
-        """The measurements with their batches, in the order of the plan."""
+    def run(self, path: str) -> Run:
+        """The run, its measurements with their batches, in the order of the plan."""
+        assert self.header is not None
         unfinished = {
-            index: Measurement(case=self._cases[index], status=OK, stop_reason=CUT_OFF)
+            index: Measurement(
+                case=self._cases[index], status=schema.OK, stop_reason=schema.CUT_OFF
+            )
             for index in self._batches
             if index not in self._found and not self._is_imported
         }
         found = sorted((self._found | unfinished).items())
         batches: Any = self._batches  # of each case a sequence that equals a tuple
-        return tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
+        measurements = tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
+        return Run(
+            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches
+        )
 
 
 def _parse(

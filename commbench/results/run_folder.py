@@ -18,6 +18,7 @@ from commbench.results.files import (
     is_folder,
     make_folder,
     path_exists,
+    unreadable_error,
     unused_path,
     why_unreadable,
 )
@@ -61,9 +62,7 @@ def empty_folder(folder: Path) -> Path:
     try:
         is_empty = not any(make_folder(folder).iterdir())
     except OSError as error:
-        raise RecordsError(
-            f"cannot read the folder {folder}: {error.strerror}", "choose another folder"
-        ) from None
+        raise unreadable_error(folder, error, "choose another folder") from None
     if not is_empty:
         raise RecordsError(
             f"{folder} exists and is not empty", "choose another folder: nothing is overwritten"
@@ -213,5 +212,5 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT
     if path_exists(path):
-        return RecordsError(f"cannot read {text}: {why_unreadable(path)}", hint)
+        return unreadable_error(text, why_unreadable(path), hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)

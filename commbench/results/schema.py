@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.output.paragraphs import list_some
-from commbench.spec.case import SKIPPED, UNSUPPORTED, Case
-from commbench.spec.plan import Plan
+from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
+from commbench.plan.plan import Plan
 from commbench.units import format_count
 from commbench.validation import brief
 
@@ -73,7 +73,7 @@ class RankInfo(NamedTuple):
     local_rank: int = 0
     """Its number on its host."""
     interface: str = ""
-    """The network interface that it uses, where it could be found out; see worker.interfaces."""
+    """The network interface that it uses, where it could be found out; see worker.introduction."""
     address: str = ""
     """The address of that interface."""
     device_uuid: str = ""
@@ -250,7 +250,7 @@ class Batch(NamedTuple):
     temperature_c: int | None = None
     """The highest temperature of a rank's GPU then."""
     throttle_reasons: tuple[str, ...] = ()
-    """Why a rank's GPU ran below its usual clock then; see host.nvml.THROTTLE_REASONS."""
+    """Why a rank's GPU ran below its usual clock then; see host.gpus.THROTTLE_REASONS."""
     elapsed_s: float = 0.0
     """Duration of the whole loop, with the alignment of the ranks."""
     queued_s: float | None = None
@@ -271,7 +271,7 @@ class Batch(NamedTuple):
     rank."""
     host_round_trip_s: float | None = None
     """Median time of a message from rank 0 to another process of its host and back, just before the
-    batch; None where it was not measured then, as the next one (worker.host_speed)."""
+    batch; None where it was not measured then, as the next one (worker.coordinator)."""
     host_copy_s: float | None = None
     """Median time of a copy of 4 MiB in the memory of that host."""
     work: str = ""

@@ -1,4 +1,4 @@
-"""Reads and writes the file of a workload (spec.workload)."""
+"""Reads and writes the file of a workload (plan.workload)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from shlex import quote
 from typing import Any
 
 from commbench.errors import RecordsError
+from commbench.plan.workload import KIND, Workload, make_workload, workload_values
 from commbench.results.files import GZIP, first_bytes, read_whole, why_unreadable, write_new
-from commbench.spec.workload import KIND, Workload, make_workload, workload_values
 
 LARGEST_FILE_BYTES = 1 << 28
 _START = 200

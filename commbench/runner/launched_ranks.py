@@ -5,32 +5,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from socket import gethostname
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.errors import CommbenchError, RankError, RecordsError, reason_of
 from commbench.output.paragraphs import fill
+from commbench.plan.cases import require_ready_case
+from commbench.plan.plan import Plan
 from commbench.results.run_folder import JOURNAL, create_folder, new_folder
-from commbench.results.schema import Run, RunEnd
-from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.process_state import restored_process_state
-from commbench.runner.resume import launch_tasks, progress_text, remaining_tasks
-from commbench.spec.dimensions import HOT
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import Plan
-from commbench.spec.refusals import require_ready_case
-from commbench.spec.timing_modes import DEFAULT_TIMING, EAGER, GRAPH
+from commbench.results.schema import COMPLETE, Run, RunEnd
+from commbench.runner.planning import PlannedRun, RunListener, restored_process_state
 from commbench.validation import LONGEST_TEXT
 
 if TYPE_CHECKING:
-    from commbench.launch.torchrun_command import NodeConfig
-    from commbench.worker.context import LaunchTask
+    from commbench.results.journal_reader import RunProgress
+    from commbench.worker.entrypoint import LaunchTask
 
 NOTHING_MEASURED = "nothing was measured yet: run the same command again"
 """The hint for a run that was interrupted before its ranks began to measure."""
@@ -52,11 +48,9 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
-        if not planned.progress and (found := _log_nccl_selections(planned, listener)):
-            tasks = [replace(task, nccl_selections=found) for task in tasks]
-        for task, *later in _groups_of_launches(planned, tasks):
+        for launch in _launches(planned, tasks, listener):
             started = time.monotonic()
-            _launch(planned, task, later, listener)
+            launch()
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
         error = caught if isinstance(caught, CommbenchError) else errors.from_os_error(caught)
         errors.ignore_interruptions()
@@ -84,11 +78,11 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     torchrun reports it. Raises CommbenchError, with `is_reporter` false where another process
     reports it.
     """
-    from commbench.launch.process_setup import raise_nofile_limit
-    from commbench.launch.torchrun_command import ERROR_DIR
+    from commbench.launch.devices import raise_nofile_limit
+    from commbench.launch.launchers import ERROR_DIR
     from commbench.results.journal_reader import read_run
     from commbench.worker.rank import run_rank
-    from commbench.worker.watchdog.error_files import record_error
+    from commbench.worker.watchdog.rank_state import record_error
 
     assert planned.rank_context is not None
     # Set by the commbench that started torchrun: it reads the errors there, and reports the run.
@@ -132,31 +126,24 @@ def _rank_error(error: Exception, rank: int) -> RankError:
     )
 
 
-def run_temporarily(
-    plan: Plan,
-    label: str,
-    nodes: NodeConfig | None = None,
-    variables: Mapping[str, str] = {},
-    **task: Any,
-) -> Run:
+def run_temporarily(plan: Plan, label: str) -> Run:
     """Measure a plan on ranks launched here, without progress, and remove its folder: what the
-    smoke test and the doctor measure. The ranks have these variables, besides their own.
+    smoke test and the doctor measure.
 
     Raises CommbenchError; its `run` is what was recorded until then.
     """
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.torchrun_command import NodeConfig
+    from commbench.launch.launchers import NodeConfig
     from commbench.results.journal_reader import read_run
-    from commbench.worker.context import LaunchTask
+    from commbench.worker.entrypoint import LaunchTask
 
-    nodes = nodes or NodeConfig(ranks_per_node=plan.world_size)
+    nodes = NodeConfig(ranks_per_node=plan.world_size)
     method, _ = start_method(plan.device, nodes)
     with TemporaryDirectory(prefix=f"commbench-{label}-") as parent, restored_process_state():
-        os.environ.update(variables)
         folder = create_folder(Path(parent) / "run")
         try:
-            own = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True, **task)
-            launch(own, nodes, method)
+            task = LaunchTask(plan=plan, label=label, folder=folder, is_silent=True)
+            launch(task, nodes, method)
         except CommbenchError as error:
             try:
                 error.run = read_run(folder)
@@ -166,77 +153,36 @@ def run_temporarily(
         return read_run(folder)
 
 
-def _groups_of_launches(planned: PlannedRun, tasks: list[LaunchTask]) -> list[list[LaunchTask]]:
-    """The launches of a run by the processes that measure them. Each has new ones where they are
-    forked for CPUs, which takes 0.2 s; others make new communicators and buffers."""
-    from commbench.launch.elastic import start_method
-
-    method, _ = start_method(planned.plan.device, planned.nodes)
-    is_forked = planned.options.launcher == "agent" and method == "fork"
-    if is_forked and planned.plan.device == "cpu":
-        return [[task] for task in tasks]
-    return [tasks]
-
-
-def _launch(
-    planned: PlannedRun, task: LaunchTask, later: list[LaunchTask], listener: RunListener
-) -> None:
+def _launches(
+    planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
+) -> list[Callable[[], object]]:
+    """What starts the ranks for all tasks. Each launch has new processes where these are forked for
+    CPUs, which takes 0.2 s; others make new communicators and buffers."""
+    from commbench.launch.devices import raise_nofile_limit
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.process_setup import raise_nofile_limit
-    from commbench.launch.torchrun_command import launch_with_torchrun, torchrun_line
+    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
 
     options, nodes = planned.options, planned.nodes
     if options.launcher == "torchrun":
         raise_nofile_limit(planned.plan, nodes.ranks_per_node)
         if options.verbose:
             listener.status("ranks are started by the torchrun command")
-        where = ["--resume" if planned.progress else "--output", str(task.folder)]
-        launch_with_torchrun([*options.arguments(), *where], torchrun_line(nodes))
-        return
+        where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
+        words = [*options.arguments(), *where]
+        return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
     method, why = start_method(planned.plan.device, nodes)
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
-    launch(task, nodes, method, later)
-
-
-def _log_nccl_selections(planned: PlannedRun, listener: RunListener) -> dict[str, list[list[str]]]:
-    """Which algorithms NCCL selects for the cases of a plan (analysis.nccl_log), by its log of a
-    call of each, in ranks of their own: a line for each call costs time. Empty where NCCL is not
-    measured, is not to log, or cannot: then the run itself says why."""
-    from commbench.analysis.nccl_log import SELECTIONS
-    from commbench.worker.nccl_log import FILE, VARIABLES, may_log
-
-    options, nodes = planned.options, planned.nodes
-    is_possible = options.nccl_log and options.launcher == "agent" and nodes.count == 1
-    is_eager = planned.plan.launch_mode != GRAPH
-    is_selected = is_eager and any(OPERATIONS[o].nccl_function for o in planned.plan.operations)
-    if not is_possible or not is_selected or not may_log(planned.plan):
-        return {}
-    listener.status("learning which algorithms NCCL selects; --no-nccl-log leaves this out")
-    plan = replace(
-        planned.plan, iterations=1, warmup=0, launches=1, check=False, order="ascending",
-        launch_mode=EAGER, timing=DEFAULT_TIMING, buffers=HOT,
-        timeout_s=min(planned.plan.timeout_s, 60.0),
-    )  # fmt: skip
-    with TemporaryDirectory(prefix="commbench-nccl-") as parent:
-        log = str(Path(parent) / "nccl.%p.log")
-        variables = VARIABLES | {"NCCL_DEBUG_SUBSYS": "TUNING", FILE: log}
-        try:
-            run = run_temporarily(plan, "nccl", nodes, variables, nccl_tuning_log=log)
-        except errors.Interrupted:
-            raise
-        except CommbenchError as error:
-            listener.status(f"NCCL's selections are not known: {error.message}")
-            return {}
-    found = run.header.environment.get(SELECTIONS)
-    return found if isinstance(found, dict) else {}
+    if method == "fork" and planned.plan.device == "cpu":
+        return [partial(launch, task, nodes, method) for task in tasks]
+    return [partial(launch, tasks[0], nodes, method, tasks[1:])]
 
 
 def _make_tasks(
     planned: PlannedRun, listener: RunListener | None, folder_exists: bool
 ) -> list[LaunchTask]:
     """What ranks have to do, launch by launch, in a folder that rank 0 makes unless it exists."""
-    from commbench.worker.context import LaunchTask
+    from commbench.worker.entrypoint import LaunchTask
 
     if planned.progress:
         if listener:
@@ -292,3 +238,43 @@ def _record_failure(
         listener.status(f"cannot record how the run ended: {unwritable.message}")
     listener.ended(run._replace(end=end), error)
     return True
+
+
+def remaining_tasks(progress: RunProgress) -> list[LaunchTask]:
+    """The launches that are left, the first one perhaps partly done; empty for a complete run."""
+    from commbench.worker.entrypoint import LaunchTask
+
+    header = progress.run.header
+    task = LaunchTask(
+        plan=header.plan,
+        label=header.label,
+        folder=Path(progress.run.path),
+        launch=progress.launch,
+        resumed_from=header,
+        journal=progress.digest,
+    )
+    end = progress.run.end
+    is_finished = len(progress.finished) == len(header.plan.cases()) or (
+        end is not None and end.status == COMPLETE
+    )
+    current = [] if is_finished else [replace(task, finished=progress.finished)]
+    return current + launch_tasks(task)[progress.launch + 1 :]
+
+
+def launch_tasks(task: LaunchTask) -> list[LaunchTask]:
+    """The task of each launch; the first makes the folder, where that does not exist."""
+    return [
+        replace(task, launch=number, folder_exists=task.folder_exists or number > 0)
+        for number in range(task.plan.launches)
+    ]
+
+
+def progress_text(progress: RunProgress) -> str:
+    """One line that says how far a run has come."""
+    plan = progress.run.header.plan
+    launch = f" of launch {progress.launch + 1} of {plan.launches}" if plan.launches > 1 else ""
+    count = f"{len(progress.finished)} of {len(plan.cases())} cases{launch}"
+    begun = [m for m in progress.run.measurements if m.batches]
+    more = sum(m.case.index not in progress.finished for m in begun)
+    samples = f", {more} others have samples" if more else ""
+    return f"resuming {progress.run.path}: {count} are finished{samples}"

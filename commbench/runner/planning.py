@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from commbench.errors import CommbenchError, UsageError
+from commbench.errors import INTERRUPTIONS, CommbenchError, UsageError
+from commbench.plan.pairs import QUICK
+from commbench.plan.plan import USUAL_LAUNCHES, Plan
 from commbench.results.schema import Run
+from commbench.runner.option import USER
 from commbench.runner.run_options import RunOptions
-from commbench.spec.pairs import QUICK
-from commbench.spec.plan import USUAL_LAUNCHES, Plan
 from commbench.units import format_count
 
 if TYPE_CHECKING:
     from commbench.launch.devices import Target
-    from commbench.launch.torchrun_command import NodeConfig
+    from commbench.launch.launchers import NodeConfig
     from commbench.results.journal_reader import RunProgress
-    from commbench.worker.context import RankContext
+    from commbench.worker.entrypoint import RankContext
 
 
 class RunListener(Protocol):
@@ -66,14 +74,14 @@ class PlannedRun:
     @property
     def torchrun_line(self) -> list[str]:
         """The torchrun command that measures the same on the same ranks."""
-        from commbench.launch.torchrun_command import torchrun_line
+        from commbench.launch.launchers import torchrun_line
 
-        return [*torchrun_line(self.nodes), *self.options.arguments(for_user=True)]
+        return [*torchrun_line(self.nodes), *self.options.arguments(USER)]
 
 
 def find_rank_context(options: RunOptions) -> RankContext | None:
     """This process among ranks that an external launcher started; None where there is none."""
-    from commbench.launch.external_launchers import detect_rank_context
+    from commbench.launch.launchers import detect_rank_context
 
     return detect_rank_context(options.master_addr, options.master_port)
 
@@ -88,7 +96,7 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
 
     Raises CommbenchError before any rank is started.
     """
-    from commbench.launch.process_setup import import_torch
+    from commbench.launch.devices import import_torch
 
     rank_context = find_rank_context(options)
     if options.launches is None:
@@ -96,8 +104,8 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.torchrun_command import NodeConfig
-    from commbench.worker.nccl_options import make_nccl_options
+    from commbench.launch.launchers import NodeConfig
+    from commbench.worker.groups import make_nccl_options
 
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
     target = choose_target(
@@ -138,3 +146,46 @@ def _require_same_ranks(progress: RunProgress, requested: Plan) -> Plan:
             "start the same number; with several nodes, give --nnodes and --node-rank again",
         )
     return plan
+
+
+_SIGNALS = (*INTERRUPTIONS, signal.SIGQUIT)
+
+
+@contextmanager
+def restored_process_state() -> Iterator[None]:
+    """Put back signal handlers, environment variables, cores, scheduling policy, the number of
+    torch's threads and garbage collection as they were.
+
+    Meanwhile torch has one compute thread, as in every rank that is forked from this process.
+    """
+    variables = dict(os.environ)
+    collects = gc.isenabled()
+    cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    priority = os.sched_getparam(0)
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if is_main else {}
+    torch: Any = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
+    if torch:
+        torch.set_num_threads(_compute_threads())
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(threads)
+        for number, handler in handlers.items():
+            if handler is not None:  # None: it was not set from Python
+                signal.signal(number, handler)
+        with suppress(OSError):  # a policy that may be left need not be one that may be entered
+            os.sched_setscheduler(0, policy, priority)
+        os.sched_setaffinity(0, cores)
+        (gc.enable if collects else gc.disable)()
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
+
+
+def _compute_threads() -> int:
+    """OMP_NUM_THREADS, or 1 where that is not a number."""
+    text = os.environ.get("OMP_NUM_THREADS", "1")
+    return int(text) if text.isdecimal() and int(text) else 1

@@ -6,142 +6,64 @@ the command of ranks under torchrun all read the declaration. Nothing here needs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import UsageError, name_error
+from commbench.plan.backends import ALLOCATORS
+from commbench.plan.computations import NO_OVERLAP
+from commbench.plan.dimensions import HOT, ROTATING
+from commbench.plan.operations import OPERATION_SETS, OPERATIONS
+from commbench.plan.plan import CPU_MODES, MOST_RANKS, OPTIONS, Plan, make_replay_plan
+from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
+from commbench.plan.splits import read_matrices
+from commbench.plan.workload import workload_values
 from commbench.results.workload_file import read_workload
-from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_flags
+from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
+from commbench.runner.call_options import CallOptions, declare
 from commbench.runner.option import (
-    ALWAYS,
-    IF_CHANGED,
-    IN_COMMAND,
-    NEVER,
-    RunOption,
+    HERE,
+    RANKS,
+    USER,
+    Option,
     as_label,
-    declare_option,
-    parse_names,
     parse_precision,
-    parse_size_list,
-    parse_value,
-    require_effect,
-    require_launcher,
-    require_port,
-    require_positive,
-    require_replayable,
-    write_argument,
+    require_label,
 )
-from commbench.runner.output_options import OUTPUT, OutputOptions
-from commbench.runner.shape_options import SHAPE_GROUPS, ShapeOptions
-from commbench.spec.allocators import MEMORY_HELP
-from commbench.spec.computations import NO_OVERLAP
-from commbench.spec.dimensions import HOT, ROTATING
-from commbench.spec.nccl_options import NCCL_OPTIONS, parse_nccl_options
-from commbench.spec.operations import DEFAULT_OPERATION, OPERATION_SETS
-from commbench.spec.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
-from commbench.spec.splits import read_matrices
-from commbench.spec.timing_modes import TIMING_HELP
-from commbench.spec.workload import workload_values
-from commbench.units import parse_sizes
+from commbench.units import parse_size, size_range
 
-DEFAULT_SIZES = "1K-64M"
-
-
-GROUPS = (
-    "What to measure", *SHAPE_GROUPS, "How long, and in which order", "Where", OUTPUT,
-)  # fmt: skip
-"""The headings of the help, in its order."""
-_what = partial(declare_option, "What to measure", chooses_calls=True)
-_how_long = partial(declare_option, "How long, and in which order")
-_where = partial(declare_option, "Where")
-
-_STARTS_RANKS = {"measure": "leave it out: the process group has its ranks already"}
-_SEVERAL_NODES = _STARTS_RANKS | {
-    "api": "start `commbench run` on each node, or call commbench.measure in a torchrun job"
-}
-_ONE_NODE = {"sweep": "leave it out: a sweep measures on one node"}
-_CLUSTER = _SEVERAL_NODES | _ONE_NODE | {"job": "leave it out: the ranks find each other"}
+_how_long = partial(declare, group="How long, and in which order")
+_where = partial(declare, group="Where")
+_output = partial(declare, group="Output")
+_nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(ShapeOptions, OutputOptions):
+class RunOptions(CallOptions):
     """The options of `commbench run`; None where an option was not given."""
 
-    op: tuple[str, ...] = _what(
-        "OP", "Operation: one, several with commas, all collectives (all), all of point to point "
-        "(p2p), or all with unequal blocks (uneven). `commbench ops` lists them.",
-        default=(DEFAULT_OPERATION,), plan="operations", parse=partial(parse_names, flag="--op"),
-        cli_type=list[str] | None, passed_on=ALWAYS,
-    )  # fmt: skip
-    sizes: tuple[int, ...] = _what(
-        "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
-        "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
-        plan="sizes", parse=parse_size_list, cli_type=str | None, passed_on=ALWAYS,
-    )  # fmt: skip
-    dtype: tuple[str, ...] = _what(
-        "DTYPE", "Element type: one, several with commas, or all.", flags=("--dtype", "-d"),
-        plan="dtypes", parse=partial(parse_names, flag="--dtype"), cli_type=list[str] | None,
-        passed_on=ALWAYS, is_varied=True,
-    )  # fmt: skip
-    reduce_op: tuple[str, ...] = _what(
-        "RED", "Reduce operation: sum, avg, prod, min, max, band, bor, bxor; several with commas, "
-        "or all.", flags=("--reduce-op", "-o"), plan="reduce_ops",
-        parse=partial(parse_names, flag="--reduce-op"), cli_type=list[str] | None, passed_on=ALWAYS,
-    )  # fmt: skip
-    root: int = _what(
-        "RANK", "Root rank of broadcast, reduce, gather and scatter.", plan="root",
-        passed_on=ALWAYS,
-    )  # fmt: skip
-    placement: str = _what(
-        "WHERE", "in_place; out_of_place; both; natural: the usual one of each operation.",
-        plan="placement", passed_on=ALWAYS, is_varied=True,
-    )  # fmt: skip
-    rounding: str = _what(
-        "HOW", "How the block of a rank is rounded down. exact: to whole elements; nccl-tests: to "
-        "16 bytes.", plan="rounding",
-    )  # fmt: skip
-    timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
-    launch: str = _what(
-        "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
-        "captured before; both.", plan="launch_mode", is_varied=True,
-    )  # fmt: skip
-    memory: tuple[str, ...] = _what(
-        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
-        plan="memory", parse=partial(parse_names, flag="--memory"), cli_type=list[str] | None,
-        is_varied=True,
-    )  # fmt: skip
-    buffers: str | None = _what(
-        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
-        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
-        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
-    )  # fmt: skip
-    check: bool = _what(
-        "", "Check every element on every rank: of a case's first call, of further calls before "
-        "and between its batches as 5 % of the time allows, and of one call at least after them. "
-        "Timed calls are not checked.", flags=("--check/--no-check",), plan="check",
-        passed_on=ALWAYS, chooses_calls=False,
-    )  # fmt: skip
     iters: int | None = _how_long(
-        "N", "Timed iterations of each case.", flags=("--iters", "-n"), plan="iterations",
+        "N", "Timed iterations of each case.", flags="--iters -n", plan="iterations",
         default_text="as many as --precision needs",
     )  # fmt: skip
     warmup: int | None = _how_long(
-        "N", "Untimed calls before the timed ones.", flags=("--warmup", "-w"), plan="warmup",
+        "N", "Untimed calls before the timed ones.", flags="--warmup -w", plan="warmup",
         default_text="until their times are stable",
     )  # fmt: skip
     precision: float = _how_long(
         "PART", "Sample each case until the 95 % interval of its median is within this, on either "
         "side. What launches differ by comes on top.", plan="precision", parse=parse_precision,
-        cli_type=str, cli_default="5%",
+        default_text="5%", python_type="float | str",
     )  # fmt: skip
     budget: float = _how_long(
-        "S",
-        "Measure each case for at most so many seconds, in all launches together.",
+        "S", "Measure each case for at most so many seconds, in all launches together.",
         plan="budget_s",
-    )
+    )  # fmt: skip
     order: str = _how_long(
         "ORDER", "shuffled: each case several times, in random order; ascending: one case after "
         "the other.", plan="order",
@@ -150,84 +72,98 @@ class RunOptions(ShapeOptions, OutputOptions):
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory. They share "
         "the --budget; --iters is for each.", default=None, plan="launches",
-        default_text="3; 1 with --iters", refused_by=_STARTS_RANKS | {
-            "sweep": "use --rounds: each round is a launch", "job": "submit the job several times",
-        },
+        default_text="3; 1 with --iters", refused_by=("measure", "sweep", "job"),
     )  # fmt: skip
+
     backend: str | None = _where(
         "NAME", "gloo, nccl, or another backend of this torch.", default=None, plan="backend",
-        is_varied=True, default_text="nccl with several GPUs, else gloo",
-        refused_by={"measure": "leave it out: the process group has one"},
+        is_varied=True, default_text="nccl with several GPUs, else gloo", refused_by=("measure",),
     )  # fmt: skip
     nccl_option: tuple[str, ...] = _where(
         "NAME=VALUE", "Option of NCCL's communicator: " + ", ".join(NCCL_OPTIONS) + ". Several "
         "with commas, or the option several times.", plan="nccl_options", parse=parse_nccl_options,
-        cli_type=list[str] | None, is_varied=True, default_text="NCCL's own",
-        refused_by={"measure": "leave it out: the process group has its communicator"},
+        is_varied=True, default_text="NCCL's own", refused_by=("measure",),
     )  # fmt: skip
     device: str | None = _where(
         "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend",
-        refused_by={"measure": "leave it out: the process group has one"},
+        refused_by=("measure",),
     )  # fmt: skip
     nproc_per_node: int | None = _where(
-        "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True,
-        require=partial(require_positive, "--nproc-per-node"),
-        default_text="one per GPU; 2 on the CPU",
-        refused_by=_STARTS_RANKS | {"job": "write it before the --"},
+        "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
+        limits=(1, MOST_RANKS), default_text="one per GPU; 2 on the CPU",
+        refused_by=("measure", "job"),
     )  # fmt: skip
-    nnodes: int = _where(
+    nnodes: int = _nodes(
         "N", "Number of nodes. Start the same command on each of them.", default=1,
-        require=partial(require_positive, "--nnodes"), refused_by=_SEVERAL_NODES | {
-            "sweep": "on several nodes, run each setting there",
-            "job": "write --nodes before the --",
-        },
+        limits=(1, MOST_RANKS),
     )  # fmt: skip
-    node_rank: int = _where(
-        "R", "Number of this node, from 0. Node 0 prints and writes the results.", default=0,
-        refused_by=_SEVERAL_NODES | _ONE_NODE | {
-            "job": "leave it out: the cluster numbers the nodes",
-        },
-    )  # fmt: skip
-    master_addr: str | None = _where(
+    node_rank: int = _nodes(
+        "R", "Number of this node, from 0. Node 0 prints and writes the results.", default=0
+    )
+    master_addr: str | None = _nodes(
         "HOST", "Host of node 0, as the other nodes reach it. Several nodes need it.",
-        default=None, default_text="127.0.0.1", refused_by=_CLUSTER,
+        default=None, default_text="127.0.0.1",
     )  # fmt: skip
-    master_port: int | None = _where(
-        "PORT", "A free port on that host.", default=None, require=require_port,
-        default_text="29500", refused_by=_CLUSTER,
-    )  # fmt: skip
+    master_port: int | None = _nodes(
+        "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
+    )
     launcher: str = _where(
         "HOW", "What starts the ranks. agent: torchrun's agent, called as a library; torchrun: the "
-        "torchrun command.", default="agent", require=require_launcher,
-        refused_by=_STARTS_RANKS | {"job": "leave it out: the cluster starts the ranks"},
+        "torchrun command.", default="agent", choices=("agent", "torchrun"), reach=HERE,
+        refused_by=("measure", "job"),
     )  # fmt: skip
     timeout: float = _where(
         "S", "Seconds that ranks may take to join, or one operation to end. An operation also has "
-        "3 times the time that it took when its result was checked.",
-        plan="timeout_s", passed_on=ALWAYS,
+        "3 times the time that it took when its result was checked.", plan="timeout_s",
     )  # fmt: skip
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
         "SCHED_BATCH; pinned: one core per rank.", default=None, plan="cpu_mode", is_varied=True,
         default_text="quiet on the CPU, plain on GPUs, with --overlap and in a replay",
-        refused_by={"measure": "leave it out: the processes stay as they are"},
+        refused_by=("measure",),
     )  # fmt: skip
-    matrix: tuple[int, ...] = ()
-    """The matrix of the imbalance `file`, row by row."""
+
+    label: str | None = _output(
+        "NAME", "Name of the run: in files, in plots, and for other commands.", default=None,
+        require=require_label, is_fixed=True,
+        default_text="the name of --output, or the operations",
+    )  # fmt: skip
+    output: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
+        python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
+        refused_by=("resume",),
+    )  # fmt: skip
+    resume: str | None = _output(
+        "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
+        default=None, parse=str, reach=HERE, default_text="start a new run",
+        refused_by=("sweep", "measure"),
+    )  # fmt: skip
+    format: str = _output(
+        "HOW", FORMAT_HELP, default="text", choices=FORMATS, reach=USER, refused_by=("api",)
+    )
+    peak: str | None = _output(
+        "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
+    )
+    plots: bool = _output("", "Draw plots.", default=True, reach=USER, refused_by=("measure",))
+    nccl_log: bool = _output(
+        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
+    )
+    dry_run: bool = _output(
+        "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
+        reach=HERE, refused_by=("resume", "sweep", "job", "api"),
+    )  # fmt: skip
+    verbose: bool = _output(
+        "", "Print every table, every warning with its explanation, and how ranks are started.",
+        default=False, flags="--verbose -v", reach=USER, refused_by=("sweep", "api"),
+    )  # fmt: skip
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The Python names of the options that were given."""
 
     def __post_init__(self) -> None:
         for option in _FIELDS.values():
-            value = getattr(self, option.name)
-            if option.require and value is not None:
-                option.require(value)
-        if self.nnodes == 1 and self.node_rank:
-            raise UsageError(
-                f"--node-rank {self.node_rank} needs several nodes",
-                "give their number too: --nnodes 2",
-            )
+            if (value := getattr(self, option.name)) is not None:
+                option.require_valid(value)
         if not 0 <= self.node_rank < self.nnodes:
             raise UsageError(
                 f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}",
@@ -284,52 +220,59 @@ class RunOptions(ShapeOptions, OutputOptions):
         sets = {own: name for name, own in OPERATION_SETS.items() if name != "all"}
         return sets.get(self.op) or ("-".join(self.op) if len(self.op) <= 3 else "collectives")
 
-    def arguments(self, *, for_user: bool = False) -> list[str]:
-        """The options after `commbench run` that give the same plan to ranks that join; for a user
-        to run, also those about output."""
-        changed = (IF_CHANGED, IN_COMMAND) if for_user else (IF_CHANGED,)
+    def arguments(self, *reaches: str) -> list[str]:
+        """The options after `commbench run` that give the same plan to ranks that join, without
+        those that have their default; with USER and HERE also others."""
         return [
-            write_argument(option, getattr(self, option.name))
-            for option in self._effective()
-            if option.passed_on == ALWAYS
-            or (option.passed_on in changed and getattr(self, option.name) != option.default)
+            option.argument(value)
+            for option in _FIELDS.values()
+            if (value := getattr(self, option.name)) != option.default
+            or option.name in ("op", "sizes")
+            if option.reach in (RANKS, *reaches)
+            and not (self.workload_values and option.chooses_calls)
         ]
 
     def command(self) -> list[str]:
-        """The `commbench run` command of these options, without those that have their default."""
-        return ["commbench", "run"] + [
-            write_argument(option, value)
-            for option in self._effective()
-            if (value := getattr(self, option.name)) != option.default
-            or option.name in ("op", "sizes")
-        ]
-
-    def _effective(self) -> list[RunOption]:
-        """The options that have an effect: a workload chooses the calls instead of some."""
-        has_workload = bool(self.workload_values)
-        return [o for o in _FIELDS.values() if not (has_workload and o.chooses_calls)]
+        """The `commbench run` command of these options."""
+        return ["commbench", "run", *self.arguments(USER, HERE)]
 
 
-def _declared_options() -> dict[str, RunOption]:
-    types = get_type_hints(RunOptions)
-    found = {}
-    declared_fields = [each for each in fields(RunOptions) if "option" in each.metadata]
-    for declared in sorted(declared_fields, key=lambda f: GROUPS.index(f.metadata["option"].group)):
-        option = declared.metadata["option"]
-        name, is_of_plan = declared.name, bool(option.plan)
-        found[name] = option._replace(
-            name=name,
-            type=types[name],
-            default=declared.default,
-            flags=option.flags or (f"--{name.replace('_', '-')}",),
-            passed_on=option.passed_on or (IF_CHANGED if is_of_plan else NEVER),
-            is_fixed=is_of_plan if option.is_fixed is None else option.is_fixed,
-        )
-    return found
+_TYPES = get_type_hints(RunOptions)
+_FIELDS: dict[str, Option] = {
+    each.name: each.metadata["option"]._replace(
+        name=each.name, type=_TYPES[each.name], default=each.default
+    )
+    for each in fields(RunOptions)
+    if "option" in each.metadata
+}
+_MEMORIES = {int(entry.nccl_tests): name for name, entry in ALLOCATORS.items() if entry.nccl_tests}
+"""Kinds of memory by the value of nccl-tests' -R."""
 
 
-_FIELDS = _declared_options()
-RUN_OPTIONS: dict[str, RunOption] = _FIELDS | NCCL_TESTS_FLAGS
+def _nccl_tests_flag(
+    name: str, letter: str, metavar: str, text: str, default: str, sets: str = "sizes"
+) -> Option:
+    kind, parse = (str | None, str) if sets == "sizes" else (int | None, None)
+    flags = f"-{letter} --{name}" if sets == "sizes" else f"-{letter}"
+    return Option(
+        metavar, text, "Flags of nccl-tests", kind, None, flags, default_text=default, name=name,
+        parse=parse, sets=sets,
+    )  # fmt: skip
+
+
+NCCL_TESTS_FLAGS = (
+    _nccl_tests_flag("minbytes", "b", "SIZE", "Smallest size.", "32M"),
+    _nccl_tests_flag("maxbytes", "e", "SIZE", "Largest size.", "32M"),
+    _nccl_tests_flag("stepfactor", "f", "N", "Factor from one size to the next.", "none"),
+    _nccl_tests_flag("stepbytes", "i", "SIZE", "Difference from one size to the next.", "1M"),
+    _nccl_tests_flag("check_count", "c", "0|1", "0 does not check results.", "1", "check"),
+    _nccl_tests_flag(
+        "local_register", "R", "|".join(map(str, _MEMORIES)), "Memory of the buffers: "
+        + ", ".join(f"{n} is {name}" for n, name in _MEMORIES.items()) + ".", "0", "memory",
+    ),
+)  # fmt: skip
+"""The short flags of nccl-tests that give the values of other options."""
+RUN_OPTIONS: dict[str, Option] = _FIELDS | {flag.name: flag for flag in NCCL_TESTS_FLAGS}
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
 VARIED_OPTIONS = tuple(option.flag[2:] for option in _FIELDS.values() if option.is_varied)
@@ -347,22 +290,88 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
             raise name_error("option", name, list(RUN_OPTIONS))
     if given.get("resume") is not None:
         users += ("resume",)
-    values = {}
+    values: dict[str, Any] = {}
+    changed = {}
     for name, option in RUN_OPTIONS.items():
         if (value := given.get(name)) is not None:
-            values[name] = parse_value(option, value)
+            values[name] = option.parsed(value)
             if values[name] != option.default:
+                changed[name] = option
                 option.require_allowed(*users)
     names = frozenset(values)
-    values = apply_flags(values)
+    _apply_nccl_tests_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     if "workload" in values:
-        require_replayable(RUN_OPTIONS[name] for name in names)
+        for name in names:
+            if (option := RUN_OPTIONS[name]).chooses_calls or option.sets:
+                raise UsageError(
+                    f"{option.flag} has no effect with --workload",
+                    "leave it out: the workload has the calls that are made",
+                )
         values["workload_values"] = workload_values(read_workload(values["workload"]))
     options = RunOptions(**values, given=names)
     # A resumed run may be of a version that allowed it.
     if options.resume is None and options.workload is None:
-        changed = {n for n in names if getattr(options, n, None) != RUN_OPTIONS[n].default}
-        require_effect(changed, options.op, options.iters)
+        _require_effect(changed, options)
     return options
+
+
+def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
+    """Raise UsageError for an option without effect beside the others. `changed` are those that
+    were given another value than the default, by name; `values` are all options."""
+    for name, option in changed.items():
+        where, hint = "", "leave out one of them"
+        if option.needs and not any(option.needs(OPERATIONS[op]) for op in values.op):
+            able = ", ".join(o.name for o in OPERATIONS.values() if option.needs(o))
+            where, hint = f"with --op {','.join(values.op)}", f"it is for {able}"
+        elif name in ("precision", "budget") and values.iters is not None:
+            where = "with --iters"
+        elif name == "overlap_ratio" and "overlap" not in changed:
+            where, hint = "without --overlap", "write --overlap matmul"
+        if where:
+            raise UsageError(f"{option.flag} has no effect {where}", hint)
+
+
+def _apply_nccl_tests_flags(values: dict[str, Any]) -> None:
+    """Replace the values of nccl-tests' flags by those of the options that they set.
+
+    Raises UsageError for a value that nccl-tests would refuse, and for two choices of one thing."""
+    given = {f.name: values.pop(f.name) for f in NCCL_TESTS_FLAGS if f.name in values}
+    for name in given:
+        flag = RUN_OPTIONS[name]
+        if flag.sets in values:
+            raise UsageError(
+                f"--{flag.sets} and {flag.flag} both choose the {flag.sets}",
+                "leave out one of them",
+            )
+    if (count := given.pop("check_count", None)) is not None:
+        if count not in (0, 1):
+            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
+        values["check"] = count > 0
+    if (number := given.pop("local_register", None)) is not None:
+        if number not in _MEMORIES:
+            known = ", ".join(f"-R {known} is {name}" for known, name in _MEMORIES.items())
+            raise UsageError(f"-R cannot be {number}", known)
+        values["memory"] = (_MEMORIES[number],)
+    if given:
+        values["sizes"] = _nccl_tests_sizes(**given)
+
+
+def _nccl_tests_sizes(
+    minbytes: str = "32M",
+    maxbytes: str = "32M",
+    stepfactor: str | None = None,
+    stepbytes: str | None = None,
+) -> tuple[int, ...]:
+    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
+
+    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
+    first, last = parse_size(minbytes), parse_size(maxbytes)
+    if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
+        raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
+    if stepfactor is None or float(stepfactor) <= 1:
+        return size_range(first, last, add=parse_size(stepbytes or "1M"))
+    if stepbytes is not None:
+        raise UsageError("-f and -i both choose the next size", "leave out one of them")
+    return size_range(first, last, factor=float(stepfactor))

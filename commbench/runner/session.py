@@ -1,4 +1,4 @@
-"""Runs one measurement: chooses launched or external ranks, and returns the recorded run."""
+"""Runs one measurement, new or resumed: on launched or external ranks; returns the recorded run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
-from commbench.errors import INTERRUPTIONS, Interrupted, WrongResultError
-from commbench.results.schema import Run
-from commbench.runner.launched_ranks import NOTHING_MEASURED, join_ranks, launch_ranks
+from commbench.errors import INTERRUPTIONS, Interrupted, RecordsError, UsageError, WrongResultError
+from commbench.plan.workload_fit import EVERY_STEP
+from commbench.results.journal import Journal
+from commbench.results.journal_reader import RunProgress, read_progress, read_run
+from commbench.results.run_folder import JOURNAL, find_run
+from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader, is_imported
+from commbench.runner.launched_ranks import (
+    NOTHING_MEASURED,
+    join_ranks,
+    launch_ranks,
+    remaining_tasks,
+)
+from commbench.runner.option import Option, value_text
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
-from commbench.runner.resume import complete, find_resumable, remaining_tasks, with_recorded_plan
-from commbench.runner.run_options import RunOptions
+from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
@@ -49,7 +59,7 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
     for file in _write_pairs(run):
         listener.status(f"{file}: pairs of ranks")
     if options.plots:
-        from commbench.report.plots import run_pictures, why_no_picture
+        from commbench.answers.show.plots import run_pictures, why_no_picture
         from commbench.views.draw import write_pictures
 
         pictures = run_pictures([run])
@@ -64,7 +74,7 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
 
 def _write_pairs(run: Run) -> list[Path]:
     """Write the CSV files of a run of pairs into its folder, where they do not exist."""
-    from commbench.report.pairs_table import pairs_files
+    from commbench.answers.pairs.document import pairs_files
     from commbench.results.files import path_exists, write_new
 
     written = []
@@ -93,12 +103,98 @@ def raise_at_signals(hint: str = NOTHING_MEASURED) -> None:
     them."""
 
     def stop(number: int, _: object) -> None:
-        raise Interrupted(
-            f"stopped by {signal.Signals(number).name}",
-            hint,
-            signal_number=number,
-        )
+        raise Interrupted(f"stopped by {signal.Signals(number).name}", hint, signal_number=number)
 
     if threading.current_thread() is threading.main_thread():
         for number in INTERRUPTIONS:
             signal.signal(number, stop)
+
+
+def find_resumable(options: RunOptions) -> RunProgress:
+    """What there is of the run that --resume names.
+
+    Raises RecordsError where there is no such run, UsageError for an option that contradicts it.
+    """
+    path = _find(options)
+    if path.is_file() and path.name != JOURNAL:
+        raise RecordsError(f"{path} cannot be resumed", f"give a run folder with a {JOURNAL}")
+    progress = read_progress(path)
+    if is_imported(progress.run.header):
+        raise RecordsError(f"{path} was imported and cannot be resumed", "measure it again")
+    _require_agreement(options, progress.run)
+    return progress
+
+
+def _find(options: RunOptions) -> Path:
+    assert options.resume is not None
+    try:
+        return find_run(options.resume)
+    except RecordsError as error:
+        rank_context = find_rank_context(options)
+        if options.nnodes == 1 and (not rank_context or rank_context.is_single_node):
+            raise
+        raise RecordsError(
+            error.message, "every node needs the folder of the run: copy it to this node"
+        ) from None
+
+
+def _require_agreement(options: RunOptions, run: Run) -> None:
+    """Raise UsageError for an option that was given and differs from the recorded run."""
+    header = run.header
+    plan = options.plan(
+        options.backend or header.plan.backend,
+        options.device or header.plan.device,
+        header.plan.world_size,
+    )
+    for given in (option for name, option in RUN_OPTIONS.items() if name in options.given):
+        option = RUN_OPTIONS.get(given.sets, given)
+        if not option.is_kept:
+            continue
+        here = getattr(plan, option.plan) if option.plan else getattr(options, option.name)
+        there = _recorded_value(option, header)
+        if here != there:
+            raise UsageError(
+                f"{given.flag} contradicts {run.path}: {_text(here)} here, {_text(there)} there",
+                f"leave out {given.flag} to continue this run, or --resume to start a new one",
+            )
+
+
+def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
+    """The options that make the recorded plan on as many ranks per node."""
+    recorded = {
+        option.name: _recorded_value(option, header)
+        for option in RUN_OPTIONS.values()
+        if option.is_kept
+    }
+    return replace(
+        options,
+        **recorded,
+        matrix=header.plan.matrix,
+        workload_values=header.plan.workload,
+        step=(EVERY_STEP,) if header.plan.workload else (),
+    )
+
+
+def complete(progress: RunProgress) -> Run:
+    """The run, all of whose cases are finished; its end is written where that is missing."""
+    from commbench.analysis.csv_file import ResultsCsv
+    from commbench.analysis.rows import make_rows
+
+    folder = Path(progress.run.path)
+    if not progress.run.end or progress.run.end.status != COMPLETE:
+        Journal(folder).end(RunEnd(status=COMPLETE))
+        ResultsCsv(folder).add(*make_rows(progress.run))
+    return read_run(folder)
+
+
+def _recorded_value(option: Option, header: RunHeader) -> Any:
+    """The value of an option in a recorded run."""
+    if option.plan:
+        return getattr(header.plan, option.plan)
+    if option.name == "nproc_per_node":
+        return len(header.ranks) // header.launched_nodes
+    return getattr(header, option.name)
+
+
+def _text(value: Any) -> str:
+    return "as needed" if value is None else value_text(value)

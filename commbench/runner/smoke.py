@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
+from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
-from commbench.spec.plan import Plan
 
 if TYPE_CHECKING:
     from commbench.launch.devices import Target
@@ -50,7 +50,7 @@ class SmokeResult(NamedTuple):
 
 def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
     """The plan of the smoke test with these run options, and where it runs."""
-    from commbench.launch.process_setup import import_torch
+    from commbench.launch.devices import import_torch
 
     options = parse_options(
         {"op": ("all", "p2p"), "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
@@ -60,10 +60,7 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
     from commbench.launch.devices import choose_target, detect_capabilities
 
     target = choose_target(
-        detect_capabilities(),
-        options.backend,
-        options.device,
-        options.ranks_per_node,
+        detect_capabilities(), options.backend, options.device, options.ranks_per_node
     )
     plan = options.plan(target.backend, target.device, target.ranks_per_node)
     return replace(plan, budget_s=BUDGET_S), target

@@ -35,7 +35,7 @@ class Column(NamedTuple):
     """A column of a table whose rows are things of one kind."""
 
     heading: str
-    """`\\n` makes two lines of it."""
+    """`\\n` makes two lines of it; a hyphen before it is that of a divided word."""
     of: Callable[[Any], Any]
     """The quantity of a row; None or an empty text for an empty cell."""
     unit: Unit
@@ -135,8 +135,6 @@ def ratio_decimals(found: Any) -> int:
 
 TEXT = Unit(str, is_left=True)
 NUMBER = Unit(str)
-DECIMAL = Unit(str, is_decimal=True)
-"""Of text that is a number already."""
 BYTES = Unit(format_bytes)
 TIME = Unit(time_text)
 TIME_INTERVAL = Unit(time_interval_text)

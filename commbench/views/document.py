@@ -71,8 +71,8 @@ class Table(NamedTuple):
         if self.label:
             label = Column(self.label_heading, self.label, TEXT)
             filled.insert(0, (label, [*map(label.cell, self.rows)]))
-        headings = [column.heading.replace("\n", " ") for column, _ in filled]
-        left = [column.heading.replace("\n", " ") for column, _ in filled if column.unit.is_left]
+        headings = [column.heading.replace("-\n", "").replace("\n", " ") for column, _ in filled]
+        left = [h for h, (column, _) in zip(headings, filled, strict=True) if column.unit.is_left]
         return headings, list(zip(*(cells for _, cells in filled), strict=True)), left
 
 

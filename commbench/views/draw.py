@@ -1,12 +1,14 @@
 """Draws pictures with matplotlib, and writes them to files.
 
 A figure belongs to no window and to no global state. Lengths are in inches. Matplotlib's own
-settings are used, with ours, whatever the user's are.
+settings are used, with ours, whatever the user's are. Its constrained layout leaves the axes what
+room their labels need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import zip_longest
@@ -16,25 +18,38 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
 from commbench.results.files import is_folder, unused_path, write_new
-from commbench.views import draw_bars, draw_curves, draw_heat_map
-from commbench.views.layout import EDGE, WIDTH, Layout, area_properties, line_properties
-from commbench.views.lettering import LONGEST_NAME, SMALL, TEXT, TITLE, plain, widest, wrap
-from commbench.views.pictures import GREY, INK, Bars, Curves, HeatMap, Key, Picture
+from commbench.views import draw_curves, draw_rows
+from commbench.views.lettering import (
+    LONGEST_NAME,
+    SMALL,
+    TEXT,
+    TITLE,
+    area_properties,
+    line_properties,
+    plain,
+    widest,
+    wrap,
+)
+from commbench.views.pictures import GREY, INK, Bars, Curves, HeatMap, Key, Layout, Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
 """The endings of files that a picture can be written to."""
-OTHER_ENDINGS = (".gif", ".jpg", ".jpeg", ".webp", ".bmp", ".eps", ".tif", ".tiff", ".html")
-"""Endings that say that a file is meant, of a format that is not written."""
+_OTHER_ENDING = re.compile(r"\.[a-z]{2,5}")
+"""An ending that says that a file is meant, of a format that is not written."""
 DOTS_PER_INCH = 200
 """A PNG is 1600 pixels wide, and sharp where it is shown 800 pixels wide."""
-LAYOUTS: dict[type, Any] = {
-    Curves: draw_curves.lay_out, HeatMap: draw_heat_map.lay_out, Bars: draw_bars.lay_out,
+WIDTH, EDGE = 8.0, 0.12
+"""Of a picture, and of its margin beside text."""
+ROW, BOTTOM = 0.55, 0.25
+"""Above each row of panels for their headings and ticks, and below the last one."""
+LAYOUTS: dict[type, Callable[[Picture], Layout]] = {
+    Curves: draw_curves.lay_out, HeatMap: draw_rows.lay_out_cells, Bars: draw_rows.lay_out_bars,
 }  # fmt: skip
-_HANDLE, _SPACE = 0.41, 0.22
-"""Of an entry of a legend: the width of its line, and the space beside it."""
+_HANDLE_AND_SPACE, _LEGEND_ROW = 0.63, 0.19
+"""Of an entry of a legend: the width of its line and the space beside it, and its height."""
 
 
 def require_ending(path: Path) -> None:
@@ -50,7 +65,7 @@ def names_file(output: Path) -> bool:
     """Whether a path means a file, and not a folder; UsageError for one of an unknown format."""
     if is_folder(output):
         return False
-    if output.suffix.lower() in OTHER_ENDINGS:
+    if _OTHER_ENDING.fullmatch(output.suffix.lower()):
         require_ending(output)
     return output.suffix.lower() in ENDINGS
 
@@ -103,8 +118,9 @@ def draw(picture: Picture) -> Figure:
     """The picture as a figure, within `styled`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    layout: Layout = LAYOUTS[type(picture.panels[0])](picture)
+    layout = LAYOUTS[type(picture.panels[0])](picture)
     inner = WIDTH - 2 * EDGE
     notes = [
         line for note in (*picture.notes, *layout.notes) for line in wrap(plain(note), SMALL, inner)
@@ -113,46 +129,34 @@ def draw(picture: Picture) -> Figure:
         (wrap(plain(picture.title), TITLE, inner, "bold"), TITLE, "bold", INK),
         (notes, SMALL, "normal", GREY),
     )
-    legends = [
-        (keys, max(1, min(len(keys), int(inner / (widest(text for text, _ in keys) + 0.63)))))
-        for named in layout.legends
-        if (keys := [(plain(text, LONGEST_NAME), look) for text, look in named])
-    ]
     heights = [len(lines) * points / 72 * 1.4 for lines, points, _, _ in texts]
-    tall = [0.19 * ceil(len(keys) / columns) for keys, columns in legends]
-    above = 0.16 + sum(heights) + sum(tall) + 0.3
+    keys = [(plain(text, LONGEST_NAME), look) for text, look in layout.keys]
+    wide = widest(text for text, _ in keys) + _HANDLE_AND_SPACE
+    columns = max(1, min(len(keys), int(inner / wide)))
+    above = 0.16 + sum(heights) + _LEGEND_ROW * ceil(len(keys) / columns)
     rows = ceil(len(picture.panels) / layout.columns)
-    panels = sum(layout.heights) + layout.gap * (rows - 1)
-    height = above + panels + layout.bottom
-    figure = Figure(figsize=(WIDTH, height), dpi=DOTS_PER_INCH, facecolor="white")
+    height = above + sum(layout.heights) + ROW * rows + BOTTOM
+    engine = ConstrainedLayoutEngine(
+        rect=(0, 0, 1, 1 - above / height), compress=layout.is_compressed, h_pad=0.1, w_pad=EDGE,
+        wspace=0, hspace=0,
+    )  # fmt: skip
+    figure = Figure((WIDTH, height), DOTS_PER_INCH, facecolor="white", layout=engine)
     FigureCanvasAgg(figure)
     top = height - 0.1
     for (lines, points, weight, colour), step in zip(texts, heights, strict=True):
         figure.text(EDGE / WIDTH, top / height, "\n".join(lines), size=points, weight=weight,
-                    color=colour, va="top")  # fmt: skip
+                    color=colour, va="top", in_layout=False)  # fmt: skip
         top -= step
-    top -= 0.04
-    for (keys, columns), step in zip(legends, tall, strict=True):
-        _draw_legend(figure, keys, columns, (EDGE / WIDTH, top / height))
-        top -= step
+    if keys:
+        _draw_legend(figure, keys, columns, (EDGE / WIDTH, (top - 0.04) / height))
     axes = figure.subplots(
-        rows, layout.columns, squeeze=False,
-        gridspec_kw={
-            "left": layout.left / WIDTH, "right": 1 - layout.right / WIDTH,
-            "bottom": layout.bottom / height, "top": 1 - above / height,
-            "height_ratios": layout.heights, "wspace": layout.space,
-            "hspace": layout.gap * rows / sum(layout.heights),
-        },
-    )  # fmt: skip
-    heading = EDGE - layout.left if layout.columns == 1 else 0.0
+        rows, layout.columns, squeeze=False, gridspec_kw={"height_ratios": layout.heights}
+    )
     for own, panel in zip_longest(axes.flat, picture.panels):
         own.set_visible(panel is not None)
         if panel is not None:
             layout.draw(own, panel)
-            own.annotate(
-                plain(panel.heading), (0, 1), xycoords="axes fraction",
-                xytext=(heading * 72, 7), textcoords="offset points",
-            )  # fmt: skip
+            own.set_title(plain(panel.heading), loc="left", size=TEXT, pad=7)
     return figure
 
 
@@ -170,10 +174,10 @@ def _draw_legend(
         for _, look in ordered
     ]  # fmt: skip
     # A blank precedes an underscore, for which matplotlib would hide the entry.
-    texts = [text for text, _ in ordered]
-    figure.legend(
-        handles, [f" {text}" if text.startswith("_") else text for text in texts],
-        loc="upper left", bbox_to_anchor=at, ncols=columns, frameon=False, borderpad=0,
-        borderaxespad=0, handlelength=2.6, handletextpad=0.5, labelspacing=0.38,
+    texts = [f" {text}" if text.startswith("_") else text for text, _ in ordered]
+    legend = figure.legend(
+        handles, texts, loc="upper left", bbox_to_anchor=at, ncols=columns, frameon=False,
+        borderpad=0, borderaxespad=0, handlelength=2.6, handletextpad=0.5, labelspacing=0.38,
         columnspacing=1.05,
     )  # fmt: skip
+    legend.set_in_layout(False)

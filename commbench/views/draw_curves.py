@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
-from commbench.views import layout, pictures
-from commbench.views.layout import LEFT, Layout, area_properties, line_properties
-from commbench.views.lettering import SMALL, TEXT, plain, text_width
-from commbench.views.pictures import BAND, Axis, Curves, Key, Look, Mark, Picture, Series
-from commbench.views.ticks import every_nth, linear_ticks, log_ticks
+from commbench.views import pictures
+from commbench.views.lettering import (
+    SMALL,
+    TEXT,
+    area_properties,
+    every_nth,
+    line_properties,
+    linear_ticks,
+    log_ticks,
+    plain,
+    widest,
+    wrap,
+)
+from commbench.views.pictures import BAND, Axis, Curves, Key, Layout, Look, Mark, Picture, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +32,8 @@ NEARBY = 3.0
 CROSS = Look(pictures.INK, "x", None, size=6)
 COINCIDENT = 0.03
 """Points that differ by less cover each other; the lower one is drawn larger."""
-
-
+_ROOM = 6.3
+"""Inches for the horizontal axes of all panels side by side."""
 Limits = tuple[float, float]
 """The ends of a vertical axis."""
 
@@ -45,10 +54,8 @@ def lay_out(picture: Picture) -> Layout:
         )
         for across in dict.fromkeys(panel.across for panel in panels)
     }  # fmt: skip
-    last_row = (len(panels) - 1) // picture.columns * picture.columns
-    named = {panel.across: place for place, panel in enumerate(panels)}
-    if picture.columns > 1:
-        named = {panels[-1].across: min(last_row + 1, len(panels) - 1)}
+    in_last_row = panels[(len(panels) - 1) // picture.columns * picture.columns]
+    named = {panel.across: panel for panel in panels} | {panels[-1].across: in_last_row}
 
     def draw(axes: Axes, panel: Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
@@ -56,15 +63,13 @@ def lay_out(picture: Picture) -> Layout:
             is_thick = is_covered(panel.series, number)
             _draw_series(axes, series, has_bands and series.has_band, is_thick, picture.columns > 1)
         _set_values(axes, panel.scale, limits[panel.scale])
-        width = (layout.WIDTH - LEFT - layout.RIGHT) / picture.columns * 0.9
-        _set_across(axes, panel.across, places[panel.across], width)
-        if panels[named[panel.across]] is panel:
-            axes.set_xlabel(panel.across.name)
+        _set_across(axes, panel.across, places[panel.across], _ROOM / picture.columns)
+        if named[panel.across] is panel:
+            axes.set_xlabel("\n".join(wrap(panel.across.name, TEXT, _ROOM / picture.columns)))
 
     return Layout(
-        draw, [panel.inches for panel in panels[:: picture.columns]], _legends(panels),
+        draw, [panel.inches for panel in panels[:: picture.columns]], _legend(panels),
         [*_notes(panels, limits, has_bands)], picture.columns,
-        gap=0.62 + 0.2 * (len(places) > 1), space=0.2, bottom=0.55,
     )  # fmt: skip
 
 
@@ -101,18 +106,15 @@ def is_covered(drawn: Sequence[Series], number: int) -> bool:
     return any(2 * each > len(own) for each in hidden)
 
 
-def _legends(panels: Sequence[Curves]) -> list[Sequence[Key]]:
+def _legend(panels: Sequence[Curves]) -> list[Key]:
     """Names of curves, unless there is only one; then of marks, and of crosses."""
     curves: dict[str, Look] = {}
     for series in (each for panel in panels for each in panel.series):
         curves.setdefault(series.name, series.look)
     marks = {m.name: (m.name, m.look) for p in panels for m in p.marks if m.name}
     has_cross = any(value is None for p in panels for s in p.series for _, value in s.points)
-    return [
-        [*curves.items()] * (len(curves) > 1),
-        [*marks.values()],
-        [("failed or wrong: no time", CROSS)] * has_cross,
-    ]
+    cross = [("failed or wrong: no time", CROSS)] * has_cross
+    return [*(curves.items() if len(curves) > 1 else ()), *marks.values(), *cross]
 
 
 def _notes(panels: Sequence[Curves], limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
@@ -152,10 +154,10 @@ def _draw_series(
                           linewidth=0)  # fmt: skip
     values = [estimate.value if estimate else nan for _, estimate in series.points]
     axes.plot(places, values, label=plain(f" {series.name}"), **look)
-    bad = [place for place, estimate in series.points if estimate is None]
-    cross = line_properties(CROSS._replace(colour=series.look.colour, is_hollow=False))
-    axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), clip_on=False,
-              label="_bad", **cross)  # fmt: skip
+    if bad := [place for place, estimate in series.points if estimate is None]:
+        cross = line_properties(CROSS._replace(colour=series.look.colour))
+        axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), label="_bad",
+                  clip_on=False, **cross)  # fmt: skip
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], limits: Limits) -> None:
@@ -192,7 +194,7 @@ def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float)
     labelled = powers if powers[1:] else places
     texts = [across.text(place) for place in labelled]
     at = every_nth(
-        [log10(place) * inches for place in labelled], [text_width(text, TEXT) for text in texts]
+        [log10(place) * inches for place in labelled], [widest([text]) for text in texts]
     )
     axes.set_xscale("log")
     axes.set_xticks([labelled[n] for n in at], [texts[n] for n in at])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
 from commbench.validation import choose
+from commbench.views.as_json import json_text
 from commbench.views.document import Document
 
 TEXT, MARKDOWN, HTML, JSON = "text", "markdown", "html", "json"
@@ -17,6 +18,11 @@ ENDINGS = {
     ".json": JSON,
 }  # fmt: skip
 """The format of a file, by the ending of its name."""
+WRITERS = {
+    TEXT: "commbench.views.terminal", MARKDOWN: "commbench.views.markdown",
+    HTML: "commbench.views.html",
+}  # fmt: skip
+"""The modules that write documents; each takes time to import."""
 
 
 class View(NamedTuple):
@@ -32,51 +38,23 @@ class View(NamedTuple):
     """The formats that only these results have."""
 
     @property
-    def formats(self) -> dict[str, Callable[..., str]]:
-        """What writes a result, by the name of the format."""
-        return {
-            TEXT: partial(_text, self),
-            MARKDOWN: partial(_markdown, self),
-            HTML: partial(_html, self),
-            **({JSON: partial(_json, self)} if self.schema else {}),
-            **{name: partial(_own, write) for name, write in self.more.items()},
-        }
+    def formats(self) -> tuple[str, ...]:
+        """The names of the formats."""
+        return (*WRITERS, *([JSON] if self.schema else []), *self.more)
 
     def require(self, format_: str) -> None:
         """Raise UsageError for an unknown format."""
-        choose("format", format_, self.formats)
+        choose("format", format_, dict.fromkeys(self.formats))
 
     def write(self, result: Any, format_: str = TEXT, is_verbose: bool = False) -> str:
         """The result in that format. UsageError for an unknown one."""
-        return choose("format", format_, self.formats)(result, is_verbose)
-
-
-def _text(view: View, result: Any, is_verbose: bool) -> str:
-    from commbench.views.terminal import terminal_text
-
-    return terminal_text(view.document(result), is_verbose) + "\n"
-
-
-def _markdown(view: View, result: Any, _: bool) -> str:
-    from commbench.views.markdown import markdown_text
-
-    return markdown_text(view.document(result))
-
-
-def _html(view: View, result: Any, _: bool) -> str:
-    from commbench.views.html import html_text
-
-    return html_text(view.document(result))
-
-
-def _json(view: View, result: Any, _: bool) -> str:
-    from commbench.views.as_json import json_text
-
-    return json_text(view.schema, view.data(result))
-
-
-def _own(write: Callable[[Any], str], result: Any, _: bool) -> str:
-    return write(result)
+        self.require(format_)
+        if format_ in self.more:
+            return self.more[format_](result)
+        if format_ == JSON:
+            return json_text(self.schema, self.data(result))
+        write: Callable[[Document, bool], str] = import_module(WRITERS[format_]).write
+        return write(self.document(result), is_verbose)
 
 
 VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from commbench.output.markdown import details, escape, table
 from commbench.output.table import clean
 from commbench.views.document import (
     BAD,
@@ -32,6 +32,43 @@ MARKS = {GOOD: "🟢 ", BAD: "🔴 "}
 """Before the title of a document with that tone."""
 
 
+_ESCAPES = {character: f"&#{ord(character)};" for character in "&<>|`*[]\\~$"}
+# With a zero-width space after them, GitHub mentions nobody and links nothing.
+_ENTITIES = str.maketrans(_ESCAPES | {"@": "@&#8203;", "#": "#&#8203;"})
+_LINK = re.compile(r"(?i)(://|www\.)")
+"""GitHub turns bare addresses into links."""
+_LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""An underscore that is not within a word may begin emphasis."""
+
+
+def escape(text: str) -> str:
+    """Text on one line, escaped so that Markdown shows it literally."""
+    unlinked = _LINK.sub(
+        lambda found: f"{found[0][:-1]}&#{ord(found[0][-1])};", clean(text).translate(_ENTITIES)
+    )
+    return _LOOSE_UNDERSCORE.sub("&#95;", unlinked)
+
+
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: str = "",
+    is_escaped: bool = False,
+) -> list[str]:
+    """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
+    `is_escaped`: the cells are Markdown already."""
+    marks = [":--" if heading in left.split(",") else "--:" for heading in headings]
+    return [
+        _line([escape(heading.replace("\n", " ")) for heading in headings]),
+        _line(marks),
+        *(_line(row if is_escaped else [*map(escape, row)]) for row in rows),
+    ]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 class Detail(NamedTuple):
     """How much of a document is written."""
 
@@ -41,7 +78,7 @@ class Detail(NamedTuple):
     """Whether what is folded is there; else only its title."""
 
 
-def markdown_text(document: Document) -> str:
+def write(document: Document, _: bool = False) -> str:
     """The document as Markdown; of a long one, the tables have fewer rows."""
     text = ""
     for most_rows, has_folded in DETAILS:
@@ -76,7 +113,8 @@ def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
             return [f"* {_prose(title)}"]
         case Folded(title, blocks):
             inner = [line for each in blocks for line in _lines(each, level, detail)]
-            return details(title, inner[:-1]) if inner else []
+            summary = f"<details><summary>{escape(title)}</summary>"
+            return [summary, "", *inner, "</details>"] if inner else []
         case Text(text):
             return [_prose(text)]
         case Items(texts, title):

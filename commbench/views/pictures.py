@@ -6,10 +6,13 @@ Values are in seconds, bytes, bytes/s, or ratios. Texts are plain; whoever draws
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from commbench.stats.estimate import Estimate
-from commbench.views import ticks
+from commbench.units import GB, format_about, format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8700F0", "#693C1E",
@@ -57,6 +60,39 @@ def nth_look(number: int, colour: str | None = None) -> Look:
 
 Key: TypeAlias = tuple[str, Look]
 """An entry of a legend."""
+MISSING = Look("#a8a8a8", fill=0.5)
+"""Of cells that were not measured: hatching."""
+
+
+def size_label(size: float) -> str:
+    """A size, rounded where the exact one is long."""
+    exact = format_bytes(int(size))
+    return exact if len(exact) <= len("1023 KiB") else format_about(size)
+
+
+def count_label(value: float) -> str:
+    """A number of ranks."""
+    return f"{value:,.0f}"
+
+
+def time_label(seconds: float) -> str:
+    """A round time: `20 us`, `1.5 ms`."""
+    for limit, unit, factor in ((1e-6, "ns", 1e9), (1e-3, "us", 1e6), (1.0, "ms", 1e3)):
+        if 0 < seconds < limit * 0.9999:
+            return f"{number_label(seconds * factor)} {unit}"
+    return f"{number_label(seconds)} s" if seconds else "0"
+
+
+def bandwidth_label(bytes_per_second: float) -> str:
+    """A round bandwidth in GB/s."""
+    return number_label(bytes_per_second / GB)
+
+
+def number_label(value: float) -> str:
+    """A number, without an exponent if it is 0.0001 or more: `1e-6`, `0.0001`, `1500`."""
+    if 0 < value < 0.9999e-4:
+        return f"{value:.3g}".replace("e-0", "e-")
+    return f"{value:.6g}" if value < 1e6 else f"{value:,.0f}"
 
 
 class Axis(NamedTuple):
@@ -68,11 +104,11 @@ class Axis(NamedTuple):
     is_log: bool = True
 
 
-TIMES, LINEAR_TIMES = Axis(ticks.time_label), Axis(ticks.time_label, is_log=False)
-BANDWIDTHS = Axis(ticks.bandwidth_label, is_log=False)
-LOG_BANDWIDTHS, RATIOS = Axis(ticks.bandwidth_label), Axis(ticks.number_label)
-SIZES = Axis(ticks.size_label, "size: the larger of what one rank sends and receives")
-RANKS = Axis(ticks.count_label, "number of ranks")
+TIMES, LINEAR_TIMES = Axis(time_label), Axis(time_label, is_log=False)
+BANDWIDTHS = Axis(bandwidth_label, is_log=False)
+LOG_BANDWIDTHS, RATIOS = Axis(bandwidth_label), Axis(number_label)
+SIZES = Axis(size_label, "size: the larger of what one rank sends and receives")
+RANKS = Axis(count_label, "number of ranks")
 
 
 class Series(NamedTuple):
@@ -159,9 +195,9 @@ class HeatMap(NamedTuple):
     """Labels, by the place of their middle: 0.5 is that of the first row."""
     columns: Mapping[float, str]
     cells: Mapping[tuple[int, int], Cell]
-    """By row and column. A cell within `extent` that is not there has hatching."""
+    """By row and column. A cell that is not there has hatching."""
     extent: tuple[int, int]
-    """The numbers of rows and columns, without those of medians beyond them."""
+    """The numbers of rows and columns."""
     frames: Sequence[Frame] = ()
     lines: Sequence[tuple[int, float]] = ()
     """Separators: the row and column before which they are, and their widths in points."""
@@ -172,16 +208,9 @@ class HeatMap(NamedTuple):
     is_square: bool = False
 
     @property
-    def sides(self) -> tuple[int, int]:
-        """The numbers of rows and columns with those beyond `extent`."""
-        rows, columns = zip(*self.cells, strict=True)
-        return max(self.extent[0], 1 + max(rows)), max(self.extent[1], 1 + max(columns))
-
-    @property
     def has_missing(self) -> bool:
         """Whether a cell is not there."""
-        rows, columns = self.extent
-        return sum(row < rows and column < columns for row, column in self.cells) < rows * columns
+        return len(self.cells) < self.extent[0] * self.extent[1]
 
 
 class Bar(NamedTuple):
@@ -229,3 +258,18 @@ class Picture(NamedTuple):
     columns: int = 1
     has_bands: bool | None = None
     """Whether intervals are drawn as bands; None: where they can be told apart."""
+
+
+class Layout(NamedTuple):
+    """How the panels of a picture are drawn, and what else it says."""
+
+    draw: Callable[[Axes, Any], None]
+    """Draws a panel."""
+    heights: Sequence[float]
+    """Of each row, in inches."""
+    keys: Sequence[Key]
+    """The legend."""
+    notes: Sequence[str] = ()
+    columns: int = 1
+    is_compressed: bool = False
+    """Whether panels keep their shape, and move together."""

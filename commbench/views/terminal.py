@@ -40,7 +40,7 @@ Filled = tuple[Column, list[str]]
 """A column that is not empty, with its cells."""
 
 
-def terminal_text(document: Document, is_verbose: bool = False) -> str:
+def write(document: Document, is_verbose: bool = False) -> str:
     """The document as text. `is_verbose`: with what is folded, and all rows of tables."""
     head = [style(fill(document.title), BOLD), *map(fill, document.subtitle)]
     tone = STYLES.get(document.tone, "")
@@ -49,7 +49,8 @@ def terminal_text(document: Document, is_verbose: bool = False) -> str:
         answer[0] = style(answer[0], tone)
     parts = ["\n".join(filter(None, head)), "\n".join(answer)]
     parts += blocks_text(document.blocks, is_verbose)
-    return "\n\n".join(filter(None, [*parts, document.footer and fill(document.footer)]))
+    parts.append(document.footer and fill(document.footer))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[str]:

@@ -17,19 +17,18 @@ import torch
 import torch.distributed as dist
 
 from commbench.errors import CommbenchError
-from commbench.spec.allocators import ALLOCATORS, DEFAULT_MEMORY
-from commbench.spec.call_forms import DIRECT, ONE_TENSOR
-from commbench.spec.case import PAGE, TENSOR_ALIGNMENT, Case
-from commbench.spec.operations import IN_PLACE, OPERATIONS
-from commbench.spec.pairs import Peer, find_peer
-from commbench.spec.reduce_ops import REDUCE_OPS
-from commbench.spec.replay import ReplayedStep, replayed_step
-from commbench.worker.call_forms import make_copies, make_steps
+from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
+from commbench.plan.call_forms import DIRECT, ONE_TENSOR
+from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
+from commbench.plan.dtypes import REDUCE_OPS
+from commbench.plan.operation import IN_PLACE
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.pairs import Peer, find_peer
+from commbench.plan.replay import ReplayedStep, replayed_step
+from commbench.worker.call_forms import Objects, make_copies, make_steps
 from commbench.worker.communicator import Communicator
-from commbench.worker.groups import GroupView
-from commbench.worker.memory import Memory
-from commbench.worker.new_groups import NewGroups
-from commbench.worker.objects import Objects
+from commbench.worker.device import Memory
+from commbench.worker.groups import GroupView, NewGroups
 from commbench.worker.replay import make_step
 
 ALIGNMENT = PAGE
@@ -209,22 +208,27 @@ class Arena:
         return own.smallest if self._is_trial else own
 
     def _group_bytes(self, case: Case) -> list[int]:
-        """For each of this rank's groups, the bytes of one piece of a case."""
+        """For each of this rank's groups, the bytes from one piece of a case to the next: each of
+        its buffers begins on a page, or each tensor at a multiple of TENSOR_ALIGNMENT."""
         if case.step:
             return [self._replayed(case).size_bytes]
-        views = self._comm.views(case)
-        return [self._piece_bytes(self._in_group(case, view), view.rank) for view in views]
+        found = []
+        for view in self._comm.views(case):
+            own, rank = self._in_group(case, view), _layout_rank(case, view.rank)
+            if _has_several(own):
+                found.append(_align(own.piece_bytes(rank) + ALIGNMENT, ALIGNMENT))
+                continue
+            sizes = [_align(size, ALIGNMENT) for size in own.buffer_bytes(rank)]
+            found.append(max(sizes) if own.placement == IN_PLACE else sum(sizes))
+        return found
 
     def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
         if case.step:
             return self._of_step(case, view, begin)
-        form = case.call_form
         if _has_several(case):
             return self._several(case, view, begin)
-        buffers = self._buffers(case, view, begin)
-        if form.steps:
-            buffers = replace(buffers, steps=make_steps(form.steps, buffers))
-        return buffers
+        buffers, steps = self._buffers(case, view, begin), case.call_form.steps
+        return replace(buffers, steps=make_steps(steps, buffers)) if steps else buffers
 
     def _buffers(
         self, case: Case, view: GroupView, begin: int, alignment: int = ALIGNMENT
@@ -295,26 +299,14 @@ class Arena:
         copy_in, copy_out = make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
 
-    def _piece_bytes(self, case: Case, rank: int) -> int:
-        """Bytes from one piece of a case to the next: each of its buffers begins on a page, or each
-        tensor at a multiple of TENSOR_ALIGNMENT."""
-        rank = _layout_rank(case, rank)
-        if _has_several(case):
-            return _align(case.piece_bytes(rank) + ALIGNMENT, ALIGNMENT)
-        send, receive = (_align(n, ALIGNMENT) for n in case.buffer_bytes(rank))
-        return max(send, receive) if case.placement == IN_PLACE else send + receive
-
     def _starts(
         self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int
     ) -> tuple[int, int]:
         if case.placement != IN_PLACE:
             return 0, _align(send_bytes, alignment)
         own_block = rank * case.block_bytes
-        if 0 < send_bytes < receive_bytes:
-            return own_block, 0
-        if 0 < receive_bytes < send_bytes:
-            return 0, own_block
-        return 0, 0
+        is_part = 0 < send_bytes < receive_bytes, 0 < receive_bytes < send_bytes
+        return is_part[0] * own_block, is_part[1] * own_block
 
     def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
         memory = self._memories[case.memory].tensor

@@ -17,31 +17,29 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from commbench.errors import CommbenchError, UnavailableError, from_wire, reason_of, to_wire
 from commbench.host.gpus import bind_near
-from commbench.spec.case import Case
-from commbench.spec.pairs import QUICK
-from commbench.spec.plan import Plan
-from commbench.worker.context import LOCAL, RankContext
+from commbench.plan.case import Case
+from commbench.plan.pairs import QUICK
+from commbench.plan.plan import Plan
+from commbench.worker import groups
 from commbench.worker.device import Device, open_device
-from commbench.worker.groups import GroupView, GroupViews, lazy_gloo, make_groups, open_idle_groups
-from commbench.worker.nccl_log import NcclLog, start_log
-from commbench.worker.nccl_options import make_nccl_options
-from commbench.worker.shared_gpus import find_shared_gpus, nccl_version, share_gpus
-from commbench.worker.watchdog.error_files import RankFailure, make_failure, record_failure
+from commbench.worker.entrypoint import LOCAL, RankContext
+from commbench.worker.groups import GroupView, GroupViews, NcclLog
+from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
-from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
+from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, RankFailure, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
+"""Of a part that a rank sends to rank 0, at most."""
 _TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
 """Of the messages that go up and down the tree of all ranks, and up that of a group."""
-_LENGTH_BYTES = 8
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
@@ -76,8 +74,6 @@ class Communicator:
         self._parent, self._children = _binomial_tree(rank, ranks)
         self.plan: Plan | None = None
         """What is measured; None where that has no groups."""
-        self.group_sets: dict[str, Sequence[Sequence[int]]] = {}
-        """Of each dimension of groups, the ranks of all its groups."""
         self.group_views: GroupViews = {}
         """Of each dimension of groups, and of each group alone, those that this rank is in."""
 
@@ -89,7 +85,8 @@ class Communicator:
 
     def all_groups(self, case: Case) -> Sequence[Sequence[int]]:
         """The global ranks of each group of a case's dimension."""
-        return self.group_sets.get(case.group) or (self.global_ranks,)
+        groups = dict(self.plan.group_sets).get(case.group) if self.plan and case.group else None
+        return groups or (self.global_ranks,)
 
     def own_groups(self) -> list[Any]:
         """The process groups that were made and that this rank is in."""
@@ -124,23 +121,16 @@ class Communicator:
         self.control.send([gathered], self._parent, _TAG).wait()
         return gathered[:0]
 
-    def reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The maximum of each element over all ranks, on rank 0; a part of it elsewhere.
+    def reduce_max(self, tensor: torch.Tensor, view: GroupView | None = None) -> torch.Tensor:
+        """The maximum of each element over all ranks, on rank 0; a part of it elsewhere. With
+        `view` over the ranks of that group, on its first rank; the ranks that are in several groups
+        call this in the same order.
 
         Along a binomial tree: a rank holds one more tensor, however many ranks there are.
         """
-        return self._reduce_max(tensor, (self._parent, self._children), range(self.ranks), _TAG)
-
-    def reduce_max_in(self, view: GroupView, tensor: torch.Tensor) -> torch.Tensor:
-        """The maximum of each element over the ranks of a group, on its first rank; a part of it on
-        the others. The ranks that are in several groups call this in the same order."""
-        tree = _binomial_tree(view.rank, len(view.ranks))
-        return self._reduce_max(tensor, tree, view.ranks, _GROUP_TAG)
-
-    def _reduce_max(
-        self, tensor: torch.Tensor, tree: _Tree, ranks: Sequence[int], tag: int
-    ) -> torch.Tensor:
-        parent, children = tree
+        ranks: Sequence[int] = view.ranks if view else range(self.ranks)
+        tag = _GROUP_TAG if view else _TAG
+        parent, children = _binomial_tree(view.rank if view else self.rank, len(ranks))
         result, part = tensor.clone(), torch.empty_like(tensor)
         for child, _ in children:
             self.control.recv([part], ranks[child], tag).wait()
@@ -164,15 +154,9 @@ class Communicator:
 
     def share_value(self, value: Any, source: int = 0) -> Any:
         """The JSON value of rank `source`, of any size, on every rank."""
-        data = json.dumps(value).encode() if self.rank == source else b""
-        first = bytearray(len(data).to_bytes(_LENGTH_BYTES, "big") + data)[:PART_BYTES]
-        first.extend(bytes(PART_BYTES - len(first)))
-        received = bytes(self.share(_as_bytes(first), source).numpy())
-        size, start = int.from_bytes(received[:_LENGTH_BYTES], "big"), received[_LENGTH_BYTES:]
-        if size > len(start):
-            rest = bytearray(data[len(start) :] or size - len(start))
-            start += bytes(self.share(_as_bytes(rest), source).numpy())
-        return json.loads(start[:size])
+        data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
+        size = int(self.share(torch.tensor(len(data)), source))
+        return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
 
     def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
         """What `decide` makes, on rank 0, of every rank's `part`; the same on every rank.
@@ -196,10 +180,7 @@ class Communicator:
         return decision
 
 
-_Tree: TypeAlias = tuple[int | None, list[tuple[int, int]]]
-
-
-def _binomial_tree(rank: int, ranks: int) -> _Tree:
+def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
     """The parent of a rank in the tree that gloo's broadcast from rank 0 uses too (None for rank
     0), and each child with the number of ranks below and including it.
 
@@ -231,10 +212,7 @@ def _open_store(rank_context: RankContext, timeout: timedelta) -> Any:
 
 @contextmanager
 def communicator(
-    plan: Plan,
-    rank_context: RankContext,
-    watchdog: Watchdog,
-    logs_nccl: bool = True,
+    plan: Plan, rank_context: RankContext, watchdog: Watchdog, logs_nccl: bool = True
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     set_phase(watchdog.state, JOINING)
@@ -246,42 +224,24 @@ def communicator(
         bind_near(device.pci_bus_id)  # the threads of the backend inherit it
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
-    log = start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
+    log = groups.start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
     began = time.perf_counter()
-    try:
-        # Where groups or few of all pairs are measured, ranks connect when they first talk.
-        is_lazy = QUICK in plan.pairs or plan.has_groups
-        with lazy_gloo() if is_lazy else nullcontext():
-            dist.init_process_group(
-                plan.backend,
-                rank=rank_context.rank,
-                world_size=rank_context.world_size,
-                timeout=timeout,
-                pg_options=make_nccl_options(plan, timeout),
-                store=dist.PrefixStore(f"join-{next(_joins)}", _open_store(rank_context, timeout)),
-            )
-    except (RuntimeError, ValueError) as error:
-        raise UnavailableError(
-            f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
-            "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
-        ) from error
+    _init_process_group(plan, rank_context, timeout)
     init_s = time.perf_counter() - began
     comm = Communicator(rank_context.rank, rank_context.world_size, device, dist.group.WORLD)
     try:
-        with lazy_gloo():
+        with groups.lazy_gloo():
             comm.control = dist.new_group(backend="gloo", timeout=timeout)
-        comm.gpu_shared, is_refused = find_shared_gpus(comm)
+        comm.gpu_shared, is_refused = groups.find_shared_gpus(comm)
         if is_refused:
-            comm.gpu_shared |= share_gpus(rank_context, nccl_version())
-        comm.nccl_log = log
+            comm.gpu_shared |= groups.share_gpus(rank_context, groups.nccl_version())
+        comm.nccl_log, comm.plan = log, plan
         began = time.perf_counter()
-        with lazy_gloo():
-            comm.plan = plan
-            comm.group_sets = {name: groups for name, groups in plan.group_sets if name}
-            comm.group_views = make_groups(plan, comm.rank, comm.group, timeout)
-        open_idle_groups(plan, comm.device, timeout)
+        with groups.lazy_gloo():
+            comm.group_views = groups.make_groups(plan, comm.rank, comm.group, timeout)
+        groups.open_idle_groups(plan, comm.device, timeout)
         made = time.perf_counter()
         _connect_or_report(comm, plan, rank_context, watchdog)
         comm.start_up_s = (init_s, made - began, time.perf_counter() - made)
@@ -306,6 +266,27 @@ def communicator(
             dist.destroy_process_group()
 
 
+def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelta) -> None:
+    """Join the default group. Raises UnavailableError where that is impossible."""
+    # Where groups or few of all pairs are measured, ranks connect when they first talk.
+    is_lazy = QUICK in plan.pairs or plan.has_groups
+    try:
+        with groups.lazy_gloo() if is_lazy else nullcontext():
+            dist.init_process_group(
+                plan.backend,
+                rank=rank_context.rank,
+                world_size=rank_context.world_size,
+                timeout=timeout,
+                pg_options=groups.make_nccl_options(plan, timeout),
+                store=dist.PrefixStore(f"join-{next(_joins)}", _open_store(rank_context, timeout)),
+            )
+    except (RuntimeError, ValueError) as error:
+        raise UnavailableError(
+            f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
+            "see `commbench env` for backends and devices; --timeout sets how long ranks wait",
+        ) from error
+
+
 def _connect_or_report(
     comm: Communicator, plan: Plan, rank_context: RankContext, watchdog: Watchdog
 ) -> None:
@@ -315,7 +296,7 @@ def _connect_or_report(
     try:
         connect(comm)
     except (RuntimeError, ValueError) as error:
-        failure = make_failure(error, rank_context.rank, socket.gethostname())
+        failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
         if failure.is_secondary:
             raise
         reason = f"no {plan.backend} communicator: {reason_of(error)}"
@@ -333,14 +314,14 @@ def _publish_failure(
 ) -> RankFailure:
     """Publish a failure before this rank leaves its groups, which its peers see as a lost
     connection. A secondary failure first waits for the ranks that failed to be known."""
-    failure = make_failure(error, rank_context.rank, socket.gethostname())
+    failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
     if failure.is_secondary:
         lost = watchdog.find_lost_ranks()
         failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
     else:
         watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
-        record_failure(rank_context.scratch_dir, failure)
+        rank_state.record_failure(rank_context.scratch_dir, failure)
     return failure
 
 

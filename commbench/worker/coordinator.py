@@ -1,45 +1,111 @@
-"""Every rank runs the commands that rank 0 schedules: check, warm up or time a batch of a case."""
+"""Every rank runs the commands that rank 0 schedules: check, warm up or time a batch of a case.
+
+In between, rank 0 measures the speed of the host itself, by a small measurement that is the same in
+every run. A comparison of two runs then knows whether the host was slower during one of them.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import cycle, islice
+from statistics import median
+from typing import Any
 
 import torch
 
-from commbench.host.cpu_counters import UNKNOWN, CpuCounters
+from commbench.host.cpu import UNKNOWN, CpuCounters
+from commbench.plan.case import Case
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.plan import Plan
+from commbench.plan.replay import blocks_host
+from commbench.plan.timing_modes import GRAPH
 from commbench.results.schema import Batch, WrongElement
-from commbench.spec.case import Case
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import Plan
-from commbench.spec.replay import blocks_host
-from commbench.spec.timing_modes import GRAPH
+from commbench.worker import measure, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
-from commbench.worker.host_speed import HostSpeed, HostSpeedProbe
-from commbench.worker.measure import (
-    Call,
-    LocalSamples,
-    and_wait,
-    back_to_back,
-    by_turns,
-    make_iterations,
-    no_samples,
-    time_batch,
-)
-from commbench.worker.new_groups import memory_of_each, memory_without
+from commbench.worker.groups import held_bytes
+from commbench.worker.measure import Call, LocalSamples, Timer
 from commbench.worker.overlap import Overlaps
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, MEASURE, WARM_UP, Command, Scheduler
-from commbench.worker.timers import HostTimer, Timer
-from commbench.worker.verification_data import PERIOD
-from commbench.worker.verify import CheckResult, combine, fill_inputs, verify, verify_together
+from commbench.worker.verify import PERIOD, CheckResult
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
+
+INTERVAL_S = 0.1
+"""The least time between two measurements. One takes about 2 ms."""
+MOST_S = 1e-3
+"""Round trips, and copies, are repeated for so long; one of each is made on a slow host too."""
+COPY_BYTES = 4 << 20
+
+
+class HostSpeedProbe:
+    """Measures the speed of the host now and then."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._source = torch.zeros(COPY_BYTES, dtype=torch.uint8)
+        self._target = torch.zeros_like(self._source)
+        self._echo: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            self._echo = subprocess.Popen(
+                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            )
+            # Not on the core of this rank: the message has to wake another one.
+            own = os.sched_getaffinity(0)
+            if others := set(range(os.cpu_count() or 1)) - own:
+                os.sched_setaffinity(self._echo.pid, others)
+
+    def measure_if_due(self) -> dict[str, Any]:
+        """Fields of a Batch: the median seconds of a message to another process and back, None
+        where none answers, and of a copy in memory. Empty where they were measured a short time
+        ago."""
+        if time.monotonic() < self._due:
+            return {}
+        found = {
+            "host_round_trip_s": self._time_round_trip(),
+            "host_copy_s": _median_s(lambda: self._target.copy_(self._source)),
+        }
+        self._due = time.monotonic() + INTERVAL_S
+        return found
+
+    def close(self) -> None:
+        """End the other process."""
+        if self._echo:
+            self._echo.kill()
+            self._echo.communicate()
+
+    def _time_round_trip(self) -> float | None:
+        echo = self._echo
+        if not (echo and echo.stdin and echo.stdout):
+            return None
+        to, back = echo.stdin.fileno(), echo.stdout.fileno()
+
+        def round_trip() -> None:
+            os.write(to, b"\0")
+            os.read(back, 1)
+
+        try:
+            return _median_s(round_trip)
+        except OSError:
+            return None
+
+
+def _median_s(call: Callable[[], object]) -> float:
+    spent: list[float] = []
+    while not spent or sum(spent) < MOST_S:
+        began = time.perf_counter()
+        call()
+        spent.append(time.perf_counter() - began)
+    return median(spent)
+
 
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
@@ -77,7 +143,7 @@ class CaseRunner:
     def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
         """Measure the cases. Rank 0 has the scheduler."""
         probe = HostSpeedProbe() if scheduler else None
-        host_speed: HostSpeed | None = None
+        host_speed: dict[str, Any] = {}
         try:
             while True:
                 self._state[rank_state.STEP] += 1
@@ -85,15 +151,15 @@ class CaseRunner:
                 command = Command(END)
                 if scheduler and probe:
                     following = scheduler.next() or command
-                    host_speed = probe.measure_if_due() if following.what == MEASURE else None
+                    host_speed = probe.measure_if_due() if following.what == MEASURE else {}
                     command = following._replace(sent_ns=time.perf_counter_ns())
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
                 if command.what == END:
                     return
                 result = self._run(command, cases[command.case])
-                if isinstance(result, Batch) and host_speed:
-                    result = result._replace(**host_speed._asdict())
                 if scheduler:
+                    if isinstance(result, Batch):
+                        result = result._replace(**host_speed)
                     scheduler.record(result)
         finally:
             if probe:
@@ -121,10 +187,10 @@ class CaseRunner:
             return [self._overlaps.make_call(case, parts) for parts in pieces]
         key = (case.index, calls, *(buffers.group_number for _, buffers in pieces[0]))
         if key not in self._graphs:
-            made = [back_to_back([make_call(*part) for part in parts]) for parts in pieces]
-            iterations = make_iterations(self._comm.device, case, made, calls)
+            made = [measure.back_to_back([make_call(*part) for part in parts]) for parts in pieces]
+            iterations = measure.make_iterations(self._comm.device, case, made, calls)
             if self._is_by_host(case):
-                return [and_wait(self._comm.device, call) for call in iterations]
+                return [measure.and_wait(self._comm.device, call) for call in iterations]
             if case.launch_mode != GRAPH:
                 return iterations
             self._graphs[key] = iterations
@@ -135,7 +201,7 @@ class CaseRunner:
         iterations = self._iterations(case, pieces, calls)
         turn = self._turns.get((case.index, calls), 0)
         self._turns[case.index, calls] = turn + number
-        return by_turns(iterations, turn % len(iterations))
+        return measure.by_turns(iterations, turn % len(iterations))
 
     def _check(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> CheckResult:
         """Check so many calls in each piece of memory that calls of the case use."""
@@ -150,7 +216,7 @@ class CaseRunner:
         try:
             numbers = range(before, before + command.iterations)
             each = [one for n in numbers for one in self._verify(case, pieces, n)]
-            found = combine([*each, *self._verify_graphs(case, pieces, calls)])
+            found = verify.combine([*each, *self._verify_graphs(case, pieces, calls)])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -190,7 +256,7 @@ class CaseRunner:
             for piece, (((part, buffers),), call) in enumerate(
                 zip(own, self._iterations(case, own), strict=True)
             ):
-                found = verify(part, buffers, offset + piece, call, self._comm.device)
+                found = verify.verify(part, buffers, offset + piece, call, self._comm.device)
                 yield found._replace(first_call=before + 1)
 
     def _verify_graphs(
@@ -205,8 +271,8 @@ class CaseRunner:
         for graph in self._iterations(case, pieces, calls):
             used = list(islice(turns, calls))
             parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
-            one_by_one = back_to_back([singles[piece] for piece in used])
-            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
+            one_by_one = measure.back_to_back([singles[piece] for piece in used])
+            yield verify.verify_together(parts, calls, one_by_one, graph, self._comm.device)
 
     def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them
@@ -225,22 +291,16 @@ class CaseRunner:
         self._state[rank_state.ITERATION] = -command.untimed
         self._overlaps.prepare()
         queues = self._comm.device.is_async and not self._is_by_host(case)
-        samples = no_samples(command.iterations, queues)
+        samples = measure.no_samples(command.iterations, queues)
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
         set_phase(self._state, rank_state.HANDING_IN, command.case)
         if command.what == WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
-        groups = self._plan.groups_of(case) if case.group else ()
-        batch = reduce_batch(
-            samples,
-            self._comm,
-            command.calls * case.parts,
-            base_ns,
-            self._comm.views(case),
-            groups,
-        )
+        groups, views = self._plan.groups_of(case) if case.group else (), self._comm.views(case)
+        parts = command.calls * case.parts
+        batch = reduce_batch(samples, self._comm, parts, base_ns, views, groups)
         if case.part:
             return self._overlaps.add_ends(batch, case)
         if not case.uses_new_group:
@@ -253,7 +313,7 @@ class CaseRunner:
         """Fill the buffers with test data."""
         for parts in pieces:
             for part in parts:
-                fill_inputs(*part, seed_offset(self._plan, case))
+                verify.fill_inputs(*part, seed_offset(self._plan, case))
 
     def _take_samples(
         self, command: Command, case: Case, pieces: list[GroupBuffers]
@@ -267,16 +327,15 @@ class CaseRunner:
                 call()
         iteration = self._next_turns(case, pieces, command.calls, command.iterations)
         made = [b.new_groups for _, b in pieces[0]] if case.uses_new_group else []
-        before = memory_without(made, self._comm.device)
-        samples = time_batch(
-            timer,
-            self._counters,
-            iteration,
-            command.iterations,
-            self._state,
-            self._comm.device.read_state,
+        before = held_bytes(made, self._comm.device, is_without=True)
+        device = self._comm.device
+        samples = measure.time_batch(
+            timer, self._counters, iteration, command.iterations, self._state, device.read_state
         )
-        self._group_bytes = memory_of_each(made, self._comm.device, before)
+        after = held_bytes(made, device, is_without=False)
+        self._group_bytes = None
+        if before is not None and after is not None:
+            self._group_bytes = max(0, after - before) // sum(map(len, made))
         return samples
 
     def _is_by_host(self, case: Case) -> bool:
@@ -301,7 +360,7 @@ class CaseRunner:
             self._timer.aligner()
             self._comm.device.synchronize()
 
-        return HostTimer(self._comm, align)
+        return measure.Timer(self._comm, align)
 
 
 def seed_offset(plan: Plan, case: Case, checks: int = 0) -> int:

@@ -1,26 +1,37 @@
-"""Marks the cases that cannot be measured: those that the backend refuses, and those for which some
-rank has too little memory."""
+"""Finds out what can be measured, before it is: which kinds of case the backend refuses, for which
+some rank has too little memory, and what NCCL selects for a call."""
 
 from __future__ import annotations
 
 import re
 import socket
-from typing import Any
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
+from commbench.analysis.nccl_log import SELECTIONS, selection_entries, selection_key
 from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
+from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.plan.cases import find_oversized
+from commbench.plan.computations import AT_ONCE, COMPUTATION
+from commbench.plan.groups import TOGETHER
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.plan import Plan
+from commbench.plan.timing_modes import EAGER
 from commbench.results.schema import FAILED
-from commbench.spec.case import READY, SKIPPED, UNSUPPORTED, Case
-from commbench.spec.groups import TOGETHER
-from commbench.spec.memory_needs import find_oversized
-from commbench.spec.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
+from commbench.worker.entrypoint import LaunchTask
+from commbench.worker.groups import NcclLog, find_reset, may_log, uses_nccl
 from commbench.worker.measure import make_iterations
-from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer, set_phase
 
 MAX_REASON = 200
 """Characters of an exception's message in a reason, at most."""
@@ -36,9 +47,10 @@ TORCH_REFUSALS = re.compile(
 """How torch, gloo and CUDA word that they cannot do something. They have no type for that."""
 
 
-def mark_unsupported(
-    cases: tuple[Case, ...], comm: Communicator, state: StateBuffer
-) -> tuple[Case, ...]:
+Cases: TypeAlias = tuple[Case, ...]
+
+
+def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Cases:
     """The cases; those whose kind the backend refuses are marked unsupported, on all ranks alike.
 
     A trial moves one element per block; it also makes the connections. Raises RankError where only
@@ -54,10 +66,8 @@ def mark_unsupported(
         trial = case._replace(concurrency=case.concurrency and TOGETHER, group_ranks="")
         reasons[title] = _try_once(trial, comm)
         has_accepted.append(not reasons[title] and bool(comm.views(trial)))
-    has_refused = [bool(reason) for reason in reasons.values()]
-    first = comm.first_rank([*has_refused, *has_accepted])
-    refusing, accepting = first[: len(reasons)], first[len(reasons) :]
-    for title, refused, accepted in zip(reasons, refusing, accepting, strict=True):
+    first = comm.first_rank([*map(bool, reasons.values()), *has_accepted])
+    for title, refused, accepted in zip(reasons, first, first[len(reasons) :], strict=False):
         if refused is None:
             continue
         reasons[title] = comm.share_value(reasons[title], refused)
@@ -66,10 +76,14 @@ def mark_unsupported(
                 f"{title} failed on rank {refused} only: {reasons[title]}",
                 "find out what differs on that rank: device, driver, versions",
             )
+    kinds = {case.index: _kind(case) for case in cases if case.status == READY}
+    return _mark(cases, UNSUPPORTED, {index: reasons[kind] for index, kind in kinds.items()})
+
+
+def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:
+    """The cases; those with a reason not to be measured, by their index, get it, and a status."""
     return tuple(
-        case._replace(status=UNSUPPORTED, reason=reasons[_kind(case)])
-        if case.status == READY and reasons[_kind(case)]
-        else case
+        case._replace(status=status, reason=why) if (why := reasons.get(case.index)) else case
         for case in cases
     )
 
@@ -109,7 +123,7 @@ def is_refusal(error: Exception) -> bool:
     return bool(wording.search(line)) and not isinstance(error, FAULTS)
 
 
-def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> tuple[Case, ...]:
+def skip_oversized(plan: Plan, cases: Cases, comm: Communicator) -> Cases:
     """The cases; those for which some rank's device or host has too little memory are marked
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
     device = comm.device
@@ -131,16 +145,12 @@ def skip_oversized(plan: Plan, cases: tuple[Case, ...], comm: Communicator) -> t
                 reasons.update(find_oversized(plan, cases, name, ranks, min(known)))
         return list(reasons)
 
-    skipped = frozenset(comm.agree(own, decide))
-    return tuple(
-        case._replace(status=SKIPPED, reason=reasons.get(case.index, "too little memory"))
-        if case.index in skipped
-        else case
-        for case in cases
-    )
+    for index in comm.agree(own, decide):
+        reasons.setdefault(index, "too little memory")
+    return _mark(cases, SKIPPED, reasons)
 
 
-def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, tuple[Case, ...]]:
+def allocate_arena(cases: Cases, comm: Communicator) -> tuple[Arena, Cases]:
     """Memory for all cases that are ready, and the cases; the largest for which some rank gets no
     memory are marked failed, on all ranks alike."""
     while True:
@@ -160,12 +170,8 @@ def allocate_arena(cases: tuple[Case, ...], comm: Communicator) -> tuple[Arena, 
             arena.release()
         failure = comm.share_value(failure, failing_rank or 0)
         largest = max(case.size_bytes for case in ready)
-        cases = tuple(
-            case._replace(status=FAILED, reason=failure)
-            if case.status == READY and case.size_bytes == largest
-            else case
-            for case in cases
-        )
+        too_large = [case.index for case in ready if case.size_bytes == largest]
+        cases = _mark(cases, FAILED, dict.fromkeys(too_large, failure))
 
 
 def out_of_memory(rank: int, error: BaseException) -> str:
@@ -178,3 +184,52 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )
+
+
+def learn_selections(
+    task: LaunchTask, cases: Sequence[Case], comm: Communicator, arena: Arena, state: StateBuffer
+) -> dict[str, Any]:
+    """Call each kind and size of case once, and read NCCL's log of it: a fact for the run's
+    environment, on rank 0; empty elsewhere, and where nothing may be logged. All ranks call this.
+
+    NCCL logs a line for each call if the subsystem TUNING is on (analysis.nccl_log), which costs
+    time. So it is on during one untimed call of each case only, and what the log grows by belongs
+    to that case: a line has a function and bytes, but not the form, the memory or the dtype of the
+    call. Cases in graphs are not learned.
+    """
+    may_learn = task.logs_nccl and may_log(task.plan) and not comm.rank
+    reset = find_reset() if may_learn else None
+    if not uses_nccl(task.plan) or not comm.share_value(bool(reset)):  # as rank 0 says
+        return {}
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="commbench-nccl-") as folder:
+        log = NcclLog(Path(folder) / "nccl.log", "TUNING", reset) if reset else None
+        if reset:
+            reset()
+        try:
+            for case in _calls_to_make(cases):
+                expected_s = longest_check_s(case.size_bytes * case.parts)
+                set_phase(state, rank_state.CHECKING, case.index, expected_s=expected_s)
+                if log:
+                    log.read_more()  # of earlier calls
+                for own, buffers in arena.of_groups(case):
+                    comm.device.in_stream(make_call(own, buffers))()
+                comm.device.synchronize()
+                if log and (entries := selection_entries(log.read_more())):
+                    found[selection_key(case)] = entries
+        finally:
+            if log:
+                log.remove()
+    return {SELECTIONS: found} if found else {}
+
+
+def _calls_to_make(cases: Sequence[Case]) -> list[Case]:
+    """One case of all for which NCCL selects alike."""
+    found: dict[str, Case] = {}
+    for case in cases:
+        operation = OPERATIONS[case.operation]
+        is_call = operation.nccl_function and not (case.uses_new_group or operation.registers)
+        is_measured = case.status == READY and case.part not in (COMPUTATION, AT_ONCE)
+        if is_measured and is_call and case.launch_mode == EAGER:
+            found.setdefault(selection_key(case), case)
+    return list(found.values())

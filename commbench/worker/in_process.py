@@ -18,17 +18,17 @@ from torch.distributed.distributed_c10d import _get_default_store
 from commbench.analysis.csv_file import write_run_folder
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host.environment import gather_facts
+from commbench.plan.plan import Plan
 from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.schema import IN_PROCESS, Run
-from commbench.spec.plan import Plan
 from commbench.worker.communicator import Communicator, connect
-from commbench.worker.context import LaunchTask, RankContext
 from commbench.worker.device import Accelerator, Cpu, Device
-from commbench.worker.groups import gloo_group
-from commbench.worker.rank import introduce, make_header, measure_cases
+from commbench.worker.entrypoint import LaunchTask, RankContext
+from commbench.worker.groups import find_shared_gpus, gloo_group
+from commbench.worker.introduction import introduce
+from commbench.worker.rank import make_header, measure_cases
 from commbench.worker.recorder import RunCollector
-from commbench.worker.shared_gpus import find_shared_gpus
 from commbench.worker.watchdog.rank_state import open_state
 
 CONTROL_TIMEOUT = timedelta(minutes=30)
@@ -72,29 +72,24 @@ def measure_on_group(
         logs_nccl=False,  # the program's own log is left alone
     )
     with _communicator(group, device) as comm:
-        return _measure_on(task, comm)
-
-
-def _measure_on(task: LaunchTask, comm: Communicator) -> Run:
-    """The run of a task, on every rank."""
-    rank_context = RankContext(
-        rank=comm.rank,
-        world_size=comm.ranks,
-        local_rank=int(os.environ.get("LOCAL_RANK", "0")),
-        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        launcher=IN_PROCESS,
-        init_method="env://",
-    )
-    group = introduce(task, rank_context, comm)
-    header = make_header(task, IN_PROCESS, group, {} if comm.rank else gather_facts())
-    state = open_state(None, comm.rank)
-    collector = measure_cases(task, comm, state, header, group, RunCollector)
-    path = "" if task.folder_exists else str(task.folder)
-    lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
-    run = decode_run(lines)._replace(path=path)
-    if path:
-        comm.agree(None, lambda _: write_run_folder(task.folder, run))
-    return run
+        rank_context = RankContext(
+            rank=comm.rank,
+            world_size=comm.ranks,
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+            launcher=IN_PROCESS,
+            init_method="env://",
+        )
+        ranks = introduce(task, rank_context, comm)
+        header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
+        state = open_state(None, comm.rank)
+        collector = measure_cases(task, comm, state, header, ranks, RunCollector)
+        path = str(output or "")
+        lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
+        run = decode_run(lines)._replace(path=path)
+        if output:
+            comm.agree(None, lambda _: write_run_folder(task.folder, run))
+        return run
 
 
 @contextlib.contextmanager

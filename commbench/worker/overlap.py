@@ -12,28 +12,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from commbench.plan.case import Case
+from commbench.plan.computations import AT_ONCE, COMPUTATION, MOST_UNITS, Unit, find_computation
+from commbench.plan.operation import Works
 from commbench.results.schema import Batch
-from commbench.spec.case import Case
-from commbench.spec.computations import (
-    AT_ONCE,
-    COMMUNICATION,
-    COMPUTATION,
-    MOST_UNITS,
-    Computation,
-    Unit,
-    find_computation,
-)
-from commbench.spec.operation import Works
 from commbench.worker.buffers import GroupBuffers
 from commbench.worker.call_forms import make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
-from commbench.worker.measure import Call, timed_loop
-from commbench.worker.timers import Timer
+from commbench.worker.measure import Call, Timer, timed_loop
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CALIBRATION_S = 50e-3
@@ -46,20 +37,6 @@ LATEST_CALLBACK_S = 0.1
 """How long after its Work has ended the callback of a communication may come."""
 
 Start = Callable[[], Any]
-
-
-class Work(NamedTuple):
-    """The computation of one overlap."""
-
-    run: Call
-    units: int
-    unit: str
-    """What a unit is."""
-
-    @property
-    def text(self) -> str:
-        """Such as `12 x matmul 128x128x128 float32`."""
-        return f"{self.units} x {self.unit}"
 
 
 class HostEnds:
@@ -168,7 +145,8 @@ class Overlaps:
         self._ratio = ratio or 1.0
         self._ends = DeviceEnds(comm.device) if comm.device.is_async else HostEnds()
         self._units: dict[tuple[str, str], tuple[Unit, str]] = {}
-        self._works: dict[tuple[Any, ...], Work] = {}
+        self._works: dict[tuple[Any, ...], tuple[Call, str]] = {}
+        """The computation of each overlap, and what it is: `12 x matmul 128x128x128 float32`."""
 
     def is_calibrated(self, case: Case) -> bool:
         """Whether the computation of a case has its length."""
@@ -180,26 +158,29 @@ class Overlaps:
         the slowest rank. A rank that does not take part in the case runs nothing."""
         computation = find_computation(case.overlap)
         assert computation is not None
-        unit, name = self._unit(computation)
+        key, device = (computation.kind.name, computation.detail), self._comm.device
+        if key not in self._units:
+            self._units[key] = computation.kind.make(
+                torch, device.torch_device, device.multiprocessors, computation.detail
+            )
+        unit, name = self._units[key]
         units, calibrations = computation.units or 1, 0 if computation.units else CALIBRATIONS
         if calibrations:
             communicate = self._alone(_make_start(parts))
             wanted_s = self._slowest_s(communicate, takes_part) * self._ratio
         for _ in range(calibrations):
-            compute = self._comm.device.in_stream(_repeat(unit, units))
-            found_s = self._slowest_s(compute, takes_part)
+            found_s = self._slowest_s(device.in_stream(_repeat(unit, units)), takes_part)
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
-        self._works[case.key("part")] = Work(_repeat(unit, units), units, name)
+        self._works[case.key("part")] = _repeat(unit, units), f"{units} x {name}"
 
     def make_call(self, case: Case, parts: GroupBuffers) -> Call:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
-        start, run = _make_start(parts), self._works[case.key("part")].run
-        calls: dict[str, Call] = {
-            COMMUNICATION: self._alone(start),
-            COMPUTATION: self._comm.device.in_stream(run),
-            AT_ONCE: partial(self._ends.call, start, run),
-        }
-        return calls[case.part]
+        start, (compute, _) = _make_start(parts), self._works[case.key("part")]
+        if case.part == AT_ONCE:
+            return partial(self._ends.call, start, compute)
+        if case.part == COMPUTATION:
+            return self._comm.device.in_stream(compute)
+        return self._alone(start)
 
     def prepare(self) -> None:
         """Forget when earlier calls ended."""
@@ -208,7 +189,7 @@ class Overlaps:
     def add_ends(self, batch: Batch, case: Case) -> Batch:
         """The batch of a case with the name of its computation, and for a case that runs both with
         the ends of each, of the slowest rank; on rank 0. All ranks call it."""
-        batch = batch._replace(work=self._works[case.key("part")].text)
+        batch = batch._replace(work=self._works[case.key("part")][1])
         if case.part != AT_ONCE:
             return batch
         calls = len(batch.samples_s)
@@ -224,31 +205,21 @@ class Overlaps:
     def _alone(self, start: Start) -> Call:
         return self._comm.device.in_stream(lambda: start().wait())
 
-    def _unit(self, computation: Computation) -> tuple[Unit, str]:
-        """The function that runs a unit of a computation, made once, and what the unit is."""
-        key = computation.kind.name, computation.detail
-        if key not in self._units:
-            device = self._comm.device
-            self._units[key] = computation.kind.make(
-                torch, device.torch_device, device.multiprocessors, computation.detail
-            )
-        return self._units[key]
-
     def _slowest_s(self, call: Call, takes_part: bool) -> float:
         """About the time of a call on the slowest rank, alike on all ranks: the lower quartile,
         which other work on the host changes less than the median."""
-        first_s = self._times(call, UNTIMED, takes_part)[1]
-        number = min(MOST, max(FEWEST, int(CALIBRATION_S / max(first_s, 1e-9))))
-        return self._times(call, number, takes_part)[number // 4]
-
-    def _times(self, call: Call, number: int, takes_part: bool) -> list[float]:
-        """The sorted seconds of so many calls, of the slowest rank each."""
-        own = torch.zeros(number, dtype=torch.int64)
-        if takes_part:
-            start, stop = self._timer.prepare(number)
-            timed_loop(call, self._timer.align, start, stop, number, self._state)
-            own = torch.tensor(self._timer.collect()[0])
-        return sorted(ns * 1e-9 for ns in self._comm.all_reduce_max(own).tolist())
+        number = UNTIMED
+        for is_first in (True, False):
+            own = torch.zeros(number, dtype=torch.int64)
+            if takes_part:
+                start, stop = self._timer.prepare(number)
+                timed_loop(call, self._timer.align, start, stop, number, self._state)
+                own = torch.tensor(self._timer.collect()[0])
+            times = sorted(self._comm.all_reduce_max(own).tolist())
+            if is_first:
+                fitting = int(CALIBRATION_S * 1e9 / max(times[1], 1))
+                number = min(MOST, max(FEWEST, fitting))
+        return float(times[number // 4]) * 1e-9
 
 
 def _make_start(parts: GroupBuffers) -> Start:

@@ -6,21 +6,14 @@ import time
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import (
-    ResultRow,
-    join_alone,
-    link_parts,
-    link_references,
-    make_row,
-    make_rows,
-)
+from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
 from commbench.output.progress import ProgressListener, work_listener
+from commbench.plan.case import Case
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
-from commbench.spec.case import Case
 from commbench.units import format_GBps, format_time
-from commbench.worker.context import LaunchTask
+from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.scheduler import ResultSink
 
 
@@ -46,15 +39,15 @@ class RunCollector(ResultSink):
 
     def run(self, path: str) -> Run:
         """The complete run, its cases in the order of the plan."""
-        return Run(
-            path=path,
-            header=self._header,
-            measurements=tuple(sorted(self._measurements, key=lambda found: found.case.index)),
-            end=_complete(self._started, self._risen),
-        )
+        found = tuple(sorted(self._measurements, key=lambda each: each.case.index))
+        return Run(path=path, header=self._header, measurements=found, end=self._end())
+
+    def _end(self) -> RunEnd:
+        elapsed_s = round(time.monotonic() - self._started, 6)
+        return RunEnd(status="complete", elapsed_s=elapsed_s, risen=self._risen)
 
 
-class Recorder(ResultSink):
+class Recorder(RunCollector):
     """A ResultSink that writes a run folder while the run goes on: every batch to the journal,
     every finished case also to results.csv and to the progress shown to people.
 
@@ -63,10 +56,9 @@ class Recorder(ResultSink):
     """
 
     def __init__(self, task: LaunchTask, header: RunHeader) -> None:
-        self._started = time.monotonic()
+        super().__init__(header)
         folder = task.folder
-        self._folder, self._header, self._launch = folder, header, header.launch
-        self._risen: dict[str, dict[str, int]] = {}
+        self._folder, self._launch = folder, header.launch
         earlier: tuple[Measurement, ...] = ()
         if header.launch or header.resumed:
             run = read_run(folder)
@@ -98,7 +90,7 @@ class Recorder(ResultSink):
 
     def batch_done(self, case: Case, batch: Batch) -> None:
         self._journal.batch(case, batch)
-        self._batches.setdefault(case.index, []).append(batch)
+        super().batch_done(case, batch)
 
     def advanced(self, done: float) -> None:
         self._progress.advanced(done)
@@ -121,26 +113,18 @@ class Recorder(ResultSink):
                 self._related.setdefault(key, {})[row.measurement.case.index] = row
             keys = {row.measurement.case.key("form", "part") for row in rows}
             changed = [row for key in keys for row in self._related[key].values()]
-        linked = link_parts(link_references(changed))
+        linked = relate_rows(changed)
         self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
         self._csv.add(*linked)
-
-    def counted(self, risen: dict[str, dict[str, int]]) -> None:
-        self._risen = risen
 
     def close(self) -> None:
         """All cases have ended."""
         self._progress.close()
-        if joined := join_alone(list(self._grouped.values())):
+        if joined := relate_rows([*self._grouped.values()]):
             self._csv.add(*joined)
-        self._journal.end(_complete(self._started, self._risen))
+        self._journal.end(self._end())
         if any(self._risen.values()):  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
-
-
-def _complete(started: float, risen: dict[str, dict[str, int]]) -> RunEnd:
-    elapsed_s = round(time.monotonic() - started, 6)
-    return RunEnd(status="complete", elapsed_s=elapsed_s, risen=risen)
 
 
 def result_text(row: ResultRow) -> str:

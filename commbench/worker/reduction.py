@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from commbench.host.cpu_counters import FIELDS, UNKNOWN
-from commbench.host.nvml import THROTTLE_REASONS, GpuState
+from commbench.host.cpu import FIELDS, UNKNOWN
+from commbench.host.gpus import THROTTLE_REASONS, GpuState
 from commbench.results.schema import Batch
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
@@ -24,9 +24,9 @@ from commbench.worker.measure import (
     FEW_ALIGNER_ITERATIONS,
     SLOW_ALIGNER_S,
     LocalSamples,
+    Timer,
     aligner_durations,
 )
-from commbench.worker.timers import Timer
 
 MOST_GROUP_SAMPLES = 1 << 14
 """Of the samples of groups that call together, in a batch: recorded up to so many, groups times
@@ -65,41 +65,62 @@ def reduce_batch(
     of ranks that were measured, and `views` those of them that this rank is in; without groups, all
     ranks were measured.
     """
-    is_member = bool(views) or not groups
-    if base_ns is None:
-        slowest, counted, skew = _reduce_durations(samples, comm, calls, is_member)
-        numbers = [_median(samples.durations)]
-    else:
-        slowest, counted, behind, skew = _reduce_on_one_clock(
-            samples, comm, calls, base_ns, is_member
-        )
-        numbers = [_median(samples.durations), _median(behind)]
-    led = _led_samples(samples.durations, comm, views, groups) if len(groups) > 1 else []
-    has_samples = len(groups) * len(slowest) <= MOST_GROUP_SAMPLES
+    durations, own = samples.durations, [_median(samples.durations)]
+    parts = _pack(samples, comm, base_ns)
+    joined = torch.cat(list(parts.values()))
+    if groups and not views:  # what this rank has leaves the maxima as they are
+        joined = torch.full_like(joined, _NOTHING)
+    reduced = comm.reduce_max(joined) if base_ns is None else comm.all_reduce_max(joined)
+    found = dict(zip(parts, reduced.split(list(map(len, parts.values()))), strict=True))
+    if base_ns is not None:
+        behind = found["starts"] - parts["starts"], found["first_ends"] + parts["ends"]
+        own.append(_median(torch.maximum(*behind)))
+    led = _led_samples(durations, comm, views, groups) if len(groups) > 1 else []
+    has_samples = len(groups) * len(durations) <= MOST_GROUP_SAMPLES
     if not has_samples:
-        led = [_median(found).unsqueeze(0) for found in led]
-    gathered = comm.gather(torch.cat([torch.stack(numbers), *led]))
+        led = [_median(slowest).unsqueeze(0) for slowest in led]
+    gathered = comm.gather(torch.cat([torch.stack(own), *led]))
     if comm.rank:
-        return Batch(samples_s=(0.0,) * len(slowest), calls=calls)
+        return Batch(samples_s=(0.0,) * len(durations), calls=calls)
+    facts = _of_devices(found, calls) if base_ns is None else _skew(found, comm.ranks, calls)
     if led:
-        by_group = _of_groups(gathered[:, len(numbers) :], groups, len(led[0]))
-        skew["group_medians_s"] = _seconds(torch.stack([_median(g) for g in by_group]), calls)
+        by_group = _of_groups(gathered[:, len(own) :], groups, len(led[0]))
+        facts["group_medians_s"] = _seconds(torch.stack([_median(g) for g in by_group]), calls)
         if has_samples:
-            skew["group_samples_s"] = _seconds(torch.cat(by_group), calls)
+            facts["group_samples_s"] = _seconds(torch.cat(by_group), calls)
     if groups:
         members = sorted({rank for group in groups for rank in group})
         gathered = gathered[members]
-        if "last_in" in skew:
-            skew["last_in"] = tuple(skew["last_in"][rank] for rank in members)
+        if "last_in" in facts:
+            facts["last_in"] = tuple(facts["last_in"][rank] for rank in members)
     if base_ns is not None:
-        skew["rank_behind_s"] = _seconds(gathered[:, 1])
+        facts["rank_behind_s"] = _seconds(gathered[:, 1])
     return Batch(
-        samples_s=_seconds(slowest, calls),
+        samples_s=_seconds(found["slowest"], calls),
         calls=calls,
         rank_medians_s=_seconds(gathered[:, 0], calls),
-        **_counters(counted.tolist()),
-        **skew,
+        **_counters(found["counters"].tolist()),
+        **facts,
     )
+
+
+def _pack(
+    samples: LocalSamples, comm: Communicator, base_ns: int | None
+) -> dict[str, torch.Tensor]:
+    """What rank 0 needs the maximum of over all ranks; a minimum is the negative maximum of
+    negatives."""
+    durations = samples.durations
+    parts = {"slowest": durations, "counters": samples.counters}
+    if base_ns is None:
+        enqueue = durations[:0] if samples.enqueue is None else samples.enqueue
+        state = _pack_state(samples.state)
+        return parts | {"fastest": -durations, "enqueue": enqueue, "state": state}
+    starts = samples.starts - base_ns
+    ends = starts + durations
+    # The latest start carries its rank in its lowest bits; of ranks that enter at once the lowest
+    # counts.
+    entries = (starts << (comm.ranks - 1).bit_length()) + (comm.ranks - 1 - comm.rank)
+    return parts | {"starts": -starts, "first_ends": -ends, "ends": ends, "entries": entries}
 
 
 def _led_samples(
@@ -112,7 +133,7 @@ def _led_samples(
     zeros, so that every rank has equally many."""
     found = []
     for view in views:
-        slowest = comm.reduce_max_in(view, durations)
+        slowest = comm.reduce_max(durations, view)
         if view.rank == 0:
             found.append(slowest.double())
     most = max(Counter(group[0] for group in groups).values())
@@ -132,57 +153,31 @@ def _of_groups(
     return found
 
 
-def _reduce_durations(
-    samples: LocalSamples, comm: Communicator, calls: int, is_member: bool
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """The slowest durations, the largest counters, and what can be said of all ranks without a
-    common clock."""
-    durations = samples.durations
-    enqueue = samples.enqueue if samples.enqueue is not None else durations[:0]
-    parts = [durations, -durations, samples.counters, enqueue, _pack_state(samples.state)]
-    slowest, fastest, counted, enqueue, state = comm.reduce_max(_joined(parts, is_member)).split(
-        list(map(len, parts))
-    )
-    facts: dict[str, Any] = {"fastest_rank_s": _seconds(_median(-fastest), calls)[0]}
-    if len(enqueue):
-        facts["enqueue_s"] = _seconds(enqueue[0])[0]
-        facts["late_iterations"] = int(enqueue[1])
-    return slowest, counted, facts | _unpack_state(state.tolist())
+def _of_devices(found: dict[str, torch.Tensor], calls: int) -> dict[str, Any]:
+    """The fields of a Batch where ranks have no common clock."""
+    facts: dict[str, Any] = {"fastest_rank_s": _seconds(_median(-found["fastest"]), calls)[0]}
+    if len(enqueue := found["enqueue"]):
+        facts |= {"enqueue_s": _seconds(enqueue[0])[0], "late_iterations": int(enqueue[1])}
+    clock, power, temperature, *reasons = found["state"].tolist()
+    names = THROTTLE_REASONS.values()
+    return facts | {
+        "clock_mhz": None if clock == _NOTHING else -clock,
+        "power_w": None if power == _NOTHING else power / 1000,
+        "temperature_c": None if temperature == _NOTHING else temperature,
+        "throttle_reasons": tuple(n for n, is_set in zip(names, reasons, strict=True) if is_set),
+    }
 
 
-def _reduce_on_one_clock(
-    samples: LocalSamples, comm: Communicator, calls: int, base_ns: int, is_member: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """The slowest durations, the largest counters, how far this rank was behind the first one in
-    each iteration, and the skew of all ranks. One reduction: a minimum is the negative maximum of
-    negatives, and the latest start carries its rank in its lowest bits."""
-    durations, starts = samples.durations, samples.starts - base_ns
-    ends = starts + durations
-    bits = (comm.ranks - 1).bit_length()
-    # Of ranks that enter at once the lowest counts.
-    entries = (starts << bits) + (comm.ranks - 1 - comm.rank)
-    parts = [durations, -starts, -ends, ends, entries, samples.counters]
-    reduced = comm.all_reduce_max(_joined(parts, is_member))
-    slowest, first_start, first_end, last_end, last_entry, counted = reduced.split(
-        [len(durations)] * 5 + [len(FIELDS)]
-    )
-    behind = torch.maximum(starts + first_start, ends + first_end)
-    if comm.rank:
-        return slowest, counted, behind, {}
-    last_start = last_entry >> bits
-    last_rank = comm.ranks - 1 - (last_entry - (last_start << bits))
-    return slowest, counted, behind, {
-        "last_in": tuple(torch.bincount(last_rank, minlength=comm.ranks).tolist()),
-        "entry_skew_s": _seconds(_median(last_start + first_start))[0],
-        "operation_s": _seconds(_median(last_end - last_start), calls)[0],
-    }  # fmt: skip
-
-
-def _joined(parts: Sequence[torch.Tensor], is_member: bool) -> torch.Tensor:
-    """One tensor of these; of a rank that was not measured, one that leaves the maxima as they
-    are."""
-    joined = torch.cat(list(parts))
-    return joined if is_member else torch.full_like(joined, _NOTHING)
+def _skew(found: dict[str, torch.Tensor], ranks: int, calls: int) -> dict[str, Any]:
+    """The fields of a Batch where all ranks read one clock."""
+    bits = (ranks - 1).bit_length()
+    last_start = found["entries"] >> bits
+    last_rank = ranks - 1 - (found["entries"] - (last_start << bits))
+    return {
+        "last_in": tuple(torch.bincount(last_rank, minlength=ranks).tolist()),
+        "entry_skew_s": _seconds(_median(last_start + found["starts"]))[0],
+        "operation_s": _seconds(_median(found["ends"] - last_start), calls)[0],
+    }
 
 
 _NOTHING = -(1 << 62)
@@ -200,18 +195,6 @@ def _pack_state(state: GpuState | None) -> torch.Tensor:
         *(int(name in found.throttle_reasons) for name in THROTTLE_REASONS.values()),
     ]
     return torch.tensor(numbers)
-
-
-def _unpack_state(numbers: list[int]) -> dict[str, Any]:
-    """The fields of a Batch that such maxima give."""
-    clock, power, temperature, *reasons = numbers
-    names = THROTTLE_REASONS.values()
-    return {
-        "clock_mhz": None if clock == _NOTHING else -clock,
-        "power_w": None if power == _NOTHING else power / 1000,
-        "temperature_c": None if temperature == _NOTHING else temperature,
-        "throttle_reasons": tuple(n for n, is_set in zip(names, reasons, strict=True) if is_set),
-    }
 
 
 def _counters(values: list[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Makes the calls of a step of a workload, as its ranks made them (spec.replay)."""
+"""Makes the calls of a step of a workload, as its ranks made them (plan.replay)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from commbench.spec.case import Case
-from commbench.spec.operation import Works
-from commbench.spec.replay import ReplayedCall, ReplayedStep
-from commbench.spec.workload import SEND
+from commbench.plan.case import Case
+from commbench.plan.operation import Works
+from commbench.plan.replay import ReplayedCall, ReplayedStep
+from commbench.plan.workload import SEND
 from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.device import Device
 

@@ -1,8 +1,8 @@
-"""The rules of sampling: how many iterations a case gets, and the order in which cases are
-measured.
+"""The rules of sampling: how many iterations a case gets, the order in which cases are measured,
+and which rounds of all pairs a quick search for slow ranks and links measures.
 
-Rank 0 follows a SampleSchedule for each case and a CaseOrder for all of them, and tells the other
-ranks what comes next.
+Rank 0 follows a SampleSchedule for each case, and a CaseOrder and perhaps a QuickSearch for all of
+them, and tells the other ranks what comes next.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
-from commbench.results.schema import PRECISION, Batch
-from commbench.spec.case import Case
-from commbench.spec.plan import SHUFFLED, Plan
-from commbench.spec.timing_modes import describe_timing
+from commbench.answers.pairs.matrix import PairValues, find_peers, is_of_matrix
+from commbench.answers.pairs.slow_parts import Suspects, choose_rounds, find_suspects
+from commbench.plan.case import FINISHED, READY, Case
+from commbench.plan.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
+from commbench.plan.plan import SHUFFLED, Plan
+from commbench.plan.timing_modes import describe_timing
+from commbench.results.schema import PRECISION, Batch, RunHeader
 
 MIN_ITERATIONS = 10
 MIN_BATCHES = 5
@@ -76,11 +79,6 @@ class WarmUp:
         if requested is not None:
             self.next_block = requested
 
-    def take_requested(self) -> int:
-        """All calls of a warm-up whose length is fixed, where nothing depends on their times."""
-        calls, self.next_block = self.next_block, 0
-        return calls
-
     def record(self, durations: Sequence[float]) -> None:
         """Continue after the block that took these durations."""
         before, self.estimate_s = self.estimate_s, median(sorted(durations))
@@ -130,8 +128,11 @@ class SampleSchedule:
         """What all ranks do next; None: the case has all it needs."""
         if self.stop_reason:
             return None
-        if self._warm_up.next_block and self._needs_no_estimate:
-            self._untimed = self._warm_up.take_requested()
+        is_fixed = self._plan.warmup is not None and self._plan.iterations is not None
+        if self._warm_up.next_block and is_fixed and self._timing.most_calls == 1:
+            # Nothing depends on the times of these calls, so that the first batch may begin with
+            # them: one command instead of two, which many ranks take long to agree on.
+            self._untimed, self._warm_up.next_block = self._warm_up.next_block, 0
         if self._warm_up.next_block:
             return SampleRequest(self._warm_up.next_block, timed=False)
         if not self._calls:
@@ -149,14 +150,6 @@ class SampleSchedule:
             self._evaluate_batches()
         else:
             self._warm_up.record(durations)
-
-    @property
-    def _needs_no_estimate(self) -> bool:
-        """Whether the options say how many calls to make, so that the first batch may begin with
-        those of the warm-up: one command instead of two, which many ranks take long to agree on."""
-        plan = self._plan
-        is_fixed = plan.warmup is not None and plan.iterations is not None
-        return is_fixed and self._timing.most_calls == 1
 
     @property
     def _estimate_s(self) -> float:
@@ -256,3 +249,78 @@ class CaseOrder:
         chosen = [case for case in sorted(unfinished) if progress(case) < last + MAX_LEAD]
         self._random.shuffle(chosen)
         return chosen
+
+
+SAMPLED_ROUNDS = 5
+LOOK_ITERATIONS = 3
+"""Iterations of a case in the first look."""
+
+
+def most_rounds(ranks: int) -> int:
+    """How many rounds are measured in full, for each kind of call. Of few ranks the first look has
+    every pair, and all rounds in full are not many."""
+    return 2 if ranks <= FEW_RANKS else 4
+
+
+class QuickSearch:
+    """Chooses the cases that rank 0 has measured."""
+
+    def __init__(self, header: RunHeader, cases: Sequence[Case]) -> None:
+        self._header, self._seed = header, header.plan.seed
+        self._cases = [c for c in cases if is_of_matrix(c) and c.status in (READY, FINISHED)]
+        ranks = max((case.ranks for case in self._cases), default=0)
+        rounds = list(dict.fromkeys(map(_round_of, self._cases)))
+        first = set(rounds)
+        if ranks > FEW_RANKS:
+            others = sorted(name for name in rounds if is_round(name))
+            sampled = Random(self._seed).sample(others, min(SAMPLED_ROUNDS, len(others)))
+            first = {HALVES, *sampled}
+        self.looks = {case.index for case in self._cases if _round_of(case) in first}
+        """The indices of the cases of the first look."""
+        self.others = {case.index for case in self._cases} - self.looks
+        """The indices of the cases that are measured only if they are chosen."""
+        kinds_and_ways = {(_kind_of(c), c.pairs.endswith(BACK)) for c in self._cases}
+        self._most_rounds = most_rounds(ranks)
+        self.most_chosen = self._most_rounds * len(kinds_and_ways)
+        self._values: dict[str, PairValues] = {}
+
+    def record(self, case: Case, *batches: Batch) -> None:
+        """Take the batches of a case."""
+        if is_of_matrix(case):
+            kind = _kind_of(case)
+            values = self._values.setdefault(kind, PairValues(self._header.plan, case))
+            values.add(case, batches)
+
+    def choose(self) -> set[int]:
+        """The indices of the cases that are measured in full after the first look; empty where no
+        rank and no link looks slow."""
+        chosen: set[int] = set()
+        for kind, values in self._values.items():
+            found = find_suspects(values.matrix(self._header))
+            if found.findings:
+                cases = [case for case in self._cases if _kind_of(case) == kind]
+                chosen |= self._choose_rounds(cases, found)
+        return chosen
+
+    def _choose_rounds(self, cases: Sequence[Case], found: Suspects) -> set[int]:
+        """The cases of the rounds that say most about the suspects, both directions of each."""
+        peers = {
+            case.pairs: find_peers(self._header.plan, case, found.ranks)
+            for case in cases
+            if not case.pairs.endswith(BACK)
+        }
+        best = choose_rounds(found, peers, self._most_rounds, self._seed)
+        return {case.index for case in cases if _round_of(case) in best}
+
+
+def make_quick_search(header: RunHeader, cases: Sequence[Case]) -> QuickSearch | None:
+    """The quick search of a plan that asks for one."""
+    return QuickSearch(header, cases) if QUICK in header.plan.pairs else None
+
+
+def _round_of(case: Case) -> str:
+    return case.pairs.removesuffix(BACK)
+
+
+def _kind_of(case: Case) -> str:
+    return f"{case.title_without('pairs')} {case.size_bytes}"

@@ -6,11 +6,16 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
+from commbench.plan.case import FINISHED, READY, Case
+from commbench.plan.plan import Plan
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
-from commbench.spec.case import FINISHED, READY, Case
-from commbench.spec.plan import Plan
-from commbench.worker.quick_search import LOOK_ITERATIONS, QuickSearch
-from commbench.worker.sampling import CaseOrder, SampleRequest, SampleSchedule
+from commbench.worker.sampling import (
+    LOOK_ITERATIONS,
+    CaseOrder,
+    QuickSearch,
+    SampleRequest,
+    SampleSchedule,
+)
 from commbench.worker.verify import CheckResult
 
 END, CHECK, WARM_UP, MEASURE = range(4)
@@ -82,7 +87,7 @@ class Scheduler:
         self._order = CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
-        self._looked: dict[int, CaseLook] = {}
+        self._looked: dict[int, CaseProgress] = {}
         """The cases of the first look that have ended."""
         self._unlooked: dict[int, Case] = {}
         """The cases that are measured only if they are chosen."""
@@ -94,9 +99,9 @@ class Scheduler:
             if case.status == READY and search and case.index in search.others:
                 self._unlooked[case.index] = case
             elif case.status == READY:
-                is_look = search and case.index in search.looks
-                made = CaseLook if is_look else CaseProgress
-                self._unfinished[case.index] = made(plan, case, before, self._is_last)
+                is_look = search is not None and case.index in search.looks
+                made = CaseProgress(plan, case, before, self._is_last, is_look)
+                self._unfinished[case.index] = made
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -128,7 +133,7 @@ class Scheduler:
             ended = self._unfinished.pop(self._current.case.index)
             self._current = None
             self._add_done(1.0 - ended.progress)
-            if self._search and isinstance(ended, CaseLook):
+            if self._search and ended.is_look:
                 self._looked[ended.case.index] = ended
             else:
                 self._sink.finished(ended.measurement())
@@ -173,9 +178,17 @@ class CaseProgress:
     """How far one case has come on rank 0."""
 
     def __init__(
-        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
+        self,
+        plan: Plan,
+        case: Case,
+        before: tuple[Batch, ...],
+        is_last_launch: bool = True,
+        is_look: bool = False,
     ) -> None:
-        self.case, self._is_last_launch = case, is_last_launch
+        """`is_look`: of the case one short batch is measured, and more only if it is to go on."""
+        self.case, self._is_last_launch, self.is_look = case, is_last_launch, is_look
+        if is_look:  # the first of two batches
+            plan = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
         self._warmup = 0
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
@@ -211,7 +224,7 @@ class CaseProgress:
         """The next command for this case; None: nothing more."""
         if self._checked is None:
             return Command(CHECK, self.case.index, 1)
-        if self._schedule is None:
+        if self._schedule is None or (self.is_look and self._batches):
             return None
         self._request = request = self._schedule.next()
         checks = max(self._fitting_checks, request is None and self._is_last_launch)
@@ -222,6 +235,15 @@ class CaseProgress:
             return None
         what = MEASURE if request.timed else WARM_UP
         return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+
+    def go_on(self, plan: Plan) -> bool:
+        """After a look, go on until the case has what this plan wants; whether it can: memory has
+        not run out."""
+        if self._schedule is None:
+            return False
+        self.is_look, self._plan = False, plan
+        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
+        return True
 
     @property
     def _fitting_checks(self) -> int:
@@ -270,30 +292,6 @@ class CaseProgress:
         self._check_s = min(self._check_s or call_s, call_s)
         if checked.failed or checked.wrong or (self._schedule and self._schedule.stop_reason):
             self._checks_again = False
-
-
-class CaseLook(CaseProgress):
-    """A case of which one short batch is measured, and more only if it is to go on."""
-
-    def __init__(
-        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True
-    ) -> None:
-        # The first of two batches.
-        look = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
-        super().__init__(look, case, before, is_last_launch)
-        self._is_look = True
-
-    def next(self) -> Command | None:
-        return None if self._is_look and self._checked and self._batches else super().next()
-
-    def go_on(self, plan: Plan) -> bool:
-        """Go on until the case has what this plan wants; whether it can: memory has not run
-        out."""
-        if self._schedule is None:
-            return False
-        self._is_look, self._plan = False, plan
-        self._schedule = SampleSchedule(plan, self.case, before=self._batches)
-        return True
 
 
 def _describe(first: WrongElement, call: int) -> str:

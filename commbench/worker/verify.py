@@ -1,21 +1,138 @@
-"""Compares every element of the result, on every rank, with the closed form of the operation."""
+"""Test data whose results are known in closed form, for every operation, dtype and reduce op; and
+the comparison of every element of the result, on every rank, with them.
+
+Data are periodic: element x of block b on rank r is
+row_r[(x + SHIFT_BLOCK*b + seed_offset) mod PERIOD]. Each of several tensors adds SHIFT_TENSOR to
+the offset of the one before. So inputs and results of any size are one row
+of PERIOD elements each, repeated, and checking needs no second buffer. PERIOD is prime, so that
+blocks of any size start at different phases.
+
+Reductions are exact in any order of summation: at each element only as many ranks contribute as
+the dtype can add without rounding (ReduceOp.contributors), chosen in turn, and the others hold
+the neutral element. Where a result cannot be exact (avg over a number of ranks that is no power
+of two) three ranks contribute, and the tolerance is the rounding error of so many terms.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
+from commbench.plan.case import Case
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS
+from commbench.plan.operation import BlockOrigin, BlockPosition
+from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import WrongElement
-from commbench.spec.case import Case
-from commbench.spec.dtypes import DTYPES
-from commbench.spec.operations import OPERATIONS, BlockPosition
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
-from commbench.worker.verification_data import PERIOD, SHIFT_TENSOR, VerificationData
+
+PERIOD = 2039
+SHIFT_RANK = 631
+SHIFT_BLOCK = 1381
+SHIFT_TENSOR = 1193
+SHARED_ROWS = 128
+"""Rows kept, more than there are pairs of dtype and reduce op."""
+_SEED = 20_261_121
+
+
+class _ReducedRows(NamedTuple):
+    """Unshifted rows of a reduction, as int64 or float64."""
+
+    sent: Callable[[int], torch.Tensor]
+    """The row of a rank."""
+    result: torch.Tensor
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationData:
+    """The data of one case as seen from one rank; every row has PERIOD elements of its dtype."""
+
+    case: Case
+    rank: int
+    ranks: int
+    seed_offset: int
+    device: torch.device
+
+    def sent(self, block: int) -> torch.Tensor:
+        """The row that `block` of this rank's send buffer repeats."""
+        if self.case.reduce_op:
+            return self._row(self._reduced.sent(self.rank), block)
+        return self._row(_base(self.case.dtype), block, SHIFT_RANK * self.rank)
+
+    def expected(self, source: BlockOrigin) -> torch.Tensor:
+        """The row that a block of the receive buffer must repeat."""
+        if source.rank is None:
+            return self._row(self._reduced.result, source.block)
+        return self._row(_base(self.case.dtype), source.block, SHIFT_RANK * source.rank)
+
+    @property
+    def tolerance(self) -> float:
+        """The largest allowed difference of an element; 0 where the arithmetic is exact."""
+        return self._reduced.tolerance if self.case.reduce_op else 0.0
+
+    @property
+    def _reduced(self) -> _ReducedRows:
+        return _reduced_rows(self.case.dtype, self.case.reduce_op, self.ranks)
+
+    def _row(self, row: torch.Tensor, block: int, shift: int = 0) -> torch.Tensor:
+        shifted = row.roll(-((shift + SHIFT_BLOCK * block + self.seed_offset) % PERIOD))
+        return shifted.to(getattr(torch, self.case.dtype)).to(self.device)
+
+
+def prepare(cases: Iterable[Case]) -> None:
+    """Compute the rows that these cases need before ranks are forked, so that all ranks share
+    them."""
+    kinds = {(case.dtype, case.reduce_op, case.ranks) for case in cases if case.dtype}
+    for dtype, reduce_op, ranks in kinds:
+        if reduce_op:
+            _reduced_rows(dtype, reduce_op, ranks)
+        else:
+            _base(dtype)
+
+
+@lru_cache(maxsize=SHARED_ROWS)
+def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
+    dtype, reduction = DTYPES[dtype_name], REDUCE_OPS[reduce_op]
+    contributors = reduction.contributors(dtype, ranks)
+    values = _draw(reduction.values(dtype, contributors))
+    neutral = reduction.neutral(dtype)
+
+    def sent(rank: int) -> torch.Tensor:
+        turn = (torch.arange(PERIOD) + rank) % ranks
+        return torch.where(turn < contributors, values.roll(-SHIFT_RANK * rank), neutral)
+
+    result = torch.full((PERIOD,), neutral, dtype=torch.int64)
+    for rank in range(ranks):
+        result = reduction.combine(result, sent(rank))
+    result *= reduction.factor
+    tolerance = 0.0
+    if reduction.divides:
+        result = result.double() / ranks
+        if ranks & (ranks - 1):
+            largest = contributors * float(values.max()) / ranks
+            tolerance = (contributors + 1) * dtype.epsilon / 2 * largest
+    return _ReducedRows(sent, result, tolerance)
+
+
+@lru_cache(maxsize=SHARED_ROWS)
+def _base(dtype_name: str) -> torch.Tensor:
+    largest = min(DTYPES[dtype_name].exact_limit, 250)
+    return _draw(range(largest + 1))
+
+
+def _draw(values: Sequence[int]) -> torch.Tensor:
+    """PERIOD values drawn at random, the same in every process."""
+    generator = torch.Generator().manual_seed(_SEED)
+    picks = torch.randint(len(values), (PERIOD,), generator=generator)
+    return torch.tensor(values, dtype=torch.int64)[picks]
+
 
 CHUNK_PERIODS = 64
 """Elements are compared in chunks of 64 periods (130,496 elements): they and what comparing them
@@ -50,16 +167,16 @@ class CheckResult(NamedTuple):
     """How long that took, with filling and comparing."""
 
 
+Parts: TypeAlias = list[tuple[Buffers, VerificationData]]
+"""The buffers of each tensor of a case, and its data: each tensor has others."""
+
+
 def verify(
-    case: Case,
-    buffers: Buffers,
-    seed_offset: int,
-    call: Callable[[], object],
-    device: Device,
+    case: Case, buffers: Buffers, seed_offset: int, call: Callable[[], object], device: Device
 ) -> CheckResult:
     """Fill the buffers with new data, call the operation once, and compare the result."""
     parts = _make_data(case, buffers, seed_offset)
-    device.in_stream(lambda: _poison_all(parts, buffers.flat))()
+    device.in_stream(lambda: _poison(parts, buffers.flat))()
     device.in_stream(lambda: _fill_all(parts))()
     device.synchronize()
     if objects := buffers.objects:
@@ -70,7 +187,7 @@ def verify(
     seconds = time.perf_counter() - start
     if objects:
         objects.collect()
-    return CheckResult("", *_inspect_all(parts), seconds)
+    return CheckResult("", *inspect(parts), seconds)
 
 
 def verify_together(
@@ -104,28 +221,22 @@ def _left_by(
 ) -> list[tuple[int, int, torch.Tensor]]:
     """What a call leaves at the beginning of each block of the result: the rank, the number of the
     first element, and a copy."""
-    filled = [(_make_data(case, own, offset), own.flat) for case, own, offset in parts]
+    filled = [(_make_data(*part), part[1].flat) for part in parts]
 
     def renew() -> None:
         for data, flat in filled:
-            _poison_all(data, flat)
+            _poison(data, flat)
             _fill_all(data)
 
     device.in_stream(renew)()
     device.synchronize()
     call()
     device.synchronize()
-    left = []
-    for data, _ in filled:
-        before = 0
-        for own, rows in data:
-            start = before - own.receive.storage_offset()
-            left += [
-                (own.rank, start + block.storage_offset(), block[:COMPARED].clone())
-                for block, _ in _expected_rows(own, rows)
-            ]
-            before += own.receive.numel()
-    return left
+    return [
+        (data[0][0].rank, start, block[:COMPARED].clone())
+        for data, _ in filled
+        for start, block, *_ in _results(data)
+    ]
 
 
 def combine(results: Sequence[CheckResult]) -> CheckResult:
@@ -145,10 +256,7 @@ def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
         _fill_all(_make_data(case, buffers, seed_offset))
 
 
-def _make_data(
-    case: Case, buffers: Buffers, seed_offset: int
-) -> list[tuple[Buffers, VerificationData]]:
-    """The buffers of each tensor of the case, and its data: each tensor has others."""
+def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
     rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
     # What one group sends to another by mistake must be seen.
     seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
@@ -158,42 +266,59 @@ def _make_data(
     ]
 
 
-def _inspect_all(
-    parts: Sequence[tuple[Buffers, VerificationData]],
-) -> tuple[int, WrongElement | None]:
-    """Compare the receive buffer of each tensor. The number of a wrong element counts those of the
-    tensors before it."""
-    wrong, first, before = 0, None, 0
-    for part, data in parts:
-        count, found = inspect(part, data)
+def _results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, float]]:
+    """The blocks of the receive buffers whose result is defined: the number of the first element,
+    which counts those of the tensors before it, the block, the row that it must repeat, and how far
+    an element may be off."""
+    before = 0
+    for own, data in parts:
+        for number, block in enumerate(own.receive_blocks or ()):
+            position = BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
+            source = OPERATIONS[data.case.operation].expected(position)
+            if source is not None:
+                start = before + block.storage_offset() - own.receive.storage_offset()
+                yield start, block, data.expected(source), data.tolerance
+        before += own.receive.numel()
+
+
+def inspect(parts: Parts) -> tuple[int, WrongElement | None]:
+    """Compare this rank's receive buffers with what the operation must have left in them: how many
+    elements are wrong, and the first of them."""
+    wrong, first = 0, None
+    for start, block, row, tolerance in _results(parts):
+        count, index = compare(block, row, tolerance)
         wrong += count
-        if found and first is None:
-            first = found._replace(element=before + found.element)
-        before += part.receive.numel()
+        if count and first is None:
+            expected, got = str(row[index % PERIOD].item()), str(block[index].item())
+            first = WrongElement(parts[0][0].rank, start + index, expected, got)
     return wrong, first
 
 
-def _fill_all(parts: Sequence[tuple[Buffers, VerificationData]]) -> None:
+def _fill_all(parts: Parts) -> None:
     """Fill the send buffer of each tensor."""
     for buffers, data in parts:
         for block, part in enumerate(buffers.send_blocks or ()):
             fill(part, data.sent(block))
 
 
-def inspect(buffers: Buffers, data: VerificationData) -> tuple[int, WrongElement | None]:
-    """Compare this rank's receive buffer with what the operation must have left in it."""
-    wrong, first = 0, None
-    for part, row in _expected_rows(buffers, data):
-        count, index = compare(part, row, data.tolerance)
-        wrong += count
-        if count and first is None:
-            first = WrongElement(
-                rank=buffers.rank,
-                element=part.storage_offset() - buffers.receive.storage_offset() + index,
-                expected=str(row[index % PERIOD].item()),
-                got=str(part[index].item()),
-            )
-    return wrong, first
+def _poison(parts: Parts, flat: Buffers | None) -> None:
+    """Fill the receive buffer of each tensor with the complement of the result, so that every
+    element has to be written; not needed where it is the send buffer too. Of the flat tensor, if
+    there is one, change every element."""
+    for buffers, data in parts:
+        send, receive = buffers.send, buffers.receive
+        if (receive.data_ptr(), receive.numel()) != (send.data_ptr(), send.numel()):
+            for _, block, row, _ in _results([(buffers, data)]):
+                fill(block, _invert(row.clone()))
+    if flat:
+        _invert(flat.receive)
+
+
+def _invert(buffer: torch.Tensor) -> torch.Tensor:
+    """Change every element of a buffer, whatever it has."""
+    if buffer.dtype == torch.bool:
+        return buffer.logical_not_()
+    return buffer.view(_INTEGERS[buffer.element_size()]).bitwise_not_().view(buffer.dtype)
 
 
 def fill(buffer: torch.Tensor, row: torch.Tensor) -> None:
@@ -252,49 +377,3 @@ def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> tor
     own, other = (each.nan_to_num(0.0, most, -most) for each in wide)
     is_close = torch.isclose(own, other, rounding, rounding * float(other.abs().median()))
     return ~is_close | (wide[0].isnan() != wide[1].isnan())
-
-
-def _poison_all(parts: Sequence[tuple[Buffers, VerificationData]], flat: Buffers | None) -> None:
-    """Change the receive buffer of each tensor, and the flat one if there is one."""
-    for buffers, data in parts:
-        _poison(buffers, data)
-    if flat:
-        _invert(flat.receive)
-
-
-def _poison(buffers: Buffers, data: VerificationData) -> None:
-    """Fill the receive buffer with the complement of the result, so that every element has to be
-    written; not needed where it is the send buffer too."""
-    covered = (
-        buffers.receive.data_ptr() == buffers.send.data_ptr()
-        and buffers.receive.numel() == buffers.send.numel()
-    )
-    if covered:
-        return
-    for part, row in _expected_rows(buffers, data):
-        fill(part, ~row if row.dtype == torch.bool else _complement(row))
-
-
-def _invert(buffer: torch.Tensor) -> None:
-    """Change every element of a buffer, whatever it has."""
-    if buffer.dtype == torch.bool:
-        buffer.logical_not_()
-    else:
-        buffer.view(_INTEGERS[buffer.element_size()]).bitwise_not_()
-
-
-def _complement(row: torch.Tensor) -> torch.Tensor:
-    return (~row.view(_INTEGERS[row.element_size()])).view(row.dtype)
-
-
-def _expected_rows(
-    buffers: Buffers, data: VerificationData
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The blocks of the receive buffer whose result is defined, and the row each must repeat."""
-    operation = OPERATIONS[data.case.operation]
-    for block, part in enumerate(buffers.receive_blocks or ()):
-        source = operation.expected(
-            BlockPosition(buffers.rank, block, buffers.ranks, buffers.root, buffers.peer)
-        )
-        if source is not None:
-            yield part, data.expected(source)

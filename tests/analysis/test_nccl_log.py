@@ -21,10 +21,10 @@ from commbench.analysis.nccl_log import (
     selection_key,
 )
 from commbench.analysis.rows import make_rows
-from commbench.explain.document import VIEW
-from commbench.explain.explanation import explain_row, explain_run
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan
+from commbench.answers.explain.document import VIEW
+from commbench.answers.explain.explanation import explain_row, explain_run
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 
 # Lines as NCCL 2.29.7 prints them with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING.
 TUNING = """\
@@ -252,7 +252,7 @@ def test_explain_and_the_environment_of_a_run_say_what_nccl_logged() -> None:
     run = run._replace(header=run.header._replace(environment=facts))
     text = " ".join(VIEW.write(explain_run(run)).split())
     assert "NCCL 2.26.5+cuda12.9; network Socket" in text
-    assert "2 connections via P2P/CUMEM; communicators: 1 of 2 ranks; lazy init of" in text
-    assert "init of communicators; communicator made in 0.61 s (kernels 0.19," in text
+    assert "2 connections via P2P/CUMEM; communicators: 1 of 2 ranks" in text
+    assert "nccl init mode lazy nccl init 0.61 s (kernels 0.19," in text
     assert environment_facts(run.header)[INIT_MODE] == "lazy"
     assert environment_facts(run.header)["nccl_log"] == describe_communicator(facts["nccl_log"])

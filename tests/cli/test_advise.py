@@ -13,7 +13,7 @@ from synthetic_sweep import synthetic_sweep
 
 import commbench as package
 from commbench.analysis.nccl_log import SELECTIONS
-from commbench.spec.case import Case
+from commbench.plan.case import Case
 
 SIZES = tuple(1 << k for k in range(14, 27, 2))
 
@@ -43,33 +43,6 @@ def test_the_command_prints_advice_and_draws_it(tmp_path: Path, commbench: Commb
     ended = commbench(*asked[:-1], "advice.html")
     assert (ended.code, ended.out) == (0, "advice.html\n")
     assert "<html" in (tmp_path / "advice.html").read_text()
-
-
-@pytest.mark.usefixtures("run")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--params many", "--params 'many' is no number of parameters"),
-        ("--params 1M --model-bytes 4M", "--params and --model-bytes say the same"),
-        ("--params 1M --backward 20", "time '20' has no unit"),
-        ("--params 1M --blocks 0", "--blocks 0 is not between 1 and 1024"),
-        ("--topk 2 --hidden 8", "--experts is missing"),
-        ("--tolerance 2", "--tolerance '2' is not a percentage"),
-        ("--tolerance 200%", "--tolerance 200% is not below 100 %"),
-        ("--format table", "unknown format 'table'"),
-        ("--params 1M -o buckets", "buckets has no ending"),
-    ],
-)
-def test_a_bad_value_is_refused(commbench: Commbench, words: str, message: str) -> None:
-    ended = commbench("advise", "mine", *words.split())
-    assert ended.code == 2
-    assert message in ended.err.splitlines()[0]
-
-
-def test_python_takes_runs_and_numbers(run: Path) -> None:
-    found = package.advise(package.load(run), params=16e6, backward=0.02, bucket_cap="4M")
-    (advice,) = found.advice
-    assert advice.subject == "Bucket size of DDP"
 
 
 def test_a_sweep_is_read_as_its_settings_with_lines_for_nccls_tuner(tmp_path: Path) -> None:

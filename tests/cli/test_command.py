@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
 
 import pytest
 
 from commbench import api
-from commbench.cli.command import make_function
-from commbench.cli.commands import COMMANDS
+from commbench.cli.commands import declared_commands, make_function
 
+COMMANDS = declared_commands()
 FOR_PYTHON_ONLY = {
     "advise": {"element_bytes"},
     "workload ddp": {"broadcast_buffers", "loss"},
@@ -44,13 +43,3 @@ def test_an_option_has_the_default_of_its_keyword() -> None:
         name: keyword.default for name, keyword in keywords.items() if name != "gpu"
     }
     assert options["nodes"].annotation.__origin__ is int
-
-
-def test_no_command_function_has_more_than_eight_parameters() -> None:
-    for name, entry in COMMANDS.items():
-        module = import_module(f"commbench.cli.{entry.module}")
-        for function in vars(module).values():
-            if inspect.isfunction(function):
-                named = [p for p in inspect.signature(function).parameters.values()
-                         if p.kind is not p.VAR_KEYWORD]  # fmt: skip
-                assert len(named) <= 8, (name, function)

@@ -15,111 +15,12 @@ from commands import Commbench
 from synthetic import synthetic_run
 
 from commbench.analysis.columns import COLUMNS
-from commbench.cli import lazy_group
-from commbench.cli.lazy_group import COMMANDS
+from commbench.cli import commands
+from commbench.cli.commands import COMMANDS
 from commbench.cli.main import app
 from commbench.results.schema import SCHEMA
-from commbench.runner.run_options import RUN_OPTIONS
 
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
-
-REFUSED = {
-    "run --sizes 1K -b 8": (
-        2,
-        "error: --sizes and -b both choose the sizes\n"
-        "hint: write --sizes 8-128M, or -b 8 -e 128M -f 2 as in nccl-tests\n",
-    ),
-    "run --op reduce --root 2": (
-        2,
-        "error: --root 2 is not a rank of 2\nhint: ranks go from 0 to 1\n",
-    ),
-    "run --iters many": (
-        2,
-        "error: --iters 'many' is not a whole number\n"
-        "hint: `commbench run --help` lists the options\n",
-    ),
-    "run --precision 5": (
-        2,
-        "error: --precision '5' is not a percentage\nhint: write 5% or 0.05\n",
-    ),
-    "run --iters 5 --precision 1%": (
-        2,
-        "error: --precision has no effect with --iters\nhint: leave out one of them\n",
-    ),
-    "run --root 1": (
-        2,
-        "error: --root has no effect with --op all_reduce\n"
-        "hint: it is for broadcast, reduce, gather, scatter, broadcast_object_list\n",
-    ),
-    "run --nnodes 2": (
-        2,
-        "error: 2 nodes need the address of node 0\n"
-        "hint: give it on each node: --master-addr HOST\n",
-    ),
-    "run --label a/b": (
-        2,
-        "error: label 'a/b' cannot be part of a folder's name\n"
-        "hint: use up to 64 letters, digits, '.', '_' and '-', a letter or digit first\n",
-    ),
-    "run -c 2": (2, "error: -c cannot be 2\nhint: -c 1 checks results, -c 0 does not\n"),
-    "run --launch graph": (
-        3,
-        "error: nothing is left to measure: a CPU has no CUDA graphs\n"
-        "hint: leave out --launch graph, or measure on GPUs\n",
-    ),
-    "run --backend nccl --device cpu": (3, None),
-    "run --backend smoke-signals": (3, None),
-    "run --group-size 1 --nproc-per-node 2 --dry-run": (
-        3,
-        "error: nothing is left to measure: a group of one rank has no other to talk to\n"
-        "hint: choose groups of at least two ranks\n",
-    ),
-    "run --dtype int16": (
-        3,
-        "error: nothing is left to measure: gloo does not support int16\n"
-        "hint: try another operation, dtype, reduce operation, placement or size\n",
-    ),
-    "run --dtype int32 --reduce-op avg --op all_reduce": (
-        2,
-        "error: nothing is left to measure: avg is not defined for int32\n"
-        "hint: try another operation, dtype, reduce operation, placement or size\n",
-    ),
-    "show nowhere": (
-        6,
-        "error: there is no file, folder or run 'nowhere'\n"
-        "hint: give a run folder, its run.jsonl, or a label under results/ (`commbench list`)\n",
-    ),
-    "run --iter 3": (
-        2,
-        "error: there is no option --iter\n"
-        "hint: did you mean --iters? `commbench run --help` lists the options\n",
-    ),
-    "compare": (
-        2,
-        "error: A is missing\n"
-        "hint: write for example: commbench compare ring tree; "
-        "`commbench compare --help` lists the options\n",
-    ),
-}
-
-
-def test_no_command_leaves_the_test_of_a_file_to_its_parser() -> None:
-    """Click says `Path '...' is not readable` with exit code 2, as of a wrong option."""
-    for name in COMMANDS:
-        made = lazy_group.command(name)
-        for each in [made, *getattr(made, "commands", {}).values()]:
-            paths = [p for p in each.params if hasattr(p.type, "readable")]
-            assert not any(p.type.readable or p.type.exists for p in paths), name
-
-
-@pytest.mark.parametrize("line", REFUSED)
-def test_a_bad_request_is_two_lines_and_an_exit_code(commbench: Commbench, line: str) -> None:
-    ended = commbench(*line.split())
-    code, text = REFUSED[line]
-    assert ended.code == code, ended.err
-    assert text is None or ended.err == text
-    assert [words.split(":")[0] for words in ended.err.splitlines()] == ["error", "hint"]
-    assert not ended.folder.exists()
 
 
 def test_a_folder_in_use_is_not_overwritten(commbench: Commbench, tmp_path: Path) -> None:
@@ -146,7 +47,7 @@ LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
 
 SLOW_CALLS = """
 import time
-from commbench.spec.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS
 healthy = OPERATIONS["all_reduce"].call
 def slow(dist, b):
     time.sleep(0.02)
@@ -162,22 +63,6 @@ def test_progress_is_a_few_lines_with_the_time_left(program: Commbench) -> None:
     lines = [line for line in ended.err.splitlines() if line.startswith("[")]
     assert 1 <= len(lines) <= 3
     assert all(re.fullmatch(LEFT, line) for line in lines), lines
-
-
-def test_verbose_progress_has_a_line_for_each_case(commbench: Commbench) -> None:
-    ended = commbench("run", "--op", "all_reduce,broadcast", "--sizes", "1K,4K", "--verbose",
-                      "--iters", "4", "--no-plots")  # fmt: skip
-    pattern = r"\[(\d+) %\] (.* [14] KiB)  [\d.]+ [mu]?s  busbw [\d.e-]+ GB/s"
-    found = [match.groups() for line in ended.err.splitlines()
-             if (match := re.fullmatch(pattern, line))]  # fmt: skip
-    shares, cases = zip(*found, strict=True)
-    assert list(map(int, shares)) == sorted(map(int, shares))
-    assert shares[-1] == "100"
-    assert sorted(cases) == [
-        f"{kind} {size} KiB"
-        for kind in ("all_reduce float32 sum in_place", "broadcast float32 in_place root 0")
-        for size in (1, 4)
-    ]
 
 
 # tests/test_fresh_processes.py starts a run and draws a plot from nothing.
@@ -205,19 +90,6 @@ def test_a_run_leaves_journal_csv_and_plots(commbench: Commbench, is_fresh: bool
     ]  # fmt: skip
 
 
-def test_plot_draws_several_runs_and_overwrites_nothing(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    for name in ("one", "run"):
-        synthetic_run(tmp_path / name, name)
-    for name in ("busbw.png", "time.png"):
-        (tmp_path / "one" / name).touch()
-    ended = commbench("plot", "one", "run", "--output", "plots")
-    assert (ended.code, ended.out) == (0, "plots/busbw.png\nplots/time.png\n")
-    again = commbench("plot", "one")
-    assert again.out == "one/busbw-2.png\none/time-2.png\n"
-
-
 def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
     commbench: Commbench,
 ) -> None:
@@ -231,7 +103,7 @@ def test_the_torchrun_line_of_a_dry_run_keeps_every_option(
     assert heading == "The same with torchrun:"
     assert line.startswith("  torchrun --standalone --nproc-per-node=3 --module -- commbench run ")
     assert line.endswith(
-        "--no-check --budget=1 --launches=2 --timeout=120 --cpu-mode=plain --label=ring "
+        "--no-check --budget=1 --launches=2 --cpu-mode=plain --label=ring "
         "--output=here --format=nccl-tests --no-plots --verbose"
     )
 
@@ -250,8 +122,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
         " gather float32 out_of_place root 0 996 B 83 1328 B 332 B barrier 0 B ",
         "gather float32 out_of_place root 0 10 B: skipped: less than one float32 per rank",
         "torchrun --standalone --nproc-per-node=3 --module -- commbench run --op=gather,barrier "
-        "--sizes=10,1000 --dtype=float32 --reduce-op=sum --root=0 --placement=natural --check "
-        "--launches=3 --timeout=120 --output=run",
+        "--sizes=10,1000 --launches=3 --output=run",
     ):
         assert expected in said
 
@@ -268,53 +139,16 @@ def test_the_environment_is_told_by_allow_list(commbench: Commbench) -> None:
     assert "hunter2" not in (run.folder / "run.jsonl").read_text()
 
 
-def test_a_plan_of_many_cases_has_a_row_for_each_kind(commbench: Commbench) -> None:
-    short, long = (
-        commbench("run", "--op", "all", "--sizes", "1K-64K", "--dry-run", *more)
-        for more in ((), ("--verbose",))
-    )
-    assert "  all_reduce float32 sum in_place          1K-64K    64 KiB\n" in short.out
-    assert short.out.count("all_reduce float32") == 1
-    assert long.out.count("all_reduce float32") == 1 + 7
-
-
-@pytest.mark.parametrize("name", ["run", "sweep"])
-def test_help_groups_the_options_and_shows_every_default(commbench: Commbench, name: str) -> None:
-    text = " ".join(commbench(name, "--help", COLUMNS="80").out.split())
-    for option in RUN_OPTIONS.values():
-        shown = f" {option.help} [default: " in text
-        assert shown is (
-            name == "run" or "sweep" not in option.refused_by
-        ) or option.name in ("label", "output", "format"), option.name  # fmt: skip
-    groups = dict.fromkeys(option.group for option in RUN_OPTIONS.values())
-    assert list(groups) == [
-        "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
-        "Unequal blocks", "Replay", "How long, and in which order", "Where", "Output",
-        "Flags of nccl-tests",
-    ]  # fmt: skip
-    for group in groups if name == "run" else ():
-        assert f" {group}: -" in text
-    if name == "sweep":
-        assert " Options of `commbench run`: what to measure: --op OP" in text
-        assert "--nnodes" not in text
-
-
 def test_the_help_of_every_command_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     whole: Any = typer.main.get_command(app)
-    every = {"commbench": whole, **{name: lazy_group.command(name) for name in COMMANDS}}
+    every = {"commbench": whole, **{name: commands.command(name) for name in COMMANDS}}
     for group in [made for made in every.values() if made is not whole]:
         every |= getattr(group, "commands", {})
     assert {"fit", "predict"} <= every.keys()
     for path, made in every.items():
         context = made.make_context(path, [], resilient_parsing=True)
         assert max(map(len, made.get_help(context).splitlines())) <= 80, path
-
-
-@pytest.mark.parametrize("columns", ["80", "120"])
-def test_help_is_as_wide_as_the_terminal(commbench: Commbench, columns: str) -> None:
-    lines = commbench("run", "--help", COLUMNS=columns).out.splitlines()
-    assert int(columns) - 12 <= max(map(len, lines)) <= int(columns)
 
 
 def test_list_shows_the_newest_run_first_and_show_alone_prints_it(

@@ -11,8 +11,6 @@ import pytest
 from commands import Commbench
 from synthetic import plan, steady, synthetic_run
 
-from commbench.spec.dimensions import DIMENSIONS
-
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.02, 1 << 20: 1.5}
 
 
@@ -90,56 +88,6 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
     ]
 
 
-REFUSED = {
-    **dict.fromkeys(
-        ("compare ring ring", "compare ring results/20261121-060000-ring/results.csv"),
-        (
-            2,
-            "error: ring and ring are the same run: results/20261121-060000-ring\n"
-            "hint: name two different runs\n",
-        ),
-    ),
-    "compare ring tree --plot x.gif": (
-        2,
-        "error: x.gif has no ending that says how to draw it\n"
-        "hint: end the name with .png, .svg or .pdf\n",
-    ),
-    "compare ring rign": (
-        6,
-        "error: there is no file, folder or run 'rign'\nhint: did you mean ring?\n",
-    ),
-    "compare ring tree --tolerance 5": (
-        2,
-        "error: --tolerance '5' is not a percentage\nhint: write 5% or 0.05\n",
-    ),
-    "compare ring tree --format table": (
-        2,
-        "error: unknown format 'table'\nhint: known: text, markdown, html, json, csv\n",
-    ),
-    "compare ring small": (
-        2,
-        "error: ring and small have no row in common\n"
-        f"hint: rows match by {', '.join(d.word for d in DIMENSIONS[:-1])} and size\n",
-    ),
-}
-
-
-@pytest.mark.parametrize("line", REFUSED)
-def test_a_bad_request_is_two_lines_and_an_exit_code(
-    commbench: Commbench, results: Path, line: str
-) -> None:
-    synthetic_run(results / "small", "small", lambda _: steady(1e-4), plan(sizes=(8,)))
-    ended = commbench(*line.split())
-    code, text = REFUSED[line]
-    assert (ended.code, ended.out, ended.err) == (code, "", text)
-
-
-def test_the_newest_of_several_runs_is_said(commbench: Commbench, results: Path) -> None:
-    synthetic_run(results / "20261121-070000-tree", "tree", started="2026-11-21T07:00:00+00:00")
-    ended = commbench("compare", "ring", "tree")
-    assert ended.err == "tree: the newest of 2 runs is results/20261121-070000-tree\n"
-
-
 HOSTILE = 'x|`<b>*@all*\x1b[31m\n::error::"[a](b)'
 
 
@@ -162,34 +110,3 @@ def test_text_from_files_cannot_do_anything(
     if form == "csv":
         (first, *_) = csv.DictReader(io.StringIO(ended.out))
         assert first["a"] == HOSTILE.replace("\x1b", " ")
-
-
-@pytest.mark.full
-def test_two_real_runs_compare(commbench: Commbench, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        run = commbench("run", "--sizes", "1K,64K", "--iters", "20", "--no-plots", "--label", name)
-        assert run.code == 0, run.err
-        (tmp_path / "run").rename(tmp_path / name)
-    ended = commbench("compare", "one", "two")
-    assert ended.code == 0, ended.err
-    assert ended.out.startswith("A = one, B = two\n")
-    assert "2 rows in common" in ended.out
-    assert commbench("check", "two", "--against", "one", "--max-slowdown", "900%").code == 0
-
-
-def test_nothing_is_wider_than_eighty_columns(commbench: Commbench, tmp_path: Path) -> None:
-    asked = plan(
-        operations=("reduce_scatter", "reduce"), dtypes=("float8_e4m3fn",), placement="both",
-        timing="both", sizes=(1048572, 1 << 30), backend="nccl", device="cuda", cpu_mode="plain",
-    )  # fmt: skip
-    for name, seconds in (("a" * 64, 1.2345e-3), ("b" * 64, 0.12345)):
-        told = {"variables": {"NCCL_" + "X" * 50: "v" * 90 + name}}
-        synthetic_run(
-            tmp_path / name, name, lambda _, s=seconds: steady(s), asked, environment=told
-        )
-    ended = commbench("compare", "a" * 64, "b" * 64, COLUMNS="80")
-    assert ended.code == 0
-    assert max(map(len, ended.out.splitlines())) <= 80
-    ended = commbench("check", "b" * 64, "--against", "a" * 64, "--max-time", "1ms")
-    assert ended.code == 1
-    assert max(map(len, ended.out.splitlines())) <= 100

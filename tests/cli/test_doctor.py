@@ -9,15 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import START_TIMEOUT_S, Commbench, clean_environment, run_program_as
+from commands import START_TIMEOUT_S, clean_environment, run_program_as
 
-from commbench.doctor.mode_trials import MODES, SIZES
+from commbench.answers.doctor.report import MODES, SIZES
 
 SHORT = ("doctor", "--seconds", "1", "--rounds", "1")
 
 
 SMALL_BUFFERS = """
-from commbench.doctor import host_bandwidth
+from commbench.answers.doctor import host_bandwidth
 host_bandwidth.BEYOND_CACHE = 0
 """
 """Copying memory may be measured within the cache here: to allocate more takes seconds."""
@@ -42,25 +42,6 @@ def test_a_short_check_writes_everything_it_found(tmp_path: Path) -> None:
     assert lines[0] == "[1/5] round 1 of 1, plain"
     assert all(re.fullmatch(r"\[\d/5\] round 1 of 1, \w+", line) for line in lines)
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--rounds", "0"), "error: --rounds is 0\nhint: it must be at least 1\n"),
-        (("--nproc-per-node", "1"), "error: --nproc-per-node is 1\nhint: it must be at least 2\n"),
-        (
-            ("--seconds", "-1"),
-            "error: --seconds -1 is not between 0 and 86400, a day\nhint: write --seconds 60\n",
-        ),
-        (("--json",), "error: --json is gone\nhint: use --format json\n"),
-    ],
-)
-def test_a_bad_request_is_two_lines(
-    commbench: Commbench, arguments: tuple[str, ...], message: str
-) -> None:
-    ended = commbench("doctor", *arguments)
-    assert (ended.code, ended.out, ended.err) == (2, "", message)
 
 
 @pytest.mark.full

@@ -11,7 +11,7 @@ from commands import Commbench
 from synthetic import plan, steady, synthetic_run
 from synthetic_replay import WORKLOAD, synthetic_replay
 
-from commbench.gate.rules import read_rules
+from commbench.answers.check.rules import read_rules
 
 STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
 """A workload whose step has the name of that in the documentation."""

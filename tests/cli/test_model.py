@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
-from typing import Any
 
 import planted
 import pytest
 from commands import Commbench
-from synthetic import plan, steady, synthetic_run
 
-from commbench.models.machine_file import write_machine
+from commbench.answers.cost.machine import write_machine
 
 
 @pytest.fixture
@@ -54,40 +53,14 @@ def test_a_form_without_notes_has_its_warnings_on_standard_error(
     assert "so far" not in ended.out
 
 
-@pytest.mark.parametrize("name", ["table", "json"])
+@pytest.mark.parametrize("name", ["text", "table", "json", "html"])
 def test_a_form_with_notes_has_its_warnings_there(
     commbench: Commbench, machine: Path, name: str
 ) -> None:
     assert machine.exists()
     ended = commbench(*PREDICT, "--ranks", "4096", "--sizes", "1G", "--format", name)
     assert (ended.code, ended.err) == (0, "")
-    assert "Warning: so far from the measurements" in " ".join(ended.out.split())
-
-
-FIT_REFUSED = {
-    "absent": (6, "there is no file, folder or run 'absent'"),
-    "a --leave-out nodes=2": (2, "--leave-out 'nodes=2' says neither ranks nor sizes"),
-    "a --leave-out ranks=7": (2, "--leave-out: no measurement has ranks of 7"),
-    "a --leave-out ranks=2": (2, "--leave-out leaves nothing to fit"),
-    "a --ranks-per-node 0": (2, "ranks per node 0 is below 1"),
-    "a b": (2, "the runs have different backends: gloo, mpi"),
-    "untimed": (3, "untimed: there is no time to fit"),
-    "bad.csv": (6, "bad.csv has no column ranks_per_node"),
-    "a -o a": (6, "a is a folder"),
-}
-
-
-def test_fit_refuses_with_the_reason(commbench: Commbench, tmp_path: Path) -> None:
-    synthetic_run(tmp_path / "a", "a", asked=plan(sizes=(1024,)))
-    synthetic_run(tmp_path / "b", "b", asked=plan(sizes=(1024,), backend="mpi"))
-    synthetic_run(tmp_path / "untimed", "untimed", lambda _: None)
-    (tmp_path / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
-    for words, (code, message) in FIT_REFUSED.items():
-        ended = commbench("model", "fit", *words.split())
-        assert (ended.code, ended.out) == (code, ""), (words, ended.err)
-        *said, error, _ = ended.err.splitlines()
-        assert error.startswith(f"error: {message}"), ended.err
-        assert all(" is incomplete: " in line for line in said)
+    assert "so far from the measurements" in " ".join(ended.out.split())
 
 
 def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
@@ -100,13 +73,13 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
     assert ended.code == 0
     assert "p has predictions, not measurements" in " ".join(ended.out.split())
     assert "all_reduce across hosts: double binary tree" in ended.out
-    assert "5.000 us/step" in ended.out
+    assert "us/step" in ended.out
     first, again = (
         list(csv.DictReader(commbench("model", "predict", name, *ranks).out.splitlines()))
         for name in ("machine.json", "again.json")
     )
     repeated = commbench("model", "predict", "again.json", "--ranks", "512")
-    assert "Warning: p has predictions, not measurements" in " ".join(repeated.out.split())
+    assert "p has predictions, not measurements" in " ".join(repeated.out.split())
     (noted,) = (
         line
         for line in commbench("model", "predict", "again.json", *ranks).err.splitlines()
@@ -118,50 +91,6 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
         assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])
 
 
-def test_fit_fits_only_the_operation_that_is_chosen(commbench: Commbench, tmp_path: Path) -> None:
-    asked = plan(operations=("all_reduce", "barrier"))
-    synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3), asked)
-    ended = commbench("model", "fit", "a", "--op", "barrier")
-    assert (ended.code, ended.err) == (0, "")
-    assert "barrier within a host" in ended.out and "all_reduce" not in ended.out
-    refused = commbench("model", "fit", "a", "--op", "broadcast")
-    assert (refused.code, refused.err) == (
-        2,
-        "error: no measured time has --op broadcast\nhint: measured: all_reduce, barrier\n",
-    )
-
-
-REFUSED = {
-    "--ranks x": (2, "'x' are no numbers of ranks"),
-    "--ranks 8-": (2, "'8-' are no numbers of ranks"),
-    "--ranks 1": (2, "one rank needs no communication"),
-    "--ranks 99999999": (2, "--ranks 99999999 is out of range"),
-    "--ranks 64 --ranks-per-node 0": (2, "--ranks-per-node 0 is out of range"),
-    "--ranks 64,100": (2, "100 ranks do not fill hosts of 8 ranks"),
-    "--ranks 64 --sizes 1KB": (2, "'1KB' could mean"),
-    "--ranks 64 --op all_redcue": (2, "unknown operation 'all_redcue'"),
-    "--ranks 64 --format xml": (2, "unknown format 'xml'"),
-    "--ranks 64 --op all_gather": (3, "planted has no model of all_gather"),
-    "--ranks 64 --variant int8": (3, "all_reduce across hosts has no model named 'int8'"),
-    "": (2, "--ranks is missing"),
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_predict_refuses_with_the_reason(commbench: Commbench, machine: Path, words: str) -> None:
-    code, message = REFUSED[words]
-    ended = commbench("model", "predict", machine.name, *words.split())
-    assert (ended.code, ended.out) == (code, "")
-    assert ended.err.startswith(f"error: {message}")
-    assert len(ended.err.splitlines()) == 2
-
-
-def curve(machine: dict[str, Any]) -> dict[str, Any]:
-    """The first model of a machine file."""
-    found: dict[str, Any] = machine["fitted"][0]["candidates"][0]["curve"]
-    return found
-
-
 def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path) -> None:
     whole = machine.read_text()
     for content in ("", "{}", "[]", "null", whole[:-9], "{" * 100_000, "\0"):
@@ -169,6 +98,16 @@ def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path)
         assert commbench(*PREDICT).code == 6
     assert commbench("model", "predict", ".", "--ranks", "64").code == 6
     assert commbench("model", "predict", "absent", "--ranks", "64").code == 6
+
+
+def test_a_machine_is_shown_in_every_format(commbench: Commbench, machine: Path) -> None:
+    for name, begin in {"m.md": "# Machine planted", "m.html": "<!doctype html>"}.items():
+        assert commbench("model", "show", machine.name, "-o", name).out == f"{name}\n"
+        assert (machine.parent / name).read_text().startswith(begin)
+    told = json.loads(commbench("model", "show", machine.name, "--format", "json").out)
+    assert [each["name"] for each in told["fitted"][0]["parameters"]] == [
+        "fixed", "alpha", "beta", "n-half with 128 ranks",
+    ]  # fmt: skip
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from scripted import SLOW_MESSAGE_US, program_text
 
 from commbench.api.measuring import pairs_options
 from commbench.errors import UsageError
-from commbench.spec.pairs import count_rounds
+from commbench.plan.pairs import count_rounds
 
 SMALL = ("--sizes", "8K", "--iters", "4", "--no-plots")
 
@@ -59,14 +59,6 @@ def test_a_slow_way_between_two_ranks_is_the_slowest_of_the_matrix(
     assert min(speed, key=speed.__getitem__) == (3, 1)
 
 
-def test_two_choices_of_pairs_are_refused(commbench: Commbench) -> None:
-    ended = commbench("pairs", "--quick", "--pairs", "0-1")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err == (
-        "error: --quick and --pairs both choose pairs\nhint: leave out one of them\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "changed"),
     [
@@ -82,11 +74,6 @@ def test_the_options_are_those_of_a_run_with_other_defaults(
 ) -> None:
     options = pairs_options(**given)
     assert {name: getattr(options, name) for name in changed} == changed
-
-
-def test_a_resumed_run_has_its_own_options() -> None:
-    options = pairs_options(resume="mine")
-    assert options.given == {"resume"} and options.op == ("all_reduce",)
 
 
 def test_an_option_of_other_operations_is_refused() -> None:
@@ -108,15 +95,3 @@ def test_a_quick_search_of_many_ranks_measures_some_of_the_pairs(commbench: Comm
     assert "The quick search measured some of the pairs" in ended.out
     resumed = commbench("pairs", "--resume", "run", "--no-plots")
     assert (resumed.code, resumed.out) == (0, ended.out)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "rounds"), [("64", 63), pytest.param("1024", 1023, marks=pytest.mark.full)]
-)
-def test_a_dry_run_has_a_row_for_all_rounds(commbench: Commbench, ranks: str, rounds: int) -> None:
-    ended = commbench("pairs", "--dry-run", "--nproc-per-node", ranks, "--sizes", "8K")
-    assert ended.code == 0, ended.err
-    text = " ".join(ended.out.split())
-    assert f"{int(ranks) // 2} pairs at once (all, in {rounds} rounds)." in text
-    assert f"Cases: {3 * rounds};" in text
-    assert len(ended.out.splitlines()) < 60

@@ -56,18 +56,6 @@ def test_a_step_is_replayed_and_shown_alike(commbench: Commbench, file: Path) ->
     assert found.baseline == "gaps"
 
 
-@pytest.mark.full
-def test_a_report_has_the_tables_and_the_picture_of_a_replay(
-    commbench: Commbench, file: Path, tmp_path: Path
-) -> None:
-    ended = commbench("replay", str(file), *SHORT)
-    assert ended.code == 0, ended.err
-    written = commbench("report", "run", "-o", "run.html")
-    assert written.code == 0, written.err
-    page = (tmp_path / "run.html").read_text()
-    assert "Replay of small; train" in page and "<svg" in page and "commbench_workload" not in page
-
-
 def test_what_is_no_workload_is_refused_with_the_command_that_makes_one(
     commbench: Commbench, tmp_path: Path
 ) -> None:

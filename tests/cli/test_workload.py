@@ -9,7 +9,7 @@ import real_trace
 from commands import run_commbench
 
 import commbench
-from commbench.spec.workload import Workload
+from commbench.plan.workload import Workload
 
 
 @pytest.fixture(scope="module")

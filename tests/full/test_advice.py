@@ -12,8 +12,8 @@ from hosts import DEVICE, Cluster, hosts, outputs_of
 from test_links import end_on
 
 import commbench
-from commbench.advise.buckets import MIB, BucketAdvice
-from commbench.advise.choices import ChoiceAdvice
+from commbench.answers.advise.choices import ChoiceAdvice
+from commbench.answers.advise.training_step import MIB, BucketAdvice
 
 pytestmark = pytest.mark.full
 JOB = Path(__file__).with_name("ddp_job.py")

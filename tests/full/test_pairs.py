@@ -15,8 +15,8 @@ import pytest
 from commands import START_TIMEOUT_S
 from hosts import DEVICE, Cluster, Host, hosts
 
-from commbench.analysis.pair_values import main_matrices, pair_matrices
-from commbench.analysis.slow_parts import BOTH, HOST, LINK, OUT, find_slow
+from commbench.answers.pairs.matrix import main_matrices, pair_matrices
+from commbench.answers.pairs.slow_parts import BOTH, HOST, LINK, OUT, find_slow
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Run
 

@@ -11,10 +11,10 @@ from test_links import end_on
 
 import commbench
 from commbench.analysis.rows import make_rows
-from commbench.analysis.step_time import calls_only_s
+from commbench.answers.replay.replay import calls_only_s
 
 pytestmark = pytest.mark.full
-JOB = Path(__file__).parents[1] / "importers" / "traces" / "traced_job.py"
+JOB = Path(__file__).parents[1] / "readers" / "traces" / "traced_job.py"
 WIDTHS = {"ddp": 1024, "fsdp": 1024, "tp": 2048, "pp": 128}
 
 

@@ -53,9 +53,9 @@ COMPARED = (
 COMMANDS = (
     "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
-    "model predict", "ops", "pairs", "plot", "replay", "report", "run", "show", "smoke", "sweep",
-    "workload", "workload ddp", "workload fsdp", "workload import", "workload megatron",
-    "workload show",
+    "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
+    "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
+    "workload megatron", "workload show",
 )  # fmt: skip
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
 PREDICT = "model predict files/machine.json --op all_reduce --ranks 8,512 --ranks-per-node 8"
@@ -184,9 +184,10 @@ CASES = (
     f"{FIT} --op all_reduce", "model fit results/two_ranks",
     "model fit other/published/summit_ring.csv --leave-out ranks=6144-",
     "model fit other/published/h100_nvlstree.csv", "model fit other/published/b200.csv",
+    *(f"model show files/machine.json --format {how}" for how in ("text", "markdown", "json")),
     *(f"{PREDICT} --sizes 1M-1G:x32 --format {how}"
-      for how in ("table", "csv", "json", "autoparallel", "inductor", "nccl-tuner")),
-    f"{PREDICT} --sizes 1M-1G:x32 -o predicted.svg",
+      for how in ("table", "markdown", "csv", "json", "autoparallel", "inductor", "nccl-tuner")),
+    f"{PREDICT} --sizes 1M-1G:x32 -o predicted.svg", f"{PREDICT} --sizes 1M -o predicted.html",
     "model predict files/machine.json --ranks 4 --ranks-per-node 4 --sizes 1K,1M",
     "model predict files/machine.json --ranks 4 --op scatter",
     "model predict files/rules.toml --ranks 4",
@@ -210,6 +211,7 @@ CASES = (
     *(f"workload show {trace} --format json" for trace in TRACES),
     *(f"workload import {trace} -o made.json" for trace in TRACES),
     "workload show other/kineto", "workload show other/kineto --format json",
+    "workload show files/trace --verbose", "workload show files/trace --format markdown",
     "workload show results/two_ranks",
     f"workload ddp {DDP} --mesh dp=8", f"workload ddp {DDP} --mesh dp=8 --bucket 50M -o made.json",
     "workload ddp --model resnet-50 --mesh dp=8", f"workload fsdp {DDP} --mesh dp_shard=8",

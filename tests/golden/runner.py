@@ -45,6 +45,10 @@ def name_of(line: str) -> str:
     return re.sub(r"[^\w.+=]+", "_", line).strip("_") or "commbench"
 
 
+PROGRESS = re.compile(r"^\[ *\d+ %\].*\n", re.MULTILINE)
+"""Lines of progress, which appear where a command takes long."""
+
+
 def run_case(line: str, folder: Path) -> dict[str, str]:
     """Run `commbench LINE` in a new folder: the files that describe what it did, by their names."""
     for name, target in FOLDERS.items():
@@ -78,7 +82,9 @@ def _run(arguments: list[str], folder: Path) -> tuple[object, str, str]:
         pytest.raises(SystemExit) as end,
     ):
         main.main()
-    return end.value.code, *(_neutral(text.getvalue(), folder) for text in (out, err))
+    return end.value.code, *(
+        _neutral(PROGRESS.sub("", text.getvalue()), folder) for text in (out, err)
+    )
 
 
 @contextmanager

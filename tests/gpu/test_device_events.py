@@ -17,8 +17,7 @@ import torch.distributed as dist
 
 from commbench.worker.communicator import Communicator, connect
 from commbench.worker.device import Accelerator
-from commbench.worker.measure import by_turns, loop_overhead_s, timed_loop
-from commbench.worker.timers import DeviceEventTimer
+from commbench.worker.measure import DeviceEventTimer, by_turns, loop_overhead_s, timed_loop
 from commbench.worker.watchdog.rank_state import open_state
 
 pytestmark = pytest.mark.gpu

@@ -230,7 +230,7 @@ def test_a_sweep_of_algorithms_learns_what_nccl_chose(tmp_path: Path) -> None:
 
 
 FORKABLE = """
-from commbench.launch.process_setup import import_torch
+from commbench.launch.devices import import_torch
 import_torch()
 """
 """Imports torch in a way that lets ranks be forked: ranks that are spawned lack what a program
@@ -383,12 +383,12 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
 ERRS = """
 import itertools
 from commbench.worker import coordinator
-time_batch, calls = coordinator.time_batch, itertools.count(1)
+time_batch, calls = coordinator.measure.time_batch, itertools.count(1)
 def err(*arguments):
     if next(calls) == 3:
         raise RuntimeError("an error that was planted")
     return time_batch(*arguments)
-coordinator.time_batch = err
+coordinator.measure.time_batch = err
 """
 
 

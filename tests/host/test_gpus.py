@@ -1,13 +1,42 @@
-"""The GPUs of made-up hosts, read from folders that look like theirs."""
+"""The GPUs of made-up hosts, what is around them and the counters of their faults: of folders, of a
+stand-in for NVML, and of the installed package."""
+
+from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fake_nvml import CONSTANTS, FakeNvml, remote
 from synthetic_files import put
 
-from commbench.host.gpus import Gpu, bind_near, read_gpus, read_place
+from commbench.host import fault_counters, gpus
+from commbench.host.fault_counters import COUNTERS, MOST_RISEN, PORT, FaultWatch, explain_counter
+from commbench.host.gpu_system import (
+    GpuSystem,
+    Hca,
+    acs_control,
+    count_redirecting_bridges,
+    describe_gpu_facts,
+    gpu_facts,
+    link_name,
+    read_gpu_system,
+    read_hcas,
+)
+from commbench.host.gpus import (
+    Gpu,
+    GpuState,
+    NvmlGpu,
+    add_nvml,
+    bind_near,
+    find_gpu,
+    read_gpus,
+    read_place,
+)
 
 
 def test_gpus_are_found_on_the_pci_bus_alone(tmp_path: Path) -> None:
@@ -81,3 +110,332 @@ def test_a_process_that_cannot_or_must_not_be_bound_stays_where_it_is(
 ) -> None:
     bind_near(lay_gpu(tmp_path, near, online), tmp_path)
     assert os.sched_getaffinity(0) == own_cores
+
+
+MODULES = (gpus, fault_counters)
+ADDRESS, UUID = "0000:1b:00.0", "GPU-6ac5a48e"
+H200: dict[str, Any] = {
+    "address": ADDRESS, "nvmlDeviceGetUUID": UUID, "nvmlDeviceGetClockInfo": {1: 1980, 2: 3201},
+    "nvmlDeviceGetPowerUsage": 412_345, "nvmlDeviceGetTemperature": {0: 47},
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x5,
+}  # fmt: skip
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def install(module: Any) -> None:
+        gpus._load.cache_clear()
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+
+    yield install
+    gpus._load.cache_clear()
+
+
+def test_the_state_of_a_gpu_is_in_mhz_watts_degrees_and_words(use: Any) -> None:
+    use(FakeNvml(H200))
+    gpu = find_gpu(ADDRESS)
+    assert gpu
+    # Bit 1, an idle GPU, is no throttling.
+    assert gpu.read_state() == GpuState(1980, 412.345, 47, ("power cap",))
+
+
+def test_a_gpu_is_found_by_its_uuid_as_torch_or_as_nvml_writes_it(use: Any) -> None:
+    use(FakeNvml(H200))
+    for uuid in (UUID, UUID.removeprefix("GPU-")):
+        assert find_gpu("", uuid)
+        assert find_gpu("0000:ff:00.0", uuid)
+    assert find_gpu("0000:ff:00.0", "GPU-other") is None
+    assert find_gpu("") is None
+
+
+def test_what_a_driver_refuses_is_unknown_and_older_drivers_know_reasons_too(use: Any) -> None:
+    use(FakeNvml({"address": ADDRESS}))
+    silent = find_gpu(ADDRESS)
+    assert silent and silent.read_state() == GpuState()
+    use(FakeNvml({"address": ADDRESS, "nvmlDeviceGetCurrentClocksThrottleReasons": 0xE8}))
+    old = find_gpu(ADDRESS)
+    reasons = ("hardware slowdown", "temperature", "hardware temperature", "power brake")
+    assert old and old.read_state().throttle_reasons == reasons
+
+
+def test_without_the_package_or_the_driver_there_is_no_gpu(use: Any) -> None:
+    use(None)  # importing it raises ImportError
+    assert find_gpu(ADDRESS, UUID) is None
+
+    class WithoutDriver(FakeNvml):
+        def nvmlInit(self) -> None:  # noqa: N802
+            raise self.NVMLError("Driver Not Loaded")
+
+    use(WithoutDriver(H200))
+    assert find_gpu(ADDRESS, UUID) is None
+
+
+def test_every_name_that_is_used_is_in_the_package() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    text = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in MODULES)
+    names = set(
+        re.findall(r"\b(?:nvmlDevice\w+|nvmlEvent\w+|nvmlSystem\w+|NVML_\w+|NVMLError)\b", text)
+    )
+    assert len(names) > 20
+    assert sorted(name for name in names if not hasattr(pynvml, name)) == []
+    assert {name: getattr(pynvml, name) for name in CONSTANTS} == CONSTANTS
+    for bit in gpus.THROTTLE_REASONS:
+        assert bit & pynvml.nvmlClocksThrottleReasonAll == bit
+
+
+DEVICES = "sys/devices"
+ROOT = "pci0000:10/0000:10:01.0"
+SWITCH = f"{ROOT}/0000:11:00.0"
+SECOND = f"{SWITCH}/0000:12:02.0/0000:20:00.0"
+PLACES = {
+    "0000:13:00.0": f"{SWITCH}/0000:12:00.0", "0000:14:00.0": f"{SWITCH}/0000:12:01.0",
+    "0000:22:00.0": f"{SECOND}/0000:21:00.0", "0000:15:00.0": "pci0000:10/0000:10:02.0",
+    "0000:30:00.0": "pci0000:30/0000:30:01.0",
+    "0000:80:00.0": "pci0000:80/0000:80:01.0",
+}  # fmt: skip
+"""The bridges above each device: two behind one switch, one behind a second switch below it, one
+elsewhere below the same host bridge, and one below each of two other host bridges."""
+
+
+def lay_device(host: Path, address: str, node: int, **files: str) -> Path:
+    """A device of the PCI bus, with the link to it."""
+    folder = f"{DEVICES}/{PLACES[address]}/{address}"
+    put(host, f"{folder}/numa_node", str(node))
+    for name, content in files.items():
+        put(host, f"{folder}/{name}", content)
+    link = host / "sys/bus/pci/devices" / address
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(host / folder)
+    return host / folder
+
+
+def lay_host(host: Path) -> None:
+    """Five GPUs of NVIDIA and an InfiniBand adapter behind the first switch."""
+    for number, address in enumerate(PLACES):
+        if address == "0000:14:00.0":
+            adapter = lay_device(host, address, 0, **{"class": "0x020700", "vendor": "0x15b3"})
+            port = "sys/class/infiniband/mlx5_0/ports/1"
+            put(host, f"{port}/rate", "400 Gb/sec (4X NDR)\n")
+            put(host, f"{port}/state", "4: ACTIVE\n")
+            put(host, f"{port}/link_layer", "InfiniBand\n")
+            (host / "sys/class/infiniband/mlx5_0/device").symlink_to(adapter)
+            continue
+        found = {"class": "0x030200", "vendor": "0x10de", "driver/bind": ""}
+        lay_device(host, address, int(number > 4), **found)
+        put(host, f"proc/driver/nvidia/gpus/{address}/information", "Model: NVIDIA H200\n")
+
+
+def test_hcas_have_a_rate_a_state_and_the_name_that_nccl_takes(tmp_path: Path) -> None:
+    lay_host(tmp_path)
+    assert read_hcas(tmp_path) == (
+        Hca("mlx5_0:1", "0000:14:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0),
+    )
+
+
+def test_links_have_the_names_of_nvidia_smi(tmp_path: Path) -> None:
+    lay_host(tmp_path)
+    gpus = read_gpus((0,), tmp_path)
+    system = read_gpu_system(gpus, tmp_path)
+    #                  13   15   22   30   80   HCA at 14
+    assert system.links == (
+        "0000:13:00.0: X PHB PXB NODE SYS PIX", "0000:15:00.0: PHB X PHB NODE SYS PHB",
+        "0000:22:00.0: PXB PHB X NODE SYS PXB", "0000:30:00.0: NODE NODE NODE X SYS NODE",
+        "0000:80:00.0: SYS SYS SYS SYS X SYS",
+    )  # fmt: skip
+
+
+def bare(address: str) -> Gpu:
+    return Gpu(address, "NVIDIA H200", 0, 16, 16, None, None)
+
+
+def test_nvlinks_count_directly_and_through_switches() -> None:
+    a, b = bare("0000:01:00.0"), bare("0000:02:00.0")
+    direct = a._replace(nvlink_peers=(b.address,) * 4), b._replace(nvlink_peers=(a.address,) * 4)
+    switched = [gpu._replace(nvlink_peers=("switch",) * 18) for gpu in (a, b)]
+    assert link_name(*direct) == "NV4"
+    assert link_name(*switched) == "NV18"
+    assert link_name(switched[0], b, Path("/nowhere")) == "?"
+
+
+def test_what_nvml_knows_is_added_to_a_gpu() -> None:
+    addresses = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
+    module = FakeNvml(
+        {"address": addresses[0], "nvmlDeviceGetUUID": "GPU-1",
+         "nvmlDeviceGetEnforcedPowerLimit": 500_000,
+         "nvmlDeviceGetPowerManagementDefaultLimit": 700_000, "nvmlDeviceGetEccMode": [1, 1],
+         "nvmlDeviceGetMigMode": [0, 0], "nvmlDeviceGetPersistenceMode": 0,
+         "nvmlDeviceGetTotalEccErrors": {1: 3}, "nvmlDeviceGetClockInfo": {1: 345},
+         "nvmlDeviceGetMaxClockInfo": {1: 1980}, "nvmlDeviceGetNvLinkState": {0: 1, 1: 1, 2: 0},
+         "nvmlDeviceGetNvLinkRemoteDeviceType": {0: 2, 1: 0},
+         "nvmlDeviceGetNvLinkRemotePciInfo": {1: remote("00000000:02:00.0")},
+         "nvmlDeviceGetP2PStatus": 5},
+        {"address": addresses[1], "nvmlDeviceGetNvLinkState": {0: 0}},
+    )  # fmt: skip
+    known = {gpu["address"]: NvmlGpu(module, gpu) for gpu in module.gpus}
+    first, second, third = add_nvml([bare(address) for address in addresses], known)
+    assert first == bare(addresses[0])._replace(
+        uuid="GPU-1", power_cap_w=500.0, default_power_cap_w=700.0, ecc=True, ecc_errors=3,
+        mig=False, persistence=False, clock_mhz=345, most_clock_mhz=1980, nvlinks=2,
+        nvlink_peers=("switch", "0000:02:00.0"), unreachable=("0000:02:00.0",),
+    )  # fmt: skip
+    assert second == bare(addresses[1])._replace(nvlinks=0)
+    assert third == bare(addresses[2])
+
+
+def config(*capabilities: tuple[int, int]) -> bytes:
+    """A configuration space with extended capabilities, each an identity and a control register."""
+    space = bytearray(0x100)
+    for number, (identity, control) in enumerate(capabilities, start=1):
+        following = 0x100 + 8 * number if number < len(capabilities) else 0
+        space += (identity | 1 << 16 | following << 20).to_bytes(4, "little")
+        space += bytes(2) + control.to_bytes(2, "little")
+    return bytes(space)
+
+
+def test_bridges_that_redirect_are_counted_where_root_can_read_them(tmp_path: Path) -> None:
+    bus = tmp_path / "sys/bus/pci/devices"
+    spaces = (config((1, 0), (13, 0x1D)), config((13, 0x01)), config((1, 0)), bytes(64))
+    for number, space in enumerate(spaces):
+        put(tmp_path, f"sys/bus/pci/devices/0000:0{number}:00.0/class", "0x060400")
+        (bus / f"0000:0{number}:00.0/config").write_bytes(space)
+    assert [acs_control(space) for space in spaces] == [0x1D, 0x01, 0, None]
+    assert count_redirecting_bridges(tmp_path) == 1
+    assert count_redirecting_bridges(tmp_path / "elsewhere") is None
+    loop = config((1, 0)) + bytes(8)
+    assert acs_control(loop[:0x100] + (1 | 0x100 << 20).to_bytes(4, "little") + bytes(4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "expected"),
+    [("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12", "", False),
+     ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  S", "nvidia_peermem", True),
+     ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  R", "", True)],
+)  # fmt: skip
+def test_gpudirect_needs_a_module(
+    version: str, module: str, expected: bool, tmp_path: Path
+) -> None:
+    put(tmp_path, "proc/driver/nvidia/version", version)
+    if module:
+        put(tmp_path, f"sys/module/{module}/refcnt", "0")
+    found = read_gpu_system([bare("0000:01:00.0")], tmp_path)
+    assert found.gpudirect is expected
+    assert found.driver in ("535.183.01", "570.86.15")
+    assert read_gpu_system([], tmp_path).gpudirect is None
+
+
+def test_a_host_without_gpus_and_hcas_records_nothing(tmp_path: Path) -> None:
+    assert gpu_facts(tmp_path) == {}
+    assert describe_gpu_facts({}) == {}
+    assert read_gpu_system((), tmp_path)._replace(memlock_bytes=None) == GpuSystem()
+
+
+def test_a_run_records_what_lasts_and_shows_equal_gpus_together(tmp_path: Path) -> None:
+    lay_host(tmp_path)
+    facts = gpu_facts(tmp_path)
+    assert facts["gpus"][0] == {"address": "0000:13:00.0", "name": "NVIDIA H200", "numa_node": 0}
+    assert facts["hcas"][0]["rate"] == "400 Gb/sec (4X NDR)"
+    assert describe_gpu_facts(facts) == {
+        "gpus": "5 x NVIDIA H200",
+        "gpu_links": "X PHB PXB NODE SYS PIX; PHB X PHB NODE SYS PHB; PXB PHB X NODE SYS PXB; "
+        "NODE NODE NODE X SYS NODE; SYS SYS SYS SYS X SYS",
+        "hcas": "mlx5_0:1, rate 400 Gb/sec (4X NDR), state ACTIVE, link layer InfiniBand",
+    }
+    alike = {"gpu_driver": "570.86.15", "gpu_links": ["a: X NV18", "b: NV18 X"]}
+    assert describe_gpu_facts(alike) == {
+        "gpu_driver": "570.86.15", "gpu_links": "NV18 between all"
+    }  # fmt: skip
+    gpu = {"name": "NVIDIA H200", "address": "a", "power_cap_w": 700.0, "ecc": True}
+    assert describe_gpu_facts({"gpus": [gpu, gpu | {"address": "b"}]}) == {
+        "gpus": "2 x NVIDIA H200, power cap 700 W, ecc on"
+    }
+
+
+@pytest.mark.parametrize("damaged", [{"gpus": 5}, {"gpus": ["x"]}, {"gpu_links": {"a": 1}}])
+def test_damaged_facts_can_be_shown(damaged: dict[str, object]) -> None:
+    assert describe_gpu_facts(damaged) in ({}, {"gpus": "x"})
+
+
+PORT_1 = "sys/class/infiniband/mlx5_0/ports/1"
+PORT_2 = "sys/class/infiniband/mlx5_1/ports/2"
+
+
+def lay_ports(host: Path) -> None:
+    for path, content in {
+        f"{PORT_1}/counters/symbol_error": "7",
+        f"{PORT_1}/counters/port_rcv_data": "123456789",  # traffic
+        f"{PORT_1}/hw_counters/out_of_sequence": "3",
+        f"{PORT_2}/counters/link_downed": "1",
+        f"{PORT_2}/counters/port_rcv_errors": "N/A (no PMA)",
+    }.items():
+        put(host, path, content + "\n")
+
+
+def gpu_with(**functions: Any) -> NvmlGpu:
+    return NvmlGpu(FakeNvml(), {"address": ADDRESS, **functions})
+
+
+def test_what_rose_at_a_port_is_known_and_nothing_else(tmp_path: Path) -> None:
+    lay_ports(tmp_path)
+    watch = FaultWatch(None, "", has_ports=True, host=tmp_path)
+    assert watch.read_risen() == {}
+    put(tmp_path, f"{PORT_1}/counters/symbol_error", "19\n")
+    put(tmp_path, f"{PORT_1}/counters/port_rcv_data", "999999999\n")
+    put(tmp_path, f"{PORT_2}/counters/link_downed", "0\n")  # somebody set it back
+    put(tmp_path, f"{PORT_2}/counters/port_rcv_errors", "5\n")  # unknown before
+    assert watch.read_risen() == {"mlx5_0:1 symbol_error": 12}
+
+
+def test_a_host_without_counters_tells_so_and_one_rank_of_a_host_reads_them(tmp_path: Path) -> None:
+    assert FaultWatch(None, "", has_ports=True, host=tmp_path).read_risen() is None
+    lay_ports(tmp_path)
+    assert FaultWatch(None, "", has_ports=False, host=tmp_path).read_risen() is None
+
+
+def test_links_of_a_gpu_and_its_slot_and_memory_are_counted(tmp_path: Path) -> None:
+    links = {(0, 0): 5, (0, 2): 0, (17, 0): 1, (17, 2): 8}
+    known: dict[str, Any] = {
+        "nvmlDeviceGetNvLinkErrorCounter": links,
+        "nvmlDeviceGetPcieReplayCounter": 2,
+        "nvmlDeviceGetTotalEccErrors": {(1, 0): 0},
+    }
+    watched = gpu_with(**known)
+    watch = FaultWatch(watched, ADDRESS, has_ports=False, host=tmp_path)
+    links |= {(0, 0): 9, (17, 2): 10}
+    watched._handle["nvmlDeviceGetPcieReplayCounter"] = 3
+    known["nvmlDeviceGetTotalEccErrors"][1, 0] = 1
+    assert watch.read_risen() == {
+        f"{ADDRESS} link 0 nvlink_replay": 4, f"{ADDRESS} link 17 nvlink_crc_flit": 2,
+        f"{ADDRESS} pcie_replay": 1, f"{ADDRESS} ecc_uncorrected": 1,
+    }  # fmt: skip
+
+
+def test_faults_that_the_driver_reports_are_counted_by_number(tmp_path: Path) -> None:
+    xids: list[int] = []
+    watch = FaultWatch(gpu_with(xids=xids), ADDRESS, has_ports=False, host=tmp_path)
+    assert watch.read_risen() == {}
+    xids += [74, 79, 74]
+    risen = watch.read_risen()
+    assert risen == {f"{ADDRESS} xid 74": 2, f"{ADDRESS} xid 79": 1}
+    assert watch.read_risen() == {}  # each is reported once
+    assert FaultWatch(gpu_with(), ADDRESS, has_ports=False, host=tmp_path).read_risen() is None
+
+
+def test_a_rank_tells_the_counters_that_rose_most(tmp_path: Path) -> None:
+    links = {(link, number): 0 for link in range(18) for number in range(4)}
+    watched = gpu_with(nvmlDeviceGetNvLinkErrorCounter=links)
+    watch = FaultWatch(watched, ADDRESS, has_ports=False, host=tmp_path)
+    links |= {(link, number): 10 * link + number for link, number in links}
+    risen = watch.read_risen()
+    assert risen
+    assert len(risen) == MOST_RISEN
+    assert max(risen.items(), key=lambda rise: rise[1]) == (
+        f"{ADDRESS} link 17 nvlink_crc_data",
+        173,
+    )
+
+
+@pytest.mark.parametrize("counter", COUNTERS, ids=lambda counter: counter.name)
+def test_every_counter_has_a_meaning_of_its_own(counter: Any) -> None:
+    assert explain_counter(f"place {counter.name}") == counter.meaning
+    assert bool(counter.query) != (counter.source in (PORT, "event"))
+    assert explain_counter("place unknown") == ""

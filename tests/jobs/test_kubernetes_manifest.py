@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
-from commbench.jobs.job import yaml_text
-from commbench.jobs.kubernetes import KubernetesOptions, parse_resources
+from commbench.jobs.scripts import KubernetesOptions, parse_resources, yaml_text
 
 KINDS = ("trainjob", "pytorchjob")
 IMAGE = "registry.example/commbench:1"
@@ -109,12 +108,6 @@ def test_only_the_pod_that_writes_mounts_the_claim_of_a_pytorchjob() -> None:
     master, worker = containers(document("pytorchjob", claim="kept"))
     assert [mount["name"] for mount in master["volumeMounts"]] == ["shm", "results"]
     assert [mount["name"] for mount in worker["volumeMounts"]] == ["shm"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_resources_are_said_where_none_are_asked_for(kind: str) -> None:
-    for container in containers(document(kind, a_job(gpus_per_node=0))):
-        assert not {"resources", "resourcesPerNode", "env"} & set(container)
 
 
 def test_results_outside_of_the_claim_are_refused() -> None:

@@ -15,7 +15,7 @@ from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
 from commbench.jobs.job import parse_variables
-from commbench.jobs.slurm import SlurmOptions, slurm_time
+from commbench.jobs.scripts import SlurmOptions, slurm_time
 
 
 def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:

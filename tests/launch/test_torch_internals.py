@@ -110,12 +110,9 @@ def raises(action: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "exit_code"),
-    [("pass", None), ("os._exit(9)", 9), ("os.kill(os.getpid(), 9)", -9)],
+    ("action", "exit_code"), [("pass", None), ("os._exit(9)", 9), ("os.kill(os.getpid(), 9)", -9)]
 )
-def test_the_agent_runs_ranks_and_tells_how_they_failed(
-    config: Any, action: str, exit_code: int | None
-) -> None:
+def test_the_agent_tells_how_ranks_failed(config: Any, action: str, exit_code: int | None) -> None:
     began = int(time.time())
     result = run_agent(config, in_rank_1, action)
     if exit_code is None:
@@ -132,9 +129,7 @@ def test_the_agent_tells_the_exception_of_a_rank(config: Any) -> None:
     assert result.failures[1].message.split("\n")[0] == "ValueError: lost"
 
 
-def test_the_agent_ends_at_a_signal_with_its_number(
-    config: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_agent_ends_at_a_signal(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def send() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -147,9 +142,7 @@ def test_the_agent_asks_for_waiting_nodes_after_each_look_at_its_ranks(config: A
     assert CountingRendezvous.calls >= 5
 
 
-def test_an_error_of_the_rendezvous_ends_the_agent(
-    config: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_rendezvous_ends_agents(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RankError("rank 0 has ended")
 
@@ -167,7 +160,7 @@ def test_the_agent_looks_no_name_up_and_logs_nothing(
     run_agent(config, in_rank_1, "os._exit(9)")
     assert not lookups and not caplog.records
     assert socket.getfqdn() == "looked-up" and logging.root.manager.disable == logging.NOTSET
-    with torch_internals._without_name_lookups():
+    with torch_internals._replaced(socket, "getfqdn", torch_internals._own_name):
         assert agent_api._get_fq_hostname() == socket.gethostname()
     assert "socket.getfqdn(" in inspect.getsource(agent_api)  # else the patch is of no use
 

@@ -9,20 +9,22 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pandas as pd
 import pytest
-from synthetic import noisy, synthetic_run
+from synthetic import noisy, plan, steady, synthetic_run
 from synthetic_journal import flip
 from synthetic_rows import written_row
 
+from commbench.analysis.columns import COLUMNS
 from commbench.analysis.load import load, open_run
 from commbench.analysis.rows import make_rows
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, UsageError
+from commbench.plan.case import Case
+from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress, read_run
-from commbench.results.run_folder import JOURNAL
+from commbench.results.run_folder import JOURNAL, create_folder, find_run
 from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd, StartUp
-from commbench.spec.case import Case
-from commbench.spec.plan import Plan
 
 DATA = Path(__file__).parents[1] / "data"
 FROZEN = DATA / "journal-schema-1.jsonl"
@@ -109,39 +111,11 @@ def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
     run = progress.run
     assert (run.header.schema, run.header.label) == (SCHEMA, "all_reduce-barrier")
     assert not run.checked
-    assert run.header.plan == Plan(
-        operations=("all_reduce", "barrier"),
-        sizes=(1024,),
-        backend="gloo",
-        device="cpu",
-        world_size=2,
-        iterations=3,
-        warmup=1,
-        timing="both",
-        launches=2,
-        timeout_s=120.0,
-    )
     assert (run.header.hosts, run.header.ranks[1].interface) == (("example",), "lo")
     assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
-    assert run.measurements[0].case == Case(
-        index=0, operation="all_reduce", dtype="float32", reduce_op="sum", root=None,
-        placement="in_place", timing="isolated", size_bytes=1024, count=256, ranks=2,
-    )  # fmt: skip
-    assert run.measurements[1].batches[1] == Batch(
-        samples_s=(0.00924321,),
-        calls=2,
-        warmup=1,
-        rank_medians_s=(0.00799832, 0.00924321),
-        rank_behind_s=(0.002489708, 7.2e-08),
-        last_in=(1, 0),
-        entry_skew_s=0.002489708,
-        operation_s=0.007998356,
-        elapsed_s=0.019328108,
-        queued_s=0.009372633,
-        switches=2,
-        throttled_s=0.0,
-        stolen_s=0.01,
-    )
+    batch = run.measurements[1].batches[1]
+    assert (batch.samples_s, batch.calls, batch.last_in) == ((0.00924321,), 2, (1, 0))
+    assert (batch.stolen_s, batch.switches) == (0.01, 2)
     assert run.end == RunEnd(status="complete", elapsed_s=0.297995)
 
 
@@ -259,3 +233,264 @@ def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> N
     path.write_text(path.read_text() + last_batch)
     with pytest.raises(RecordsError, match=r"line 13, is damaged: its checksum"):
         read_run(tmp_path)
+
+
+FIELDS = len(COLUMNS)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("results")
+    for stamp, label in (("060000", "ring"), ("060100", "tree"), ("060200", "ring")):
+        started = f"2026-11-21T{stamp[:2]}:{stamp[2:4]}:00+00:00"
+        synthetic_run(folder / f"20261121-{stamp}-{label}", label, started=started)
+    synthetic_run(folder / "mine", "trial")
+    (folder / "notes").mkdir()
+    (folder / "20261121-070000-sweep-algo").mkdir()
+    (folder / "20261121-070000-sweep-algo" / "sweep.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("results/mine", "mine"),
+        ("mine", "mine"),
+        ("trial", "mine"),
+        ("tri", "mine"),
+        ("tree", "20261121-060100-tree"),
+        ("tre", "20261121-060100-tree"),
+        ("20261121-060000-ring", "20261121-060000-ring"),
+        ("20261121-0600", "20261121-060000-ring"),
+        ("ring", "20261121-060200-ring"),
+    ],
+)
+def test_a_run_is_found_by_path_folder_label_or_beginning(
+    results: Path, text: str, folder: str
+) -> None:
+    assert find_run(text) == results / folder
+
+
+def test_the_newest_of_several_runs_is_taken_and_said(results: Path) -> None:
+    said: list[str] = []
+    find_run("tree", said.append)
+    assert said == []
+    find_run("ring", said.append)
+    assert said == [f"ring: the newest of 2 runs is {results / '20261121-060200-ring'}"]
+
+
+def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # noqa: ARG001
+    with pytest.raises(UsageError) as caught:
+        find_run("tr")
+    assert caught.value.message == "'tr' is the start of several labels"
+    assert caught.value.hint == "give one of them: tree, trial"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("rnig", "there is no file, folder or run 'rnig'", "did you mean ring?"),
+        ("zzz", "there is no file, folder or run 'zzz'",
+         "give a run folder, its run.jsonl, or a label under results/ (`commbench list`)"),
+        ("results/notes", "results/notes is a folder without a run",
+         "a run folder has a run.jsonl"),
+        ("algo", "algo is a sweep, not a run",
+         "use `commbench show` or `commbench report` on it alone"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_refused_with_what_may_be_meant(
+    results: Path,  # noqa: ARG001
+    text: str,
+    message: str,
+    hint: str,
+) -> None:
+    with pytest.raises(RecordsError) as caught:
+        find_run(text)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_journal_and_csv_give_the_same_frame(tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "a", "mine", asked=plan(operations=("all_reduce", "barrier")))
+    journal, csv = load(folder / "run.jsonl"), load(folder / "results.csv")
+    assert journal.rows == csv.rows
+    assert journal.columns == csv.columns == tuple(COLUMNS)
+    assert [*journal.rows] == [*csv.rows]
+    pd.testing.assert_frame_equal(journal.frame(), csv.frame())
+    assert (journal.name, csv.name) == ("mine", "mine")
+    assert journal.run and journal.header and not csv.run and not csv.header
+    assert load(folder).run == journal.run
+
+
+def test_an_older_file_lacks_columns_and_they_are_empty(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    frame = pd.read_csv(csv)
+    frame.iloc[:, : list(COLUMNS).index("status") + 1].to_csv(csv, index=False)
+    source = load(csv)
+    assert source.columns == tuple(COLUMNS)
+    assert {row.gpu_shared for row in source.rows} == {None}
+    assert {row.warnings for row in source.rows} == {""}
+    assert source.frame()["gpu_shared"].isna().all()
+
+
+def test_the_older_name_of_a_column_is_read_as_todays(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    now = load(csv).rows
+    assert {row.batches for row in now} == {10}
+    csv.write_text(csv.read_text().replace(",batches,", ",visits,", 1))
+    assert load(csv).rows == now
+
+
+def test_a_file_without_a_label_goes_by_its_name(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "folder", "mine") / "results.csv"
+    frame = pd.read_csv(csv)
+    frame.drop(columns="label").to_csv(csv, index=False)
+    assert load(csv).name == "folder"
+    csv.rename(tmp_path / "old.csv")
+    assert load(tmp_path / "old.csv").name == "old"
+
+
+TIME = list(COLUMNS).index("time_us")
+P5 = list(COLUMNS).index("time_p5_us")
+
+
+def broken(lines: list[str], number: int, column: int, value: str) -> list[str]:
+    fields = lines[number - 1].split(",")
+    fields[column] = value
+    return [*lines[: number - 1], ",".join(fields), *lines[number:]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "line", "why"),
+    [
+        (lambda lines: broken(lines, 3, TIME, "fast"), 3, "time_us is 'fast'"),
+        (lambda lines: broken(lines, 3, TIME, "nan"), 3, "time_us is 'nan'"),
+        (lambda lines: broken(lines, 3, TIME, "inf"), 3, "time_us is 'inf'"),
+        (lambda lines: broken(lines, 3, TIME, "-4"), 3, "time_us is '-4'"),
+        (lambda lines: broken(lines, 3, TIME, "1e999"), 3, "time_us is '1e999'"),
+        (lambda lines: broken(lines, 3, TIME, "1_0"), 3, "time_us is '1_0'"),
+        (lambda lines: broken(lines, 4, TIME, "1"), 4,
+         "time_us 1 is not between time_ci_low_us and time_ci_high_us"),
+        (lambda lines: broken(broken(lines, 4, P5, "5"), 4, P5 + 2, "4"), 4,
+         "time_p5_us 5 is not between time_p5_ci_low_us and time_p5_ci_high_us"),
+        (lambda lines: broken(lines, 3, list(COLUMNS).index("busbw_GBps"), "99"), 3,
+         "busbw_GBps 99 is not between busbw_ci_low_GBps and busbw_ci_high_GBps"),
+        (lambda lines: broken(lines, 3, list(COLUMNS).index("time_min_us"), "999"), 3,
+         "time_us 16.384 is not between time_min_us and time_max_us"),
+        (lambda lines: broken(lines, 3, list(COLUMNS).index("algbw_GBps"), "1.01"), 3,
+         "algbw_GBps 1.01 is not size_bytes over time_us"),
+        (lambda lines: broken(lines, 5, list(COLUMNS).index("wrong"), "7"), 5,
+         "wrong is 7, and the status ok"),
+        (lambda lines: broken(lines, 5, list(COLUMNS).index("status"), "okay"), 5,
+         "status 'okay' is unknown"),
+        (lambda lines: [*lines[:3], lines[1], *lines[3:]], 4, "an earlier line has the same case"),
+        (lambda lines: [*lines, lines[2]], 6, "an earlier line has the same case"),
+        (lambda lines: broken(lines, 2, list(COLUMNS).index("size_bytes"), "1.5"), 2,
+         "size_bytes is '1.5'"),
+        (lambda lines: broken(lines, 2, list(COLUMNS).index("size_bytes"), ""), 2,
+         "size_bytes is empty"),
+        (lambda lines: broken(lines, 2, list(COLUMNS).index("status"), ""), 2, "status is empty"),
+        (lambda lines: [*lines[:4], lines[4][:90]], 5,
+         f"it has 17 fields, the first line {FIELDS}"),
+        (lambda lines: [*lines[:2], lines[2] + ",1", *lines[3:]], 3,
+         f"it has {FIELDS + 1} fields, the first line {FIELDS}"),
+        (lambda lines: [lines[0], *(line + ",1" for line in lines[1:])], 2,
+         f"it has {FIELDS + 1} fields, the first line {FIELDS}"),
+        (lambda lines: [*lines[:3], "", *lines[3:]], 4,
+         f"it has 0 fields, the first line {FIELDS}"),
+        (lambda lines: [*lines, *lines], 6, "world_size is 'world_size'"),
+    ],
+)  # fmt: skip
+def test_a_damaged_csv_is_refused_with_the_line(
+    tmp_path: Path, damage: object, line: int, why: str
+) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    lines = csv.read_text().splitlines()
+    csv.write_text("\n".join(damage(lines)) + "\n")  # type: ignore[operator]
+    with pytest.raises(RecordsError) as caught:
+        load(csv)
+    assert caught.value.message == f"{csv}, line {line}, is damaged: {why}"
+
+
+def test_the_line_of_damage_is_found_among_many_and_after_fields_of_several_lines(
+    tmp_path: Path,
+) -> None:
+    asked = plan(sizes=tuple(4 * (i + 1) for i in range(300)))
+    csv = synthetic_run(tmp_path / "a", "two\nlines", lambda _: steady(1e-4, 2), asked)
+    path = csv / "results.csv"
+    assert len(load(path).rows) == 300
+    text = path.read_text()
+    path.write_text(text.replace(",800,200,", ",800,-200,", 1))
+    with pytest.raises(RecordsError) as caught:
+        load(path)
+    # The record of size 800 is the 200th of two lines each, after one line of names.
+    assert caught.value.message == f"{path}, line 401, is damaged: count is '-200'"
+
+
+def test_a_last_line_that_was_cut_is_refused(tmp_path: Path) -> None:
+    csv = synthetic_run(tmp_path / "a", "mine") / "results.csv"
+    whole = csv.read_text()
+    csv.write_text(whole[:-1])
+    assert len(load(csv).rows) == 4  # only the line's end is missing
+    *lines, last = whole.splitlines()
+    csv.write_text("\n".join([*lines, ",".join(last.split(",")[:41])]))
+    with pytest.raises(RecordsError, match="line 5, is damaged: it has 41 fields"):
+        load(csv)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a results.csv: it has no column operation"),
+        (b"a,b\n1,2\n", "is not a results.csv: it has no column operation"),
+        (b"operation,size_bytes\nall_reduce,8\n", "is not a results.csv: it has no column dtype"),
+        (b"\xff\xfe\x00", "is not text"),
+        (b'operation,size_bytes,"time', "is not a results.csv: it has no column dtype"),
+    ],
+)
+def test_what_is_no_results_csv_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    csv = tmp_path / "results.csv"
+    csv.write_bytes(content)
+    with pytest.raises(RecordsError) as caught:
+        load(csv)
+    assert message in caught.value.message
+
+
+def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("hello")
+    with pytest.raises(RecordsError) as caught:
+        load(other)
+    assert caught.value.message == f"{other} is not the output of a tool that commbench knows"
+    assert caught.value.hint
+    with pytest.raises(RecordsError, match="has no results"):
+        load(tmp_path)
+    with pytest.raises(RecordsError, match="cannot read"):
+        load(tmp_path / "nowhere")
+
+
+def test_an_empty_run_loads(tmp_path: Path) -> None:
+    csv = tmp_path / "results.csv"
+    csv.write_text(",".join(COLUMNS) + "\n")
+    assert len(load(csv).rows) == 0
+
+
+def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "results" / "run")
+    assert [path.name for path in folder.iterdir()] == [JOURNAL]
+    assert (folder / JOURNAL).read_bytes() == b""
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RecordsError) as refused:
+        create_folder(tmp_path)
+    assert refused.value.message == f"{tmp_path} exists and is not empty"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RecordsError, match="file is not a folder"):
+            create_folder(folder)

@@ -22,7 +22,7 @@ from commands import (
     run_commbench,
     start_command,
 )
-from synthetic import plan, synthetic_run
+from synthetic import synthetic_run
 from synthetic_journal import sealed
 
 from commbench import __version__
@@ -31,8 +31,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress
 from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import OK, Measurement, RunEnd
-from commbench.runner.resume import remaining_tasks
+from commbench.results.schema import RunEnd
 
 ASCENDING = [
     "--sizes", "512K,1M,2M", "--dtype", "float32,int16", "--iters", "100", "--order", "ascending",
@@ -286,19 +285,6 @@ def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     assert contents(folder / JOURNAL) == before
 
 
-def test_a_run_that_was_cut_off_before_its_last_word_gets_that(tmp_path: Path) -> None:
-    folder = synthetic_run(tmp_path / "run", "mine")
-    lines = (folder / JOURNAL).read_text().splitlines(keepends=True)
-    (folder / JOURNAL).write_text("".join(lines[:-1]))
-    table = (folder / "results.csv").read_text()
-    (folder / "results.csv").write_text("".join(table.splitlines(keepends=True)[:-1]))
-    ended = resume(tmp_path)
-    assert ended.code == 0, ended.err
-    progress = read_progress(folder)
-    assert progress.run.end and progress.run.end.status == "complete"
-    assert (folder / "results.csv").read_text() == table
-
-
 REFUSED = {
     "--iters 50": "--iters contradicts run: 50 here, as needed there",
     "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there",
@@ -339,54 +325,3 @@ def test_what_is_no_run_cannot_be_resumed(
     with pytest.raises(RecordsError) as refused:
         app(["run", "--resume", name], standalone_mode=False)
     assert refused.value.message == message
-
-
-OF_A_SECOND_NODE = {
-    "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_STEP_NODELIST": "a,b",
-}  # fmt: skip
-
-
-def test_a_rank_of_srun_whose_node_lacks_the_run_is_told_to_copy_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, value in OF_A_SECOND_NODE.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(RecordsError) as refused:
-        app(["run", "--resume", "elsewhere"], standalone_mode=False)
-    assert refused.value.hint == ("every node needs the folder of the run: copy it to this node")
-
-
-def test_progress_is_that_of_the_last_launch(tmp_path: Path) -> None:
-    folder = synthetic_run(tmp_path / "run", "mine", launches=2)
-    progress = read_progress(folder)
-    assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
-    journal = Journal(folder)
-    journal.header(progress.run.header._replace(launch=2))
-    again = read_progress(folder)
-    assert (again.launch, again.finished, again.run.end) == (2, frozenset(), None)
-    journal.measurement(Measurement(plan().cases()[2], OK))
-    other = read_progress(folder)
-    assert (other.finished, other.run.resumed) == ({2}, 0)
-    journal.header(progress.run.header._replace(launch=2, resumed=True))
-    later = read_progress(folder)
-    assert (later.launch, later.finished, later.run.resumed) == (2, {2}, 1)
-    assert len({progress.digest, again.digest, other.digest}) == 3
-    assert later.digest == other.digest
-    journal.end(RunEnd("failed"))
-
-
-def test_what_is_left_of_several_launches(tmp_path: Path) -> None:
-    folder = synthetic_run(tmp_path / "run", "mine", asked=plan(launches=4))
-    (begun, *later) = remaining_tasks(read_progress(folder))
-    assert (begun.launch, begun.finished) == (1, None)
-    assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]
-    journal = Journal(folder)
-    journal.header(read_progress(folder).run.header._replace(launch=1))
-    journal.measurement(Measurement(plan().cases()[2], OK))
-    journal.end(RunEnd("failed"))
-    (begun, *later) = remaining_tasks(read_progress(folder))
-    assert (begun.launch, begun.finished) == (1, {2})
-    assert [case.status for case in begun.cases()] == ["ready", "ready", "finished", "ready"]
-    assert [(task.launch, task.finished) for task in later] == [(2, None), (3, None)]

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+import re
+from collections import Counter
+from itertools import combinations, pairwise
+from math import log10
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from commbench.spec.operations import COLLECTIVES
+import commbench
+from commbench.plan.operations import COLLECTIVES
+from commbench.stats.estimate import Estimate
 from commbench.views import lettering, pictures
+from commbench.views.html import THEME, make_svg
+from commbench.views.lettering import widest
+from commbench.views.pictures import Bar, BarRow, Bars, Cell, Curves, HeatMap, Look, Mark, Picture
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -70,5 +80,154 @@ def test_text_that_the_font_lacks_is_written_as_codes() -> None:
 @pytest.mark.parametrize("text", ["a b " * 200, "W" * 300, "", "W" * 40 + " i" * 200])
 def test_wrapped_lines_fit_their_width(text: str) -> None:
     lines = lettering.wrap(text, 9, 4.0)
-    assert max(lettering.text_width(line, 9) for line in lines) <= 4.0
+    assert lettering.widest(lines, 9) <= 4.0
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "label"),
+    [
+        (2e-7, "200 ns"), (1e-6, "1 us"), (2e-5, "20 us"), (1e-3, "1 ms"), (0.0015, "1.5 ms"),
+        (0.3, "300 ms"), (1.0, "1 s"), (500.0, "500 s"), (100_000.0, "100000 s"),
+    ],
+)  # fmt: skip
+def test_a_time_is_a_plain_number_with_its_unit(seconds: float, label: str) -> None:
+    assert pictures.time_label(seconds) == label
+
+
+@pytest.mark.parametrize(
+    ("value", "label"), [(0.0, "0"), (1e-4, "0.0001"), (0.3, "0.3"), (1.5, "1.5"), (450.0, "450")]
+)
+def test_a_number_has_no_exponent(value: float, label: str) -> None:
+    assert pictures.number_label(value) == label
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        (0.9, 1.1),
+        (0.5, 1.7),
+        (1e-4, 2e-4),
+        (1e-5, 0.3),
+        (1e-9, 1e4),
+        (0.97, 60),
+        (3, 3.1),
+        (2, 8.5),
+    ],
+)
+def test_ticks_are_few_round_and_within_the_limits(limits: tuple[float, float]) -> None:
+    low, high = limits
+    for found in (lettering.log_ticks(low, high), lettering.linear_ticks(low, high)):
+        assert 2 <= len(found) <= 7
+        assert low * 0.999999 <= found[0] < found[-1] <= high * 1.000001
+        for tick in found:
+            assert len(f"{tick:.5e}".partition("e")[0].replace(".", "").rstrip("0")) <= 3
+
+
+@pytest.mark.parametrize("width", [1.0, 2.2, 7.0])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        tuple(1 << k for k in range(34)), tuple(range(1 << 20, 17 << 20, 1 << 20)), (8, 16),
+        (1000, 1024, 1048572, 1048576), tuple(range(10_000, 10_100)), (1 << 20,),
+    ],
+)  # fmt: skip
+def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: float) -> None:
+    inches = width / log10(sizes[-1] * 1.12 / sizes[0])
+    places = [log10(size) * inches for size in sizes]
+    widths = [widest([pictures.size_label(size)]) for size in sizes]
+    chosen = lettering.every_nth(places, widths)
+    assert chosen
+    for a, b in pairwise(chosen):
+        assert places[b] - places[a] > (widths[a] + widths[b]) / 2
+
+
+SVG_CHARACTERS = 60_000
+DARK_PAPER = "#14181d"
+BLUE = Look("#0072B2", fill=1.0)
+PANELS = (
+    Curves(
+        "Time of a call",
+        [
+            pictures.Series(f"run {n}", pictures.nth_look(n), [
+                (x, Estimate(x * n, x * n * 0.9, x * n * 1.2)) for x in (1024, 4096)
+            ])
+            for n in range(1, 11)
+        ],
+        marks=[Mark(Look(pictures.LIMIT, dashes=(5, 2)), 2000.0, name="limit")],
+    ),
+    HeatMap("", {0.5: "a"}, {0.5: "b", 1.5: "c"}, {(0, 0): Cell(0.1, "1"), (0, 1): Cell(0.9, "2")},
+            (1, 3)),
+    Bars("", [BarRow("a", [Bar(Estimate(1.0, 0.5, 2.0), "1 s", ("here", BLUE), 1.0)])]),
+)  # fmt: skip
+
+
+def drawn(panel: pictures.Panel, title: str = "Time", description: str = "It rises.") -> str:
+    return make_svg(Picture("plot", title, description, [panel], has_bands=True), "p1")
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, from 0 for black to 1 for white. Source: WCAG 2.2."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(colour: str, other: str) -> float:
+    first, second = sorted((luminance(colour), luminance(other)))
+    return (second + 0.05) / (first + 0.05)
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_drawing_is_small_and_has_no_style_script_or_foreign_link(panel: pictures.Panel) -> None:
+    text = drawn(panel)
+    assert len(text) < SVG_CHARACTERS
+    svg = ElementTree.fromstring(text)
+    ids = Counter(element.get("id") for element in svg.iter() if element.get("id"))
+    assert all(name.startswith("p1-") and number == 1 for name, number in ids.items())
+    named = []
+    for element in svg.iter():
+        assert element.tag not in ("style", "script", "metadata")
+        assert "style" not in element.attrib
+        for name, value in element.attrib.items():
+            if name == "href" and not value.startswith("data:image/png;base64,"):
+                named.append(value.removeprefix("#"))
+            named += re.findall(r"url\(#(.*?)\)", value)
+    assert named
+    assert set(named) <= set(ids)
+
+
+@pytest.mark.parametrize("text", ["--> <script>", "]]>", "\x00\x1b", "a -- b", "$x", "测"])
+def test_text_in_a_drawing_is_no_markup(text: str) -> None:
+    panel = Curves(text, [pictures.Series(text, Look("#0072B2"), [(1, Estimate(1.0))])])
+    assert "script" not in drawn(panel)
+
+
+@pytest.mark.parametrize("panel", PANELS[::2])
+def test_every_line_can_be_seen_on_a_dark_page(panel: pictures.Panel) -> None:
+    text = drawn(panel)
+    colours = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', text))
+    assert colours
+    assert not colours & set(THEME)
+    # WCAG 2.2, 1.4.11: of graphics that are needed to understand the content.
+    assert all(contrast(colour, DARK_PAPER) >= 3 for colour in colours)
+
+
+def test_a_page_has_the_classes_of_all_colours_of_drawings() -> None:
+    rules = (Path(commbench.__file__).parent / "views" / "page.css").read_text(encoding="utf-8")
+    light, dark = rules.split("@media screen and (prefers-color-scheme: dark)")[:2]
+    for name in set(THEME.values()):
+        assert f".fill-{name} {{ fill: var(--{name}); }}" in rules
+        assert f".stroke-{name} {{ stroke: var(--{name}); }}" in rules
+        assert f"--{name}: " in light
+        (shown,) = re.findall(rf"--{name}: (#\w+);", dark.partition("}")[0])
+        assert name == "paper" or contrast(shown, DARK_PAPER) >= 3
+    assert {"purple", "brown", "slate"} <= {
+        THEME.get(colour.lower(), "") for colour in pictures.COLOURS
+    }
+
+
+def test_text_on_a_cell_of_a_heat_map_keeps_its_colour_on_a_dark_page() -> None:
+    text = drawn(PANELS[1])
+    assert 'fill="#212121"' in text
+    assert 'fill="#fefefe"' in text

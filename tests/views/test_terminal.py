@@ -23,7 +23,7 @@ from commbench.views.document import (
     Table,
     Text,
 )
-from commbench.views.terminal import blocks_text, terminal_text
+from commbench.views.terminal import blocks_text, write
 
 NAME = Column("name", itemgetter(0), TEXT)
 VALUE = Column("value", itemgetter(1), NUMBER)
@@ -44,11 +44,11 @@ def test_every_kind_of_block_has_its_text() -> None:
         Facts([("ranks", "2"), ("operation", "all_reduce")]),
         Code("Type:", "commbench run \\\n  --op x"), Section("S", [Text("inside")]),
     ]  # fmt: skip
-    text = terminal_text(Document("T", ["now"], ["It is so."], blocks, footer="end"))
+    text = write(Document("T", ["now"], ["It is so."], blocks, footer="end"))
     assert text.split("\n\n") == [
         "T\nnow", "It is so.", "a < b", "Both:\n  one\n  two",
         "ranks      2\noperation  all_reduce",
-        "Type:\n  commbench run \\\n    --op x", "S\ninside", "end",
+        "Type:\n  commbench run \\\n    --op x", "S\ninside", "end\n",
     ]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_tones_are_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", "1"), ("b", "2"), ("c", "3")]
     good, bad, plain = lines_of(Table("", [NAME, VALUE], rows, tone=lambda row: tones[row[1]]))[2:]
     assert (good.count(GREEN), bad.count(RED), "\x1b" in plain) == (1, 1, False)
-    text = terminal_text(Document("T", (), ["No.", "Because."], (), tone=BAD))
+    text = write(Document("T", (), ["No.", "Because."], (), tone=BAD))
     assert f"{RED}No." in text
     assert f"{RED}Because." not in text
 
@@ -121,7 +121,7 @@ def test_control_characters_are_made_safe() -> None:
         Table(bad, [NAME, VALUE._replace(is_wrapped=True)], [row], itemgetter(0)),
         Section(bad, []), Folded(bad, []),
     ]  # fmt: skip
-    text = terminal_text(Document(bad, [bad], [bad], blocks, footer=bad), is_verbose=True)
+    text = write(Document(bad, [bad], [bad], blocks, footer=bad), is_verbose=True)
     assert "\x1b[31m" not in text
     assert "\u202e" not in text
     assert not [line for line in text.splitlines() if line.startswith("::")]

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from commbench.spec.call_forms import CALL_FORMS
-from commbench.spec.case import READY, Case
-from commbench.spec.operations import OPERATIONS, SINGLE_CALLS
-from commbench.spec.plan import Plan
+from commbench.plan.call_forms import CALL_FORMS
+from commbench.plan.case import READY, Case
+from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
+from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.call_forms import make_async_call, make_call
 from commbench.worker.communicator import Communicator

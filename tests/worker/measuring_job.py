@@ -28,17 +28,14 @@ MIB = 1 << 20
 def process_state() -> dict[str, Any]:
     """All that measuring could leave behind."""
     return {
-        "environment": dict(os.environ),
-        "cores": sorted(os.sched_getaffinity(0)),
-        "policy": os.sched_getscheduler(0),
-        "groups": len(distributed_c10d._world.pg_map),
+        "environment": dict(os.environ), "cores": sorted(os.sched_getaffinity(0)),
+        "policy": os.sched_getscheduler(0), "groups": len(distributed_c10d._world.pg_map),
         "group_count": distributed_c10d._world.group_count,
-        "torch_threads": torch.get_num_threads(),
-        "python_threads": threading.active_count(),
+        "torch_threads": torch.get_num_threads(), "python_threads": threading.active_count(),
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "files": len(list(Path("/proc/self/fd").iterdir())),
         "collects_garbage": gc.isenabled(),
-    }
+    }  # fmt: skip
 
 
 def settled_state(before: dict[str, Any] | None = None) -> dict[str, Any]:

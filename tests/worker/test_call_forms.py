@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from commands import start_command
 
-from commbench.spec.call_forms import CALL_FORMS
-from commbench.spec.case import READY, Case
-from commbench.spec.operations import OPERATIONS
-from commbench.spec.plan import Plan
+from commbench.plan.call_forms import CALL_FORMS
+from commbench.plan.case import READY, Case
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
-from commbench.worker.call_forms import make_async_call, make_call
+from commbench.worker.call_forms import make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.verify import verify
@@ -63,13 +63,6 @@ def test_a_form_that_is_started_and_waited_for_later_is_right_too(said: list[Sai
 
 def test_a_refusal_inside_the_coalescing_manager_leaves_nothing_behind(said: list[Said]) -> None:
     assert all("after a refusal" in of_rank["right"] for of_rank in said)
-
-
-def test_gloo_refuses_what_it_cannot_coalesce(said: list[Said]) -> None:
-    coalesced = {name.split()[0] for name in said[0]["right"] if " coalesced " in name}
-    assert coalesced == {"all_reduce", "all_gather", "reduce_scatter"}
-    refused = {name.split()[0] for name in said[0]["refused"] if " coalesced " in name}
-    assert refused >= {"broadcast", "all_to_all", "gather", "scatter", "reduce", "send_recv"}
 
 
 def every_form(ranks: int) -> list[Case]:
@@ -123,10 +116,3 @@ def test_tensors_of_a_case_share_no_byte_and_begin_at_a_multiple_of_512() -> Non
         used.sort()
         assert all(before[1] <= after[0] for before, after in pairwise(used)), case.name
         assert used[-1][1] - used[0][0] <= case.needed_bytes(rank) + 2 * 4096
-
-
-def test_a_direct_call_is_the_operations_own_function_with_nothing_around_it() -> None:
-    for case in every_form(2):
-        if case.call_form.is_reference:
-            call = make_call(case, buffers_of(case, 2)[0])
-            assert call.func is OPERATIONS[case.operation].call  # type: ignore[attr-defined]

@@ -1,26 +1,32 @@
-"""The timed loop, and what one rank measures in a batch."""
+"""The timed loop, what one rank measures in a batch, and how long a stand-in for a GPU spins
+before a call."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from commands import Commbench, Ended
+from fake_device import Fake, FakeDevice, program_text
 
-from commbench.host.cpu_counters import FIELDS, UNKNOWN, CpuCounters
-from commbench.spec.plan import Plan
+from commbench.host.cpu import FIELDS, UNKNOWN, CpuCounters
+from commbench.plan.plan import Plan
+from commbench.plan.workload import Call, Program, Step, Workload
+from commbench.results.workload_file import write_workload
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.measure import (
+    DeviceEventTimer,
+    Timer,
     by_turns,
-    loop_overhead_s,
     make_iterations,
     time_batch,
     timed_loop,
 )
-from commbench.worker.timers import HostTimer
 from commbench.worker.watchdog.rank_state import ITERATION, open_state
 
 
@@ -43,22 +49,6 @@ CASE = Plan(
 ).cases()[0]
 
 
-@pytest.mark.parametrize("calls", [2, 20])
-def test_a_pipelined_iteration_makes_its_calls_back_to_back(calls: int) -> None:
-    made: list[int] = []
-    (several,) = make_iterations(Cpu(), CASE, [lambda: made.append(1)], calls)
-    several()
-    assert len(made) == calls
-
-
-def test_an_isolated_iteration_is_the_call_itself() -> None:
-    def call() -> None:
-        pass
-
-    assert make_iterations(Cpu(), CASE, [call], 1) == [call]
-    assert by_turns([call], 0) is call
-
-
 @pytest.mark.parametrize("calls", [1, 2, 3, 5, 20])
 def test_calls_take_pieces_of_memory_by_turns_and_leave_none_out(calls: int) -> None:
     made: list[int] = []
@@ -79,9 +69,9 @@ def test_iterations_go_on_with_the_piece_after_the_last_one() -> None:
     assert made == [2, 0, 1, 2, 0]
 
 
-def clock() -> HostTimer:
+def clock() -> Timer:
     """The clock of a rank that is alone; nothing is aligned."""
-    timer = HostTimer(Communicator(0, 1, Cpu()))
+    timer = Timer(Communicator(0, 1, Cpu()))
     timer.align = lambda: None
     return timer
 
@@ -115,14 +105,93 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
     assert gc.isenabled()
 
 
-def test_the_overhead_of_the_loop_is_found_without_any_call() -> None:
-    assert loop_overhead_s(clock()) > 0
+ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots", "--no-nccl-log")
+BLOCKING = ("barrier", "all_gather_object", "broadcast_object_list")
 
 
-def test_garbage_stays_uncollected_where_the_program_has_turned_that_off() -> None:
-    gc.disable()
-    try:
-        time_batch(clock(), CpuCounters(), lambda: None, 3, open_state(None, 0))
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
+def has_queued(ended: Ended, case: int) -> bool:
+    """Whether iterations of a case were queued on the device, and timed there."""
+    (found,) = {batch.get("enqueue_s") is not None for batch in ended.batches(case)}
+    return found
+
+
+@pytest.mark.parametrize(("timing", "iterations"), [("isolated", "60"), ("pipelined", "4")])
+def test_what_the_host_does_in_a_call_counts_whatever_the_device_does_meanwhile(
+    program: Commbench, timing: str, iterations: str
+) -> None:
+    fake = Fake(before_s=1e-3, after_s=0.2e-3)
+    options = ("--op", ",".join(("all_reduce", *BLOCKING)), "--sizes", "1K", "--iters", iterations)
+    ended = program(program_text(fake), *ON_FAKE, *options, "--timing", timing).good()
+    for case, row in zip(ended.cases(), ended.rows(), strict=True):
+        is_blocking = row["operation"] in BLOCKING
+        assert has_queued(ended, case["case"]["index"]) != is_blocking
+        if is_blocking:  # the stand-in sleeps for at least so long, in every call
+            assert float(row["time_min_us"]) >= 1200, row["operation"]
+            assert "launch_bound" not in row["warnings"]
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_step_with_a_call_that_blocks_the_host_is_timed_by_the_host(
+    program: Commbench, tmp_path: Path, blocks: bool
+) -> None:
+    reduction = Call("all_reduce", "world", "float32", 1024, reduce_op="sum")
+    calls = (reduction, Call("barrier", "world"), reduction) if blocks else (reduction,)
+    step = Step("train", (Program((0, 1), calls),))
+    everyone = {"world": ((0, 1),)}
+    write_workload(tmp_path / "step.json", Workload("step", "a test", 2, everyone, (step,)))
+    options = ("--workload", str(tmp_path / "step.json"), "--iters", "4")
+    ended = program(program_text(Fake()), *ON_FAKE, *options).good()
+    (index,) = (c["case"]["index"] for c in ended.cases() if c["case"].get("variant") == "calls")
+    assert has_queued(ended, index) != blocks
+
+
+class Spinning(FakeDevice):
+    """Notes how long it spins."""
+
+    def __init__(self, fake: Fake) -> None:
+        super().__init__(0, fake)
+        self.spins_s: list[float] = []
+
+    def spin(self, seconds: float) -> None:
+        self.spins_s.append(seconds)
+        super().spin(seconds)
+
+
+def timer_of(device: FakeDevice) -> DeviceEventTimer:
+    timer = DeviceEventTimer(Communicator(0, 1, device))
+    timer.aligner = device.in_stream(lambda: None)
+    return timer
+
+
+def late(timer: DeviceEventTimer, call: Callable[[], object], iterations: int = 4) -> int:
+    """How many iterations of a batch of these calls are late."""
+    timed_loop(call, timer.align, *timer.prepare(iterations), iterations, open_state(None, 0))
+    timer.collect()
+    host = timer.host_times()
+    assert host
+    return sum(host.is_late)
+
+
+def test_a_call_that_is_late_makes_the_device_spin_longer_for_calls_of_its_kind_only() -> None:
+    device = Spinning(Fake(enqueue_s=0.0))
+    timer = timer_of(device)
+    for kind in ("late", "other", "late"):
+        timer.align_over(None, kind)
+        late(timer, device.synchronize if kind == "late" else device.in_stream(lambda: None))
+    first, other, again = device.spins_s[:4], device.spins_s[4:8], device.spins_s[8:]
+    assert {*first} == {*other}
+    assert min(again) >= 2 * max(first)
+
+
+def test_the_device_spins_until_the_host_has_queued_even_a_long_iteration() -> None:
+    device = Spinning(Fake(enqueue_s=1e-3))
+    timer = timer_of(device)
+    queue = device.in_stream(lambda: None)
+
+    def call() -> None:
+        for _ in range(9):
+            queue()
+
+    assert late(timer, call) > 0
+    assert min(late(timer, call) for _ in range(5)) <= 1
+    assert device.spins_s[-1] >= 18e-3  # twice what the host needs

@@ -1,20 +1,150 @@
-"""What rank 0 gets of the samples of all ranks, by hand and against the definition; every rank is a
-thread with a gloo group of its own."""
+"""What ranks agree on, share and learn of each other, and what rank 0 gets of the samples of all
+ranks, by hand and against the definition; every rank is a thread with a gloo group of its own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from gloo_ranks import on_ranks
+from synthetic_rows import plan
 
-from commbench.host.cpu_counters import FIELDS, UNKNOWN
-from commbench.host.nvml import GpuState
+from commbench.analysis.environment_diff import environment_facts
+from commbench.errors import UnavailableError
+from commbench.host.cpu import FIELDS, UNKNOWN
+from commbench.host.gpus import GpuState
+from commbench.plan.operations import SINGLE_CALLS
+from commbench.plan.plan import MOST_CASES
+from commbench.results.journal import Journal
+from commbench.results.journal_reader import read_run
 from commbench.results.schema import Batch
+from commbench.worker import introduction
+from commbench.worker.communicator import Communicator
+from commbench.worker.entrypoint import LaunchTask, RankContext
+from commbench.worker.introduction import describe_differences, find_other_plan, raise_other_plan
 from commbench.worker.measure import LocalSamples
+from commbench.worker.rank import make_header
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 13])
+def test_ranks_gather_share_and_agree_on_what_each_has(ranks: int) -> None:
+    table, large = torch.randint(-(10**18), 10**18, (ranks, 100)), {"numbers": [*range(100_000)]}
+
+    def talk(comm: Communicator) -> tuple[Any, ...]:
+        flags = [True, comm.rank == ranks - 1, comm.rank * 2 >= ranks, False]
+        return (
+            comm.gather(torch.tensor([comm.rank, -comm.rank])).tolist(),
+            comm.all_reduce_max(table[comm.rank]).tolist(), comm.first_rank(flags),
+            comm.share_value({"from": comm.rank}, ranks - 1),
+            comm.share_value(None if comm.rank else large),
+        )  # fmt: skip
+
+    gathered, *found = zip(*on_ranks(ranks, talk), strict=True)
+    assert gathered == ([[rank, -rank] for rank in range(ranks)], *([[]] * (ranks - 1)))
+    first_flags = [0, ranks - 1, (ranks + 1) // 2 if ranks > 1 else None, None]
+    wanted = table.amax(dim=0).tolist(), first_flags, {"from": ranks - 1}, large
+    assert found == [(value,) * ranks for value in wanted]
+
+
+def test_an_error_of_the_decision_is_raised_on_every_rank() -> None:
+    def refuse(parts: list[int]) -> None:
+        raise UnavailableError(f"no: {parts}", "change it")
+
+    def agree(comm: Communicator) -> tuple[str, str]:
+        with pytest.raises(UnavailableError) as caught:
+            comm.agree(comm.rank, refuse)
+        return caught.value.message, caught.value.hint
+
+    assert on_ranks(3, agree) == [("no: [0, 1, 2]", "change it")] * 3
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [({"sizes": (2048,)}, ["--sizes 2K instead of 1K"]),
+     ({"iterations": 5}, ["--iters 5 instead of as needed"]),
+     ({"check": False, "seed": 3}, ["--check no instead of yes", "--seed 3 instead of 0"]),
+     ({"cpu_mode": "plain"}, ["--cpu-mode plain instead of quiet"]),
+     ({"operations": ("barrier", "reduce")}, ["--op barrier,reduce instead of all_reduce"]),
+     ({}, [])],
+)  # fmt: skip
+def test_options_that_differ_are_told_with_both(other: dict[str, Any], told: list[str]) -> None:
+    assert describe_differences(plan().as_json(), plan(**other).as_json()) == told
+
+
+def test_the_largest_plans_are_exchanged_and_their_difference_is_short() -> None:
+    largest = plan(
+        operations=tuple(SINGLE_CALLS), sizes=tuple(range(1, MOST_CASES // 4 // len(SINGLE_CALLS))),
+        backend="ü" * 5000,
+    )  # fmt: skip
+
+    def message(comm: Communicator) -> str:
+        own = largest if comm.rank else plan()
+        with pytest.raises(UnavailableError) as caught:
+            raise_other_plan(own, comm, 1, "host1")
+        return caught.value.message
+
+    first, second = on_ranks(2, message)
+    assert first == second
+    assert first.startswith("rank 1 on host1 has a different plan: ")
+    assert "--backend" in first
+    assert len(first) < 2000
+
+
+def part(rank: int, **other: str) -> dict[str, Any]:
+    who = {"rank": rank, "host": f"host{rank}"}
+    return {"rank": who, "commbench": "1", "plan": "p", "journal": "new"} | other
+
+
+def test_another_version_or_journal_is_refused() -> None:
+    for key in ("commbench", "journal"):
+        with pytest.raises(
+            UnavailableError, match=f"rank 1 on host1 has a different {key} \\(x\\)"
+        ):
+            find_other_plan(
+                [part(0), part(1, **{key: "x"}, plan="q" if key == "commbench" else "p")]
+            )
+
+
+H200 = {"gpus": [{"name": "NVIDIA H200", "address": "0000:1b:00.0", "power_cap_w": 700.0}]}
+H100 = {"gpus": [{"name": "NVIDIA H100", "address": "0000:1b:00.0", "power_cap_w": 700.0}]}
+FOUND = (H200, H200, H100, {}, H100)
+"""On each of five hosts, with a rank each."""
+
+
+def test_hosts_with_other_gpus_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = threading.local()
+    monkeypatch.setattr(introduction.socket, "gethostname", lambda: f"node{here.rank}")
+    monkeypatch.setattr(introduction, "gpu_facts", lambda: FOUND[here.rank])
+    task = LaunchTask(plan=plan(world_size=5), label="", folder=tmp_path)
+
+    def introduce(comm: Communicator) -> Any:
+        here.rank = comm.rank
+        context = RankContext(
+            rank=comm.rank, world_size=5, local_rank=0, local_world_size=1, launcher="torchrun",
+            init_method="env://",
+        )  # fmt: skip
+        return introduction.introduce(task, context, comm), comm
+
+    (first, comm), *others = on_ranks(5, introduce)
+    known = {"node2": {"gpus": "NVIDIA H100, power cap 700 W"}, "node3": {}}
+    assert first.differences == {"other_gpus": known}
+    assert all(other.first_ranks == first.first_ranks for other, _ in others)
+    header = make_header(task, "torchrun", comm, first, dict(H200))
+    assert header.num_nodes == 5
+    journal = Journal(tmp_path)
+    journal.header(header)
+    journal.close()
+    read = read_run(tmp_path).header
+    assert read.environment["other_gpus"] == known
+    texts = environment_facts(read)
+    assert texts["gpus"] == "NVIDIA H200, power cap 700 W"
+    assert texts["gpus of node2"] == "NVIDIA H100, power cap 700 W"
+
 
 CALM = (0,) * len(FIELDS)
 US = 1e-6
@@ -66,23 +196,6 @@ def test_what_rank_0_gets_of_three_ranks() -> None:
     assert found.last_in == (0, 0, 3)
 
 
-def test_who_enters_last_is_counted_by_iteration_and_of_two_at_once_the_first() -> None:
-    mixed = reduced(local([9, 9, 9], [0, 10, 21]), local([9, 9, 9], [1, 11, 20]))
-    assert mixed.last_in == (1, 2)
-    together = reduced(local([9, 9], [5, 50]), local([9, 9], [5, 50]))
-    assert together.last_in == (2, 0)
-
-
-def test_without_a_common_clock_nothing_is_said_of_coming_and_going() -> None:
-    batch = reduced(*THREE, base_ns=None)
-    assert (batch.entry_skew_s, batch.operation_s) == (None, None)
-    assert (batch.rank_behind_s, batch.last_in) == ((), ())
-    assert (batch.samples_s, batch.rank_medians_s) == (us(50, 54, 60), us(50, 48, 40))
-    # The fastest of each iteration: 40, 48, 37.
-    assert batch.fastest_rank_s == pytest.approx(40 * US)
-    assert (batch.enqueue_s, batch.late_iterations) == (None, None)
-
-
 def test_of_a_device_the_slowest_host_and_the_most_late_iterations_are_kept() -> None:
     queued = [
         samples._replace(enqueue=torch.tensor(enqueue))
@@ -103,35 +216,6 @@ def test_of_the_ranks_devices_the_lowest_clock_and_every_reason_are_kept() -> No
     unknown = reduced(*THREE, base_ns=None)
     assert (unknown.clock_mhz, unknown.power_w, unknown.temperature_c) == (None, None, None)
     assert unknown.throttle_reasons == ()
-
-
-def test_durations_of_a_pipelined_iteration_are_per_call_and_its_skew_is_not() -> None:
-    batch = reduced(*THREE, calls=10)
-    assert batch.calls == 10
-    assert batch.samples_s == us(5, 5.4, 6)
-    assert batch.rank_medians_s == us(5, 4.8, 4)
-    assert batch.operation_s == pytest.approx(5.4 * US)
-    assert batch.entry_skew_s == pytest.approx(4 * US)
-    assert batch.rank_behind_s == us(1, 5, 9)
-
-
-def test_one_rank_alone_waits_for_nobody() -> None:
-    batch = reduced(local([50, 52], [0, 100]))
-    assert batch == Batch(
-        samples_s=us(50, 52), calls=1, warmup=0, rank_medians_s=us(51), rank_behind_s=(0.0,),
-        last_in=(2,), entry_skew_s=0.0, operation_s=pytest.approx(51 * US), elapsed_s=0.0,
-        queued_s=0.0, switches=0, throttled_s=0.0, stolen_s=0.0, launch=0,
-    )  # fmt: skip
-
-
-def test_of_the_counters_the_worst_is_kept_in_seconds() -> None:
-    assert FIELDS == ("elapsed_s", "queued_s", "switches", "throttled_s", "stolen_s")
-    batch = reduced(
-        local([9], [0], (2_000_000_000, 1_000_000, 7, 0, 10_000_000)),
-        local([9], [0], (1_000_000_000, 3_000_000, 2, 5_000, 0)),
-    )
-    assert (batch.elapsed_s, batch.queued_s, batch.switches) == (2.0, pytest.approx(3e-3), 7)
-    assert (batch.throttled_s, batch.stolen_s) == (pytest.approx(5e-6), pytest.approx(0.01))
 
 
 def test_what_no_rank_could_read_is_unknown_and_what_some_could_is_theirs() -> None:

@@ -1,22 +1,35 @@
-"""How many iterations a case gets, driven with durations that are made up or simulated."""
+"""How many iterations a case gets, in which order cases are measured and what rank 0 decides:
+driven with durations and results that are made up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, count, cycle, repeat
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, cycle, islice, repeat
+from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy
 import pytest
+from commands import Commbench
+from gloo_ranks import on_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_rows import plan
+from synthetic_pairs import Speed, pairs_batch, pairs_header, pairs_plan
+from synthetic_rows import batches, plan
 
-from commbench.analysis.statistics import median, median_ci, summarise
-from commbench.spec.timing_modes import TIMING_MODES
+from commbench.analysis.statistics import median_ci, summarise
+from commbench.plan.case import FINISHED, Case
+from commbench.plan.pairs import BACK
+from commbench.plan.plan import ORDERS, Plan
+from commbench.results.schema import Batch, Measurement, WrongElement
+from commbench.worker.coordinator import combine_checks, seed_offset
+from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import (
-    BATCH_S,
+    LOOK_ITERATIONS,
     MAX_ITERATIONS,
+    MAX_LEAD,
     MAX_WARMUP_CALLS,
     MIN_BATCH_ITERATIONS,
     MIN_BATCHES,
@@ -24,13 +37,19 @@ from commbench.worker.sampling import (
     MIN_ITERATIONS,
     MIN_ITERATIONS_OVER_BUDGET,
     MIN_ITERATIONS_SLOW,
+    SAMPLED_ROUNDS,
     SLOW_S,
     WARMUP_CALLS,
     WARMUP_S,
+    CaseOrder,
     SampleRequest,
     SampleSchedule,
     evaluate,
+    make_quick_search,
+    most_rounds,
 )
+from commbench.worker.scheduler import CHECK, LOOKED, MEASURE, WARM_UP, Command, Scheduler
+from commbench.worker.verify import CheckResult
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -64,14 +83,6 @@ class Course(NamedTuple):
     def samples(self) -> list[float]:
         return list(chain.from_iterable(self.batches))
 
-    @property
-    def between(self) -> list[list[int]]:
-        """Untimed blocks between each batch and the next."""
-        first = next(i for i, block in enumerate(self.blocks) if block.timed)
-        later = self.blocks[first + 1 :]
-        assert all(block.timed for block in later)
-        return [[block.untimed] if block.untimed else [] for block in later]
-
 
 def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
     """Do what the schedule says, every call taking the next of these durations."""
@@ -94,12 +105,10 @@ def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
 
 @quick
 @given(
-    st.integers(1, 3000),
-    st.none() | st.integers(0, 20),
-    st.lists(st.floats(1e-7, 0.5), min_size=1, max_size=20),
-    st.floats(0, 1),
+    st.integers(1, 3000), st.none() | st.integers(0, 20),
+    st.lists(st.floats(1e-7, 0.5), min_size=1, max_size=20), st.floats(0, 1),
     st.sampled_from(["isolated", "pipelined"]),
-)
+)  # fmt: skip
 def test_a_fixed_number_is_exact_whatever_the_durations_are(
     asked: int, warmup: int | None, durations: list[float], checked_s: float, timing: str
 ) -> None:
@@ -110,30 +119,6 @@ def test_a_fixed_number_is_exact_whatever_the_durations_are(
     assert course.reason == "fixed"
 
 
-@pytest.mark.parametrize(
-    ("asked", "batches"),
-    [
-        (1, [1]), (2, [1, 1]), (3, [2, 1]), (19, [10, 9]), (29, [15, 14]), (30, [10, 10, 10]),
-        (37, [13, 13, 11]), (100, [10] * 10), (101, [11] * 9 + [2]), (1000, [100] * 10),
-    ],
-)  # fmt: skip
-def test_a_fixed_number_comes_in_two_to_ten_batches(asked: int, batches: list[int]) -> None:
-    assert follow(schedule(iterations=asked), repeat(1e-5)).timed == batches
-
-
-@quick
-@given(
-    st.none() | st.integers(2, 3000),
-    st.lists(st.floats(1e-7, 0.5), min_size=1, max_size=20),
-    st.sampled_from(["isolated", "pipelined"]),
-)
-def test_more_than_one_iteration_takes_more_than_one_batch(
-    asked: int | None, durations: list[float], timing: str
-) -> None:
-    course = follow(schedule(iterations=asked, timing=timing), cycle(durations))
-    assert len(course.batches) >= 2
-
-
 def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> None:
     fixed = follow(schedule(iterations=20, warmup=3), repeat(1e-3)).blocks
     assert [(block.timed, block.untimed) for block in fixed] == [(True, 3), (True, 1)]
@@ -142,32 +127,11 @@ def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> Non
         assert not first.timed and not first.untimed
 
 
-def test_durations_of_nothing_at_all_are_taken_too() -> None:
-    assert follow(schedule(iterations=100, warmup=1), repeat(0.0)).reason == "fixed"
-    for timing in ("isolated", "pipelined"):
-        assert follow(schedule(timing=timing), repeat(0.0)).reason == "precision"
-
-
-def test_as_many_calls_warm_up_as_were_asked_for() -> None:
-    for asked in (1, 5, 100):
-        assert follow(schedule(warmup=asked), repeat(1e-5)).warmup == [asked]
-        assert follow(schedule(0.1, warmup=asked), repeat(1e-5)).warmup == [asked]
-    assert follow(schedule(warmup=0), repeat(1e-5)).warmup == []
-
-
 @pytest.mark.parametrize(
     ("duration", "unchecked", "checked"),
-    [
-        (1e-6, [1, 5], [5]),
-        (1e-3, [1, 5], [5]),
-        (9.9e-3, [1, 5], [5]),
-        (11e-3, [1, 4], [4]),
-        (16e-3, [1, 3], [3]),
-        (31e-3, [1, 1], [1]),
-        (51e-3, [1], []),
-        (1.0, [1], []),
-    ],
-)
+    [(1e-6, [1, 5], [5]), (1e-3, [1, 5], [5]), (9.9e-3, [1, 5], [5]), (11e-3, [1, 4], [4]),
+     (16e-3, [1, 3], [3]), (31e-3, [1, 1], [1]), (51e-3, [1], []), (1.0, [1], [])],
+)  # fmt: skip
 def test_steady_calls_warm_up_with_five_or_fewer_slow_ones_and_the_checked_one_counts(
     duration: float, unchecked: list[int], checked: list[int]
 ) -> None:
@@ -187,65 +151,14 @@ def test_warm_up_goes_on_while_times_fall_and_ends_when_they_are_stable(falling:
     assert course.warmup == [5] * (falling + 1)
 
 
-def test_times_that_rise_or_fall_by_less_than_5_percent_are_stable() -> None:
-    for change in (1.5, 1.0, 0.96):
-        course = follow(schedule(1e-3), repeat(1e-3 * change))
-        assert course.warmup == [5]
-    assert follow(schedule(1e-3), repeat(0.94e-3)).warmup == [5, 5]
-
-
-def test_warm_up_ends_after_200_calls_or_50_ms_though_times_still_fall() -> None:
-    assert (MAX_WARMUP_CALLS, WARMUP_S) == (200, 50e-3)
-    fast = follow(schedule(1.2e-4), (1e-4 * 0.985**call for call in count()))
-    assert fast.warmup == [5] * 40
-    slow = follow(schedule(6e-3), (5e-3 * 0.97**call for call in count()))
-    assert slow.warmup == [5, 5, 1]
-    spent = sum(5e-3 * 0.97**call for call in range(11))
-    assert spent < WARMUP_S < spent + 5e-3 * 0.97**11
-
-
 @quick
 @given(st.lists(st.floats(1e-7, 0.2), min_size=1, max_size=30), st.floats(1e-7, 0.2))
-def test_warm_up_is_bounded_whatever_the_durations_are(
-    durations: list[float], checked_s: float
-) -> None:
+def test_warm_up_is_bounded_for_any_durations(durations: list[float], checked_s: float) -> None:
     course = follow(schedule(checked_s), cycle(durations))
     assert sum(course.warmup) <= MAX_WARMUP_CALLS
     took = cycle(durations)
     spent = [sum(next(took) for _ in range(block)) for block in course.warmup]
     assert sum(spent[:-1]) < WARMUP_S
-
-
-def test_a_slow_first_call_alone_does_not_make_the_first_batch_short() -> None:
-    # The first call makes connections; the median of those after it is the estimate.
-    course = follow(schedule(), iter([20e-3, *repeat(10e-6, 100_000)]))
-    assert course.warmup[:2] == [1, 2]
-    assert course.timed[0] == pytest.approx(BATCH_S / 10e-6, abs=1)
-
-
-@pytest.mark.parametrize("wishes", [{}, {"warmup": 5}, {"iterations": 20}])
-def test_a_host_that_stalls_the_last_calls_of_a_warm_up_does_not_make_iterations_short(
-    wishes: dict[str, int],
-) -> None:
-    planned = schedule(1e-3, timing="pipelined", **wishes)
-    course = follow(planned, chain(repeat(20e-3, 5), repeat(1e-3)))
-    assert course.warmup == [5]
-    assert {block.calls for block in course.blocks if block.timed} == {20}
-
-
-@pytest.mark.parametrize(("duration", "calls"), [(1e-6, [1]), (29e-3, [1]), (31e-3, [])])
-def test_each_return_begins_with_an_untimed_call_unless_calls_are_slow(
-    duration: float, calls: list[int]
-) -> None:
-    for wishes in ({}, {"iterations": 50}, {"warmup": 3}):
-        course = follow(schedule(**wishes), repeat(duration))
-        assert course.between == [calls] * (len(course.batches) - 1)
-        assert len(course.batches) >= 2
-
-
-def test_without_warm_up_no_call_at_all_is_untimed() -> None:
-    course = follow(schedule(warmup=0, iterations=50), repeat(1e-5))
-    assert all(block.timed and not block.untimed for block in course.blocks)
 
 
 def test_the_limits_are_the_documented_ones() -> None:
@@ -265,9 +178,7 @@ def test_the_limits_are_the_documented_ones() -> None:
         (34e-3, 3, 2), (0.2, 3, 2), (1.0, 3, 2), (3.0, 3, 2),
     ],
 )  # fmt: skip
-def test_calls_that_take_the_same_time_stop_when_precise(
-    duration: float, first: int, batches: int
-) -> None:
+def test_calls_alike_stop_when_precise(duration: float, first: int, batches: int) -> None:
     course = follow(schedule(), repeat(duration))
     assert course.timed[0] == pytest.approx(first, abs=1 if first > 4 else 0)
     assert len(course.batches) == batches
@@ -275,60 +186,11 @@ def test_calls_that_take_the_same_time_stop_when_precise(
     assert course.reason == "precision"
 
 
-@pytest.mark.parametrize("duration", [34e-3, 0.2, 3.0])
-def test_calls_of_which_six_use_up_the_budget_stop_after_two_batches_of_three(
-    duration: float,
-) -> None:
-    course = follow(schedule(), cycle([0.5 * duration, 1.5 * duration, duration]))
-    assert (course.timed, course.reason) == ([3, 3], "budget")
-    low, high = median_ci(course.batches)
-    assert (low, high) == (0.5 * duration, 1.5 * duration)  # as the smallest and largest of six
-
-
-def test_batches_adapt_when_calls_turn_out_slower_than_their_warm_up() -> None:
-    course = follow(schedule(1e-3), chain(repeat(1e-3, 5), repeat(2e-3)))
-    assert course.timed[:2] == [20, 10]
-
-
-@pytest.mark.parametrize("budget_s", [0.05, 0.2, 1.0])
-def test_a_median_that_stays_unknown_stops_when_the_time_is_used_up(budget_s: float) -> None:
-    course = follow(schedule(budget_s=budget_s), cycle([0.5e-3, 1.5e-3]))
-    assert course.reason == "budget"
-    spent = [sum(batch) for batch in course.batches]
-    assert sum(spent) >= budget_s
-    assert len(spent) == MIN_BATCHES or sum(spent[:-1]) < budget_s
-    precision = summarise(course.batches).precision
-    assert precision is not None
-    assert precision > 0.05
-
-
-@pytest.mark.parametrize("precision", [0.3, 0.1, 0.05, 0.02])
-def test_the_more_precision_is_asked_for_the_more_iterations_there_are(precision: float) -> None:
-    # Even steps from 0.5 to 1.5 ms, in an order that is the same in every batch.
-    steps = [(500 + 1000 * (i * 37 % 101) / 100) * 1e-6 for i in range(101)]
-    course = follow(schedule(precision=precision, budget_s=60.0), cycle(steps))
-    assert course.reason == "precision"
-    reached = summarise(course.batches).precision
-    assert reached is not None
-    assert reached <= precision
-    before = summarise(course.batches[:-1]).precision
-    assert len(course.batches) == MIN_BATCHES or before is None or before > precision
-
-
-def test_calls_of_any_spread_stop_after_eight_slow_ones_or_at_the_most_iterations() -> None:
-    course = follow(schedule(), cycle([20e-3, 36e-3]))
-    assert (course.timed, course.reason) == ([4, 4], "budget")
-    course = follow(schedule(), cycle([1e-6, 3e-6]))
-    assert (len(course.samples), course.reason) == (MAX_ITERATIONS, "cap")
-
-
 @quick
 @given(
-    st.lists(st.floats(1e-7, 2.0), min_size=1, max_size=30),
-    st.floats(0, 1),
-    st.sampled_from([0.01, 0.05, 0.3]),
-    st.sampled_from([0.01, 0.2, 1.0]),
-)
+    st.lists(st.floats(1e-7, 2.0), min_size=1, max_size=30), st.floats(0, 1),
+    st.sampled_from([0.01, 0.05, 0.3]), st.sampled_from([0.01, 0.2, 1.0]),
+)  # fmt: skip
 def test_sampling_ends_with_enough_samples_and_a_reason_that_is_true(
     durations: list[float], checked_s: float, precision: float, budget_s: float
 ) -> None:
@@ -374,9 +236,7 @@ def test_sampling_ends_with_enough_samples_and_a_reason_that_is_true(
         ([[5e-6, 7e-6] * 1999] * 5, ""),
     ],
 )
-def test_samples_are_enough_for_one_of_three_reasons(
-    batches: list[list[float]], reason: str
-) -> None:
+def test_samples_are_enough_for_a_reason(batches: list[list[float]], reason: str) -> None:
     assert evaluate(plan(), batches)[0] == reason
     assert (evaluate(plan(), batches)[1] == 1) >= (reason in ("budget", "cap"))
 
@@ -400,13 +260,6 @@ def test_launches_share_the_fewest_iterations_and_the_budget(
     assert evaluate(plan(launches=launches), batches)[0] == reason
 
 
-def test_a_launch_of_three_is_measured_for_a_third_of_the_time() -> None:
-    durations = [0.5e-3, 1.5e-3]
-    one, three = (sum(follow(schedule(launches=k), cycle(durations)).samples) for k in (1, 3))
-    assert one == pytest.approx(0.2, abs=0.03)
-    assert three == pytest.approx(0.2 / 3, abs=0.03)
-
-
 @pytest.mark.parametrize(
     ("batches", "part"),
     [
@@ -424,15 +277,8 @@ def test_a_launch_of_three_is_measured_for_a_third_of_the_time() -> None:
         ([[40e-3] * 4] * 2, 1.0),
     ],
 )
-def test_the_part_done_is_that_of_what_is_furthest_away(
-    batches: list[list[float]], part: float
-) -> None:
+def test_the_part_done_is_of_what_is_furthest(batches: list[list[float]], part: float) -> None:
     assert evaluate(plan(), batches)[1] == pytest.approx(part)
-
-
-def test_of_a_fixed_number_a_part_is_done() -> None:
-    assert evaluate(plan(iterations=40), [[1e-3] * 4] * 3)[1] == 0.3
-    assert evaluate(plan(iterations=40), [[4.0] * 4] * 10)[1] == 1.0
 
 
 def test_batches_that_differ_are_not_precise_though_all_samples_together_would_be() -> None:
@@ -442,55 +288,6 @@ def test_batches_that_differ_are_not_precise_though_all_samples_together_would_b
     assert (low, high) == (1e-3, pytest.approx(1.06e-3))
     assert evaluate(plan(precision=0.02), batches)[0] == ""
     assert evaluate(plan(precision=0.03), batches)[0] == "precision"
-
-
-def test_whether_samples_are_enough_does_not_depend_on_their_order() -> None:
-    values = [1e-3 + 1e-6 * (7 * i % 13) for i in range(40)]
-    for samples in (values, values[::-1], sorted(values)):
-        batches = [samples[start::5] for start in range(5)]
-        for found in (batches, batches[::-1], [batch[::-1] for batch in batches]):
-            assert evaluate(plan(), found)[0] == "precision"
-
-
-@pytest.mark.parametrize(
-    ("duration", "calls", "iterations"),
-    [
-        (1e-6, 20, 1000),
-        (100e-6, 20, 10),
-        (0.9e-3, 20, 4),
-        (2e-3, 10, 4),
-        (7e-3, 2, 4),
-        (9e-3, 2, 4),
-        (1.0, 2, 3),
-    ],
-)
-def test_a_pipelined_iteration_has_20_calls_or_as_many_as_last_20_ms_but_2(
-    duration: float, calls: int, iterations: int
-) -> None:
-    assert TIMING_MODES["pipelined"].most_calls == 20
-    course = follow(schedule(duration, timing="pipelined"), repeat(duration))
-    timed = [block for block in course.blocks if block.timed]
-    assert {block.calls for block in timed} == {calls}
-    assert timed[0].iterations == pytest.approx(iterations, abs=1)
-    assert {block.calls for block in course.blocks if not block.timed} <= {1}
-    assert course.reason == "precision"
-
-
-def test_both_ways_of_timing_have_schedules_of_their_own() -> None:
-    asked = plan(timing="both")
-    for case, calls in zip(asked.cases(), (1, 20), strict=True):
-        course = follow(SampleSchedule(asked, case), repeat(1e-5))
-        assert {block.calls for block in course.blocks if block.timed} == {calls}
-
-
-def test_a_pipelined_case_is_slow_by_its_iterations_and_its_budget_counts_all_calls() -> None:
-    # 20 calls of 0.4 ms: an iteration of 8 ms is slow, so that two batches are enough.
-    course = follow(schedule(0.4e-3, timing="pipelined"), repeat(0.4e-3))
-    assert course.timed == [4, 4]
-    # An iteration of 5 or 15 ms in turn: 20 of them use up 0.2 s.
-    durations = cycle([*repeat(0.25e-3, 20), *repeat(0.75e-3, 20)])
-    course = follow(schedule(0.5e-3, warmup=0, timing="pipelined"), durations)
-    assert (course.reason, len(course.samples)) == ("budget", 20)
 
 
 def simulated(chance: numpy.random.Generator, middle_s: float, sigma: float) -> Course:
@@ -521,9 +318,353 @@ def test_the_interval_at_the_end_of_a_schedule_covers_the_true_median_in_95_perc
     assert 0.92 <= held / cases <= most
 
 
-@pytest.mark.parametrize("cases", [300, pytest.param(1000, marks=pytest.mark.full)])
-def test_what_a_schedule_measures_is_the_median_without_bias(cases: int) -> None:
-    chance = numpy.random.default_rng(2)
-    courses = (simulated(chance, 2e-3, 0.2) for _ in range(cases))
-    medians = sorted(median(sorted(course.samples)) for course in courses)
-    assert median(medians) == pytest.approx(2e-3, rel=0.003)
+cases = st.sets(st.integers(0, 50), min_size=1, max_size=12)
+
+
+def measured_order(
+    order: str, seed: int, unfinished: Collection[int], progress: Callable[[int], float]
+) -> Iterator[int]:
+    """The cases that are measured one after another, while the caller takes out finished ones."""
+    following = CaseOrder(order, seed)
+    while (case := following.next(unfinished, progress)) is not None:
+        yield case
+
+
+def together(_: int) -> float:
+    """All cases have had the same part of what they need."""
+    return 0.0
+
+
+def follow_order(order: str, seed: int, needs: dict[int, int]) -> list[int]:
+    """The batches until every case has had as many as it needs."""
+    unfinished = dict(needs)
+    found = []
+    for case in measured_order(order, seed, unfinished, together):
+        found.append(case)
+        unfinished[case] -= 1
+        if not unfinished[case]:
+            del unfinished[case]
+    return found
+
+
+def rounds(order: Iterator[int], size: int, number: int) -> list[list[int]]:
+    return [list(islice(order, size)) for _ in range(number)]
+
+
+@quick
+@given(cases, st.integers(0, 2**40))
+def test_each_round_measures_each_unfinished_case_once(unfinished: set[int], seed: int) -> None:
+    for found in rounds(measured_order("shuffled", seed, unfinished, together), len(unfinished), 5):
+        assert sorted(found) == sorted(unfinished)
+
+
+@quick
+@given(st.dictionaries(st.integers(0, 50), st.integers(1, 6), max_size=10), st.integers(0, 99))
+def test_a_finished_case_drops_out_and_all_others_go_on(needs: dict[int, int], seed: int) -> None:
+    found = follow_order("shuffled", seed, needs)
+    expected = [
+        {case for case, need in needs.items() if need > done}
+        for done in range(max(needs.values(), default=0))
+    ]
+    for round_ in expected:
+        measured, found = found[: len(round_)], found[len(round_) :]
+        assert set(measured) == round_
+    assert found == []
+
+
+@quick
+@given(st.dictionaries(st.integers(0, 50), st.integers(1, 40), min_size=1, max_size=10))
+def test_the_batches_of_every_case_are_spread_over_the_run(needs: dict[int, int]) -> None:
+    had = dict.fromkeys(needs, 0)
+    unfinished = set(needs)
+
+    def done(case: int) -> float:
+        return had[case] / needs[case]
+
+    for case in measured_order("shuffled", 0, unfinished, done):
+        assert done(case) < min(map(done, unfinished)) + MAX_LEAD + max(1 / needs[c] for c in needs)
+        had[case] += 1
+        if had[case] == needs[case]:
+            unfinished.remove(case)
+    assert had == needs
+
+
+CALL_S = 50e-3
+"""Six calls use up the budget of 0.2 s: each case gets two batches of three."""
+
+
+class Sink(RunCollector):
+    """Keeps what the scheduler hands on; some batches were made before."""
+
+    def __init__(self, before: dict[int, tuple[Batch, ...]]) -> None:
+        super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
+        self._before = before
+        self.done: list[float] = []
+
+    def advanced(self, done: float) -> None:
+        self.done.append(done)
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+        return self._before.get(case.index, ())
+
+    def measurements(self) -> dict[int, Measurement]:
+        return {found.case.index: found for found in self._measurements}
+
+
+def decide(
+    of: Plan,
+    checks: dict[int, CheckResult] | None = None,
+    before: dict[int, tuple[Batch, ...]] | None = None,
+    launch: int = 0,
+    sink: Sink | None = None,
+) -> tuple[list[Command], dict[int, Measurement]]:
+    """All commands of a scheduler, and what it records, where every call takes CALL_S."""
+    sink = sink or Sink(before or {})
+    scheduler = Scheduler(of, of.cases(), sink, launch)
+    commands = []
+    while command := scheduler.next():
+        commands.append(command)
+        result: Any = (checks or {}).get(command.case, CheckResult(wrong=0, seconds=CALL_S))
+        if command.what != CHECK:
+            result = (CALL_S,) * command.iterations
+        scheduler.record(Batch(samples_s=result) if command.what == MEASURE else result)
+    return commands, sink.measurements()
+
+
+def of_case(commands: list[Command], case: int) -> list[tuple[int, int]]:
+    return [(found.what, found.iterations) for found in commands if found.case == case]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_all_cases_are_checked_first_the_smallest_before_larger_ones(order: str, seed: int) -> None:
+    asked = plan(
+        operations=("all_gather", "all_reduce"), sizes=(1 << 30, 1024, 1 << 20), order=order,
+        seed=seed,
+    )  # fmt: skip
+    commands, _ = decide(asked)
+    checked = [command.case for command in commands[:6] if command.what == CHECK]
+    sizes = [asked.cases()[case].size_bytes for case in checked]
+    assert sizes == [1024, 1024, 1 << 20, 1 << 20, 1 << 30, 1 << 30]
+    # What is timed first is as random as before.
+    follow_ups = [command.case for command in commands if command.what == MEASURE]
+    in_turn = {"shuffled": len(asked.cases()), "ascending": 1}[order]
+    assert len(set(follow_ups[:in_turn])) == in_turn
+
+
+NOTED_RATES = """
+from commbench.worker import coordinator
+bound = coordinator.longest_check_s
+def note_rate(size_bytes, slowest_bps):
+    if size_bytes == 64 << 20:
+        open({path!r}, "a").write(f"{{slowest_bps}} ")
+    return bound(size_bytes, slowest_bps)
+coordinator.longest_check_s = note_rate
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_smaller_sizes_rate_bounds_a_check(
+    program: Commbench, tmp_path: Path, order: str
+) -> None:
+    path = tmp_path / "rates"
+    options = ("--sizes", "64M,1M", "--order", order, "--seed", "2", "--iters", "2", "--no-plots")
+    program(NOTED_RATES.format(path=str(path)), *options).good()
+    rates = [float(rate) for rate in path.read_text().split()]
+    assert len(rates) >= 2 and min(rates) > 0  # on both ranks, as 1 MiB was checked before
+
+
+def checks_of(asked: Plan, call_s: float, check_s: float) -> list[tuple[int, float]]:
+    """Of a case with these times, the calls of each check and the part of the budget that batches
+    had taken before it."""
+    scheduler = Scheduler(asked, asked.cases(), sink := Sink({}), 0)
+    checks, timed_s = [], 0.0
+    while command := scheduler.next():
+        if command.what == CHECK:
+            checks.append((command.iterations, timed_s / asked.budget_s))
+            elapsed_s = check_s * command.iterations
+            scheduler.record(CheckResult("", 0, None, call_s, 0, command.iterations, elapsed_s))
+        elif command.what == WARM_UP:
+            scheduler.record((call_s,) * command.iterations)
+        else:
+            # No precision: calls take once or twice as long.
+            samples = [call_s * (1 + number % 2) for number in range(command.iterations)]
+            timed_s += sum(samples)
+            scheduler.record(Batch(samples_s=tuple(samples)))
+    assert sink.measurements()[0].stop_reason == "budget"
+    return checks
+
+
+def test_calls_are_checked_before_between_and_after_batches_in_5_percent_of_the_time() -> None:
+    check_s = 250e-6
+    every = [checks_of(plan(seed=seed), call_s=150e-6, check_s=check_s) for seed in range(8)]
+    for checks in every:
+        assert checks[:2] == [(1, 0.0), (20, 0.0)]
+        assert checks[-1][1] >= 1 and checks[-1][0] >= 1
+        further_s = check_s * sum(calls for calls, _ in checks[1:])
+        assert 0.045 * 0.2 < further_s <= 0.05 * 0.25
+    assert len({tuple(part for _, part in checks) for checks in every}) > 3  # at random moments
+    assert every[0] == checks_of(plan(), call_s=150e-6, check_s=check_s)  # but by the seed alone
+
+
+def test_every_check_of_a_case_has_other_data() -> None:
+    asked = plan(sizes=(1024, 2048))
+    offsets = {seed_offset(asked, case, n) for case in asked.cases() for n in range(100)}
+    assert len(offsets) == 200
+
+
+def test_a_case_without_memory_ends_alone() -> None:
+    commands, found = decide(plan(sizes=(1024, 2048)), {1: CheckResult(failed="out of memory")})
+    assert of_case(commands, 1) == [(CHECK, 1)]
+    assert (found[1].status, found[1].reason, found[1].batches) == ("failed", "out of memory", ())
+    assert found[0].status == "ok"
+
+
+def test_batches_from_before_a_launch_was_resumed_count() -> None:
+    earlier = batches([CALL_S] * 3)
+    commands, found = decide(plan(sizes=(1024, 2048)), before={0: earlier, 1: earlier * 2})
+    assert of_case(commands, 0) == [(CHECK, 1), (WARM_UP, 1), (MEASURE, 3), (CHECK, 1)]
+    assert of_case(commands, 1) == [(CHECK, 1)]
+    assert found[1].stop_reason == "precision"
+
+
+def test_wrong_elements_of_all_ranks_are_counted_and_the_lowest_ranks_first_is_kept() -> None:
+    def check(rank: int) -> CheckResult:
+        first = WrongElement(rank, 10 * rank, "0", str(rank)) if rank in (2, 4) else None
+        return CheckResult(wrong=rank if first else 0, first=first, seconds=0.25 * rank)
+
+    first, *_ = on_ranks(5, lambda comm: combine_checks(comm, check(comm.rank)))
+    assert first == CheckResult(wrong=6, first=WrongElement(2, 20, "0", "2"), seconds=1.0)
+    clean = on_ranks(5, lambda comm: combine_checks(comm, CheckResult(wrong=0, seconds=0.5)))
+    assert clean == [CheckResult(wrong=0, seconds=0.5)] * 5
+
+
+def test_the_lowest_rank_without_memory_gives_the_reason_on_all() -> None:
+    def check(rank: int) -> CheckResult:
+        failed = f"out of memory on rank {rank}" if rank in (1, 3) else ""
+        return CheckResult(failed=failed, wrong=9, seconds=0.5)
+
+    found = on_ranks(4, lambda comm: combine_checks(comm, check(comm.rank)))
+    assert found == [CheckResult(failed="out of memory on rank 1")] * 4
+
+
+def sound(_first: int, _second: int) -> float:
+    return 1.0
+
+
+def slow_rank(first: int, second: int) -> float:
+    return 0.5 if 3 in (first, second) else 1.0
+
+
+def slow_way(first: int, second: int) -> float:
+    return 0.5 if (first, second) == (5, 2) else 1.0
+
+
+class SearchSink(RunCollector):
+    """Keeps what is recorded, after a launch that was cut off."""
+
+    def __init__(self, before: SearchSink | None = None) -> None:
+        super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
+        self.before = before.batches() if before else {}
+        self.ended_before = set(before.ended()) if before else set()
+        self.done: list[float] = []
+
+    def advanced(self, done: float) -> None:
+        self.done.append(done)
+
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:
+        return self.before.get(case.index, ())
+
+    def batches(self) -> dict[int, tuple[Batch, ...]]:
+        """The batches of each case, also of those that have not ended."""
+        return {index: found.batches for index, found in self.ended().items()} | {
+            index: tuple(batches) for index, batches in self._batches.items()
+        }
+
+    def ended(self) -> dict[int, Measurement]:
+        return {found.case.index: found for found in self._measurements}
+
+
+def search(
+    asked: Plan, speed: Speed, sink: SearchSink, stop_after: int = -1, seed: int = 7
+) -> Counter[int]:
+    """How many iterations of each case were measured, until all has ended, or so many commands were
+    given."""
+    cases = tuple(
+        case._replace(status=FINISHED) if case.index in sink.ended_before else case
+        for case in asked.cases()
+    )
+    quick, chance = make_quick_search(pairs_header(asked), cases), Random(seed)
+    assert quick
+    scheduler = Scheduler(asked, cases, sink, 0, quick)
+    measured: Counter[int] = Counter()
+    commands = 0
+    while commands != stop_after and (command := scheduler.next()):
+        commands += 1
+        if command.what == CHECK:
+            scheduler.record(CheckResult(wrong=0, seconds=1e-2))
+        elif command.what == MEASURE:
+            measured[command.case] += command.iterations
+            case = cases[command.case]
+            scheduler.record(pairs_batch(asked, case, command.iterations, speed, chance))
+        else:
+            scheduler.record((1e-2,) * command.iterations)
+    return measured
+
+
+def rounds_of(asked: Plan, indices: Iterable[int]) -> set[str]:
+    cases = asked.cases()
+    return {cases[index].pairs.removesuffix(BACK) for index in indices}
+
+
+def test_of_few_sound_ranks_every_pair_is_looked_at_once() -> None:
+    asked = pairs_plan(pairs=("quick",), world_size=8)
+    sink = SearchSink()
+    measured = search(asked, sound, sink)
+    assert measured == dict.fromkeys(range(len(asked.cases())), LOOK_ITERATIONS)
+    assert {found.stop_reason for found in sink.ended().values()} == {LOOKED}
+    assert sink.done == sorted(sink.done)
+
+
+@pytest.mark.parametrize("speed", [slow_rank, slow_way])
+def test_the_rounds_of_suspects_are_measured_in_full(speed: Speed) -> None:
+    asked = pairs_plan(pairs=("quick",), world_size=8)
+    sink = SearchSink()
+    measured = search(asked, speed, sink)
+    full = {index for index, iterations in measured.items() if iterations == 10}
+    assert set(measured.values()) == {LOOK_ITERATIONS, 10}
+    assert 1 <= len(rounds_of(asked, full)) <= most_rounds(8) == 2
+    assert {asked.cases()[index].operation for index in full} == {"stream"}
+    if speed is slow_way:
+        assert f"round:{(5 + 2) % 7}" in rounds_of(asked, full)
+    ended = sink.ended()
+    assert ended.keys() == measured.keys()
+    assert {ended[index].stop_reason for index in full} == {"fixed"}
+    assert all(len(found.samples_s) == measured[index] for index, found in ended.items())
+
+
+def test_of_many_ranks_the_halves_and_some_rounds_are_looked_at() -> None:
+    asked = pairs_plan(pairs=("quick",), world_size=40)
+    measured = search(asked, sound, sink := SearchSink())
+    assert len(rounds_of(asked, measured)) == SAMPLED_ROUNDS + 1
+    assert "halves" in rounds_of(asked, measured)
+    assert sink.ended().keys() == measured.keys()
+    suspected = search(asked, slow_rank, SearchSink())
+    added = len(rounds_of(asked, suspected)) - SAMPLED_ROUNDS - 1
+    assert 1 <= added <= most_rounds(40) == 4
+    other = search(pairs_plan(pairs=("quick",), world_size=40, seed=1), sound, SearchSink())
+    assert rounds_of(asked, other) != rounds_of(asked, measured)
+
+
+@pytest.mark.parametrize("stop_after", [3, 40, 58])
+def test_a_search_that_was_cut_off_goes_on_where_it_was(stop_after: int) -> None:
+    asked = pairs_plan(pairs=("quick",), world_size=8)
+    first = SearchSink()
+    before = search(asked, slow_way, first, stop_after)
+    second = SearchSink(first)
+    after = search(asked, slow_way, second, seed=8)
+    whole = search(asked, slow_way, SearchSink())
+    assert (before + after).keys() == whole.keys()
+    assert first.ended().keys() | second.ended().keys() == whole.keys()
+    assert not first.ended().keys() & second.ended().keys()
+    assert all(number in (LOOK_ITERATIONS, 10) for number in (before + after).values())

@@ -5,11 +5,15 @@ It looks once a second. Three things make it act, each with a method of its own:
 no progress for longer than its operation may take (`_end_hang`), another rank has reported a lost
 one (`_follow_report`), another launcher sends SIGTERM (`on_sigterm`). Where torch reports a lost
 connection to the rank itself, the rank asks its watchdog which one was lost (`find_lost_ranks`).
+
+mpirun and `srun --kill-on-bad-exit` send SIGTERM to all ranks as soon as one has ended. A rank then
+stays for a moment, in which it can report which rank that was.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -19,47 +23,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from commbench.errors import RankError
-from commbench.spec.backends import BACKENDS
-from commbench.spec.plan import Plan
-from commbench.worker.context import RankContext
+from commbench.plan.plan import Plan
+from commbench.worker.entrypoint import RankContext
+from commbench.worker.groups import uses_nccl
 from commbench.worker.watchdog import hang_analysis, rank_state
-from commbench.worker.watchdog.delays import Delays, read_delays
-from commbench.worker.watchdog.error_files import LOST_RANK_HINT
-from commbench.worker.watchdog.flight_recorder import FlightRecorderDump
-from commbench.worker.watchdog.hang_analysis import Heartbeats, LostRanks
-from commbench.worker.watchdog.heartbeats import (
+from commbench.worker.watchdog.hang_analysis import (
     Heartbeat,
+    Heartbeats,
     HeartbeatStore,
+    LostRanks,
     find_store,
     open_heartbeats,
 )
-from commbench.worker.watchdog.nccl_ras import ASKING_RANKS, RasRequest
-from commbench.worker.watchdog.rank_state import StateBuffer, read_state
-from commbench.worker.watchdog.termination import TerminationThread, block_sigterm
+from commbench.worker.watchdog.hang_evidence import ASKING_RANKS, FlightRecorderDump, RasRequest
+from commbench.worker.watchdog.rank_state import (
+    LOST_RANK_HINT,
+    Delays,
+    StateBuffer,
+    read_delays,
+    read_state,
+)
 
 CALLS_SHOWN = 8
 
 ReportError = Callable[[RankError, bool], None]
 """Reports an error to people; the second argument: this rank reports it for all."""
-
-
-class StallTimer:
-    """Measures for how long a rank has made no progress."""
-
-    def __init__(self, state: StateBuffer, late_s: float) -> None:
-        self._state = state
-        self._late_s = late_s
-        self._progress = read_state(state).progress
-        self._updated = self._moved = time.monotonic()
-
-    def update(self) -> float:
-        """Seconds without progress, which it notes in the state."""
-        now, progress = time.monotonic(), read_state(self._state).progress
-        if progress != self._progress or now - self._updated > self._late_s:
-            self._progress, self._moved = progress, now
-        self._updated = now
-        self._state[rank_state.STILL_MS] = round(1000 * (now - self._moved))
-        return now - self._moved
 
 
 class Watchdog:
@@ -152,9 +140,15 @@ class Watchdog:
             self._report(RankError(message, LOST_RANK_HINT), True)
 
     def _run(self) -> None:
-        stall_timer = StallTimer(self.state, self._delays.late_s)
+        progress = read_state(self.state).progress
+        updated = moved = time.monotonic()
         while not self._stopped.wait(self._delays.heartbeat_s):
-            stalled_s = stall_timer.update()
+            before, progress = progress, read_state(self.state).progress
+            late_s, updated = time.monotonic() - updated, time.monotonic()
+            if progress != before or late_s > self._delays.late_s:
+                moved = updated
+            stalled_s = updated - moved
+            self.state[rank_state.STILL_MS] = round(1000 * stalled_s)
             self.publish()
             if self._context.is_external and self._store.has_lost_rank:
                 self._follow_report()
@@ -233,8 +227,7 @@ class Watchdog:
 
     def _ask_nccl(self) -> RasRequest | None:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
-        backend = BACKENDS.get(self._plan.backend)
-        if backend and backend.is_nccl and self._rank < ASKING_RANKS:
+        if uses_nccl(self._plan) and self._rank < ASKING_RANKS:
             return RasRequest(self._delays.listen_s, pids=self.local_pids.values())
         return None
 
@@ -283,3 +276,41 @@ def _read_stack(thread: int) -> tuple[str, ...]:
         calls.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return tuple(reversed(calls))
+
+
+SIGNAL = signal.SIGTERM
+
+
+def block_sigterm() -> None:
+    """Block SIGTERM in this thread and in those it starts, for a TerminationThread to receive."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {SIGNAL})
+
+
+class TerminationThread:
+    """Calls `report` when SIGTERM comes, and ends the process `delay_s` later as SIGTERM does; also
+    out of an operation that never returns to Python."""
+
+    def __init__(self, report: Callable[[], None], delay_s: float) -> None:
+        self._report = report
+        self._delay_s = delay_s
+        self._closed = False
+        self._thread = threading.Thread(target=self._wait, daemon=True, name="commbench-sigterm")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and unblock SIGTERM in the thread that calls this."""
+        self._closed = True
+        if self._thread.is_alive():
+            signal.pthread_kill(self._thread.ident or 0, SIGNAL)
+        self._thread.join()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+
+    def _wait(self) -> None:
+        signal.sigwait({SIGNAL})
+        if self._closed:
+            return
+        deadline = time.monotonic() + self._delay_s
+        threading.Thread(target=self._report, daemon=True).start()
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+        os.kill(os.getpid(), SIGNAL)

@@ -1,0 +1,218 @@
+"""Figures of rows: how much of a communication a computation hides, the fraction of a link's speed
+that a bandwidth needs, and how bandwidth grows with size.
+
+**Overlap** of a communication (a: its time alone) and a computation (b); t is the time of both at
+once, a' that from the beginning of both to the end of the communication, and b' that of the
+computation beside it. All are medians over iterations of the slowest rank.
+
+    hidden share                  (a + b - t) / min(a, b), from 0 to 1
+    slowdown of the computation   b' / b - 1
+    slowdown of the communication a' / a - 1
+    gain                          (a + b) / t
+
+min(a, b) is the most that can be hidden: this is the overlap of the IMB-NBC guide of Intel MPI
+Benchmarks. Others divide otherwise:
+
+    IMB-NBC (its source)          (a + b - t) / max(a, b), from 0 to 1
+    OSU Micro-Benchmarks          1 - (t - b) / a, at least 0
+
+The interval of a figure of medians follows from theirs (see stats.estimate). The medians are those
+of different iterations, except that a' and b' do not enter a figure together with t.
+
+**Peak.** With any algorithm, factor(n) x S bytes pass the link of some rank of n in one direction,
+and factor(k) x S bytes the network of some node of k. In all_to_all each rank of a node adds blocks
+of its own, which cannot be merged within the node. Where the network itself reduces (NVLS, SHARP),
+a rank moves S instead, which is less if the factor exceeds 1. Bounds: Chan et al. 2007; factors:
+nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.analysis.statistics import median, median_ci
+from commbench.plan.operation import Operation
+from commbench.plan.operations import OPERATIONS
+from commbench.stats.estimate import Estimate, combine, combine_ratio
+
+if TYPE_CHECKING:
+    from commbench.analysis.rows import ResultRow
+    from commbench.analysis.statistics import Summary
+    from commbench.plan.links import Peak
+    from commbench.results.schema import Batch
+
+
+class Overlap(NamedTuple):
+    """The figures of one row of both at once; shares and slowdowns are fractions."""
+
+    communication_s: Estimate | None
+    """From the beginning of both to the end of the communication, in seconds; None where the
+    backend does not tell when that was."""
+    computation_s: Estimate
+    """Of the computation, while the communication goes on."""
+    hidden: Estimate
+    computation_slowdown: Estimate
+    communication_slowdown: Estimate | None
+    gain: Estimate
+    imb_hidden: float
+    osu_hidden: float
+
+
+def find_overlap(
+    communication: Summary, computation: Summary, both: Summary, batches: Sequence[Batch]
+) -> Overlap | None:
+    """The figures, from the times of each alone and of both, and the batches of both; None where a
+    time is 0 or the batches do not tell when the computation ended."""
+    a, b, t = communication.estimate, computation.estimate, both.estimate
+    ended = median_of([batch.computation_s for batch in batches], batches)
+    if not (ended and a.value and b.value and t.value):
+        return None
+    arrived = None
+    if all(batch.communication_s for batch in batches):
+        arrived = median_of([batch.communication_s for batch in batches], batches)
+    saved = a.value + b.value - t.value
+    return Overlap(
+        communication_s=arrived,
+        computation_s=ended,
+        hidden=combine(_hidden, a, b, t).map(_clip),
+        computation_slowdown=_slowdown(ended, b),
+        communication_slowdown=_slowdown(arrived, a) if arrived else None,
+        gain=combine_ratio(lambda a, b, t: (a + b) / t, a, b, t),
+        imb_hidden=_clip(saved / max(a.value, b.value)),
+        osu_hidden=max(0.0, saved / a.value),
+    )
+
+
+def _hidden(a: float, b: float, t: float) -> float:
+    return (a + b - t) / min(a, b) if a and b else 0.0
+
+
+def _slowdown(together: Estimate, alone: Estimate) -> Estimate:
+    return combine_ratio(lambda x, y: x / y, together, alone).map(lambda ratio: ratio - 1)
+
+
+def _clip(value: float) -> float:
+    return max(0.0, min(1.0, value))
+
+
+def median_of(samples: Sequence[Sequence[float]], batches: Sequence[Batch]) -> Estimate | None:
+    """The median of samples that come in these batches, with its interval; None without samples."""
+    ordered = sorted(chain.from_iterable(samples))
+    middle = median(ordered) if ordered else 0.0
+    if not middle:
+        return None
+    launches: dict[int, list[float]] = {}
+    for batch, found in zip(batches, samples, strict=True):
+        launches.setdefault(batch.launch, []).extend(found)
+    return Estimate(middle, *median_ci(samples, [*map(sorted, launches.values())]))
+
+
+BUS_BOUND = "bus bandwidth"
+NODE_BOUND = "node bandwidth"
+
+
+class PeakFraction(NamedTuple):
+    """The fraction of a peak that a measured bandwidth needs."""
+
+    bound: str
+    """What is compared with the peak: BUS_BOUND or NODE_BOUND."""
+    factor: float
+    """The bytes that must pass the link, over S."""
+    rate_bytes_per_s: float
+    """Those bytes over the time: the least that the link carried."""
+    fraction: float
+    """The rate over the peak; 1 is all of it."""
+    ceiling: float
+    """The largest possible fraction: above 1 where a network that reduces could move less."""
+
+
+def find_peak_fraction(row: ResultRow, peak: Peak) -> PeakFraction | None:
+    """The fraction of the peak that a row needed; None if `why_no_peak_fraction` says why."""
+    if row.algbw is None or why_no_peak_fraction(row, peak):
+        return None
+    case = row.measurement.case
+    operation = OPERATIONS[case.operation]
+    if operation.block_counts:
+        factor = case.busbw_factor or 0.0
+        rate = factor * row.algbw
+        return PeakFraction(BUS_BOUND, factor, rate, rate / peak.bytes_per_second, 1.0)
+    return peak_fraction(operation, case.ranks, row.header.num_nodes, row.algbw, peak)
+
+
+def peak_fraction(
+    operation: Operation, ranks: int, nodes: int, algbw: float, peak: Peak
+) -> PeakFraction | None:
+    """The fraction of the peak that `algbw` (bytes/s) needs; None for one without bandwidth.
+
+    The peak of a node is compared with what nodes exchange, any other with the bus bandwidth.
+    """
+    if operation.busbw_factor is None:
+        return None
+    factor = operation.busbw_factor(nodes if peak.is_per_node else ranks)
+    ceiling = max(factor, 1.0) if operation.reduces else 1.0
+    if peak.is_per_node and operation.is_personalized:
+        factor *= ranks / nodes
+    rate = factor * algbw
+    bound = NODE_BOUND if peak.is_per_node else BUS_BOUND
+    return PeakFraction(bound, factor, rate, rate / peak.bytes_per_second, ceiling)
+
+
+def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
+    """Why a row cannot be compared with the peak; empty if it can."""
+    if row.busbw is None:
+        return "it has no bandwidth"
+    if row.measurement.case.ranks == 1:
+        return "with one rank nothing crosses a link"
+    if row.header.gpu_shared:
+        return "ranks shared a GPU, so its time does not measure performance"
+    if peak.is_per_node and row.header.num_nodes == 1:
+        return "all ranks are on one node, so nothing crosses the network between nodes"
+    operation = OPERATIONS[row.measurement.case.operation]
+    if peak.is_per_node and operation.is_paired:
+        return "it is not known which pairs are on two nodes"
+    if peak.is_per_node and operation.block_counts:
+        return "unequal blocks have no bound per node"
+    return ""
+
+
+class CurveSummary(NamedTuple):
+    """The figures of rows that differ only in size; None where nothing was measured."""
+
+    smallest: ResultRow | None
+    """The row of the smallest size: its time is the latency."""
+    peak: ResultRow | None
+    """The row of the highest bus bandwidth; None for an operation without bandwidth."""
+    half_bytes: float | None
+    """The half-bandwidth size; None where fewer than two sizes have a bandwidth."""
+    is_below: bool = False
+    """Whether all smaller sizes reach half of the peak too, so that `half_bytes` is the smallest
+    measured size, and the half-bandwidth size lies below it."""
+
+
+def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
+    """The summary of rows of one kind, in any order. Rows that were not timed are left out.
+
+    The half-bandwidth size, n-half, is the size from which on the bus bandwidth is at least half of
+    its peak. Hockney defines it by the asymptotic bandwidth of a fitted line (Parallel Computing
+    20, 1994, p. 389: "The communication challenge for MPP"); here the peak is the highest measured
+    bandwidth. Between the two measured sizes on either side, the logarithm of the bandwidth is
+    taken as linear in the logarithm of the size.
+    """
+    timed = sorted(
+        (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
+    )
+    curve = [(r.measurement.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
+    if not curve:
+        return CurveSummary(timed[0] if timed else None, None, None)
+    size, most, peak = max(curve, key=lambda point: point[1])
+    rising = [(s, busbw) for s, busbw, _ in curve if s <= size]
+    for (low_size, low), (high_size, high) in reversed([*pairwise(rising)]):
+        if low < most / 2:
+            part = log(most / 2 / low) / log(high / low)
+            half = float(low_size * (high_size / low_size) ** part)
+            return CurveSummary(timed[0], peak, half)
+    is_known = len(curve) > 1
+    return CurveSummary(timed[0], peak, float(rising[0][0]) if is_known else None, is_known)

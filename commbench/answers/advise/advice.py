@@ -1,0 +1,273 @@
+"""What rows of runs say about buckets, groups of FSDP, experts, forms of calls and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commbench.answers.advise import measured as commands
+from commbench.answers.advise.choices import (
+    ADVICE,
+    ChoiceAdvice,
+    choice_lines,
+    fill_lines,
+    find_choices,
+)
+from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
+from commbench.answers.advise.moe import MoEAdvice, Routing, find_moe
+from commbench.answers.advise.time_table import TimeTable, make_tables
+from commbench.answers.advise.training_step import (
+    MIB,
+    Blocks,
+    BucketAdvice,
+    GroupingAdvice,
+    Step,
+    find_buckets,
+    find_grouping,
+)
+from commbench.errors import UsageError
+from commbench.output.paragraphs import join_words
+from commbench.plan.dtypes import DTYPES
+from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
+
+TOLERANCE = 0.02
+"""Gains up to this part count as none."""
+
+
+class Question(NamedTuple):
+    """What the user says about a training step."""
+
+    params: float | None = None
+    """The number of parameters."""
+    model_bytes: int | None = None
+    """Bytes of all gradients, instead of `params`."""
+    backward_s: float | None = None
+    """Seconds of the backward pass without communication; None: as long as the communication of
+    all gradients, for which the bucket size matters most."""
+    tensors: int | None = None
+    """Gradients of equal size, which become ready one by one; None: of any size."""
+    blocks: int | None = None
+    """Blocks of the model, for FSDP."""
+    bucket_bytes: int | None = None
+    """The bucket size in use; None: torch's default."""
+    routing: Routing | None = None
+    tolerance: float = TOLERANCE
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the size of the model is known."""
+        return bool(self.params or self.model_bytes)
+
+
+class Advice(NamedTuple):
+    """One piece of advice."""
+
+    subject: str
+    """What is chosen: `Bucket size of DDP`."""
+    about: str
+    """The rows and the ranks that it is about."""
+    verdict: str
+    """CHANGE, KEEP or UNDECIDED."""
+    paste: tuple[str, ...]
+    """Lines for a program or a shell; none where nothing should change."""
+    measure: tuple[str, ...]
+    """Commands that make it surer."""
+    details: BucketAdvice | GroupingAdvice | MoEAdvice | ChoiceAdvice
+    """The figures."""
+
+
+class Missing(NamedTuple):
+    """A choice that no rows decide."""
+
+    subject: str
+    needs: str
+    """What is missing, in words."""
+    command: str
+    """The command that measures it; empty where none is needed."""
+    is_asked: bool = True
+    """Whether the runs or the question are about it; of a replay only its steps are."""
+
+
+@dataclass(frozen=True)
+class AdviceReport:
+    """All advice from some runs."""
+
+    runs: tuple[str, ...]
+    """Their names."""
+    question: Question
+    advice: tuple[Advice, ...]
+    missing: tuple[Missing, ...]
+
+
+def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
+    """The advice from the rows of runs. Raises UsageError for a question without an answer."""
+    if question.params is not None and question.model_bytes is not None:
+        raise UsageError("--params and --model-bytes say the same", "give one of them")
+    routing = question.routing
+    if routing and routing.topk > routing.experts:
+        raise UsageError(
+            f"--topk {routing.topk} is larger than --experts {routing.experts}",
+            "a token goes to at most all experts",
+        )
+    found = [each for measured in group_runs(runs) for each in _advise(measured, question)]
+    advice = tuple(each for each in found if isinstance(each, Advice))
+    subjects = {each.subject for each in advice}
+    missing = (each for each in found if isinstance(each, Missing))
+    lacking = {each.subject: each for each in missing if each.subject not in subjects}
+    names = tuple(dict.fromkeys(run.name for run in runs))
+    return AdviceReport(names, question, advice, tuple(lacking.values()))
+
+
+def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
+    is_replay = bool(measured.header.plan.workload)
+    for name, values in measured.ignored:
+        yield Missing(name, *commands.ignored_needs(name, values, measured))
+    for simulation in SIMULATIONS:
+        is_asked = not is_replay or simulation.is_asked(question)
+        for each in _simulate(simulation, measured, question):
+            yield each if isinstance(each, Advice) else each._replace(is_asked=is_asked)
+    for choice in ADVICE:
+        found = find_choices(choice, measured.results, question.tolerance)
+        yield from (_choice_advice(each, measured) for each in found)
+        if not found and choice.is_possible(measured.header):
+            needs = commands.choice_needs(choice, measured.header)
+            yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
+
+
+class Simulation(NamedTuple):
+    """Advice from the times of some operations and what the user says of a training step."""
+
+    subject: str
+    operations: tuple[str, ...]
+    is_asked: Callable[[Question], bool]
+    """Whether the question is about it."""
+    needs: str
+    """What the question must say."""
+    advise: Callable[..., Iterator[Advice | Missing]]
+    """Takes the table of each operation for a group of ranks, what these are, the measured runs and
+    the question."""
+    needs_model: bool = False
+    """Whether it needs the size of the model too."""
+
+
+def _simulate(
+    simulation: Simulation, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    every = [make_tables(measured.rows, name) for name in simulation.operations]
+    groups = [group for group in every[0] if all(group in tables for tables in every)]
+    if not groups:
+        needs = commands.rows_needs(measured.header, simulation.operations)
+        yield Missing(simulation.subject, *needs)
+    elif not simulation.is_asked(question) or simulation.needs_model > question.has_model:
+        yield Missing(simulation.subject, simulation.needs, "")
+    else:
+        for group in groups:
+            tables = [own[group] for own in every]
+            about = f"{join_words([table.kind for table in tables])}, {measured.who}"
+            yield from simulation.advise(tables, about, measured, question)
+
+
+def _bucket_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice]:
+    (table,) = tables
+    gradient_bytes = _bytes_of(question, table)
+    backward_s = question.backward_s or _longest(table, gradient_bytes)
+    step = Step(gradient_bytes, backward_s, question.tensors)
+    slowdown = find_slowdown(measured.rows, "all_reduce")
+    found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
+    verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
+    mib = found.recommended.bucket_bytes / MIB
+    paste = fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
+    measure = commands.surer_buckets(found, verdict, measured.header)
+    yield Advice(DDP, about, verdict, paste, measure, found)
+
+
+def _bytes_of(question: Question, table: TimeTable) -> int:
+    """Bytes of all parameters in the dtype of a table's rows."""
+    if question.model_bytes is not None:
+        return question.model_bytes
+    dtype = next(word for word in table.kind.split() if word in DTYPES)
+    return max(1, int((question.params or 0) * DTYPES[dtype].size_bytes))
+
+
+def _longest(table: TimeTable, gradient_bytes: int) -> float:
+    """Seconds of all gradients at the speed of the largest measured size."""
+    return gradient_bytes * table.times[-1].value / table.largest
+
+
+def _verdict(gain: Estimate, tolerance: float) -> str:
+    return {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decide(gain, tolerance), KEEP)
+
+
+def _grouping_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    gather, scatter = tables
+    gathered, reduced = (_bytes_of(question, table) for table in tables)
+    backward_s = question.backward_s or _longest(scatter, reduced)
+    step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
+    slowdown = find_slowdown(measured.rows, "all_gather")
+    found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
+    if found is None:
+        yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
+        return
+    verdict = _verdict(found.gain, question.tolerance)
+    count = found.recommended.blocks
+    name = "fully_shard 1" if count == 1 else "fully_shard"
+    paste = fill_lines(name, blocks=count) if verdict == CHANGE else ()
+    yield Advice(FSDP, about, verdict, paste, commands.surer(verdict, measured.header), found)
+
+
+def _moe_advice(
+    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    routing, ranks = question.routing, tables[0].ranks
+    assert routing
+    if routing.experts % ranks:
+        raise UsageError(
+            f"--experts {routing.experts} is no multiple of {ranks} ranks",
+            "each rank has equally many experts here",
+        )
+    found = find_moe(tables, routing, question.tolerance)
+    if found:
+        faster, decided = found.faster, {point.faster for point in found.asked}
+        verdict = CHANGE if faster else KEEP if decided == {SAME} else UNDECIDED
+        paste = fill_lines(*faster) if len(faster) == 1 else ()
+        yield Advice(MOE, about, verdict, paste, commands.surer(verdict, measured.header), found)
+    if not found or routing.tokens not in (None, *(point.tokens for point in found.curve)):
+        subject = f"{MOE}: {routing.tokens}" if found else MOE
+        yield Missing(subject, *commands.moe_needs(measured.header, ranks, routing))
+
+
+def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
+    every = [each.verdict for each in found.ranges]
+    verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
+    return Advice(
+        found.choice.subject, f"{found.kind}, {measured.who}", verdict,
+        choice_lines(found),
+        commands.surer(UNDECIDED if UNDECIDED in every else KEEP, measured.header), found,
+    )  # fmt: skip
+
+
+DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
+SIMULATIONS = (
+    Simulation(
+        DDP, ("all_reduce",), lambda asked: asked.has_model,
+        "give the model: --params or --model-bytes, and --backward, the time of a backward pass "
+        "without communication", _bucket_advice,
+    ),
+    Simulation(
+        FSDP, ("all_gather", "reduce_scatter"), lambda asked: bool(asked.blocks),
+        "give the model: --params, --blocks (such as its layers) and --backward", _grouping_advice,
+        needs_model=True,
+    ),
+    Simulation(
+        MOE, ("all_gather", "reduce_scatter", "all_to_all"), lambda asked: bool(asked.routing),
+        "give the routing of tokens: --topk, --experts and --hidden", _moe_advice,
+    ),
+)  # fmt: skip
+"""The simulations, in the order of the output."""

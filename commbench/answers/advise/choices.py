@@ -1,0 +1,400 @@
+"""ADVICE: the choices whose alternatives move the same bytes, and how rows decide them.
+
+A choice is an option of `commbench run` or a variable of the environment. Its alternatives are rows
+that differ in it and in nothing else. A sweep compares settings in the same way, so here each
+alternative is a setting, and points, ranges and verdicts are those of sweeps (sweep.ranking).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import groupby, pairwise
+from operator import attrgetter
+from pathlib import Path
+from shlex import quote
+from statistics import geometric_mean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.nccl_log import tuner_lines
+from commbench.analysis.rows import ResultRow
+from commbench.answers.advise.time_table import (
+    Crossing,
+    draw_factors,
+    find_crossing,
+    is_timed,
+    size_range_text,
+    widen,
+)
+from commbench.answers.sweep.ranking import (
+    SizeRange,
+    SweepPoint,
+    allow_for_launches,
+    make_points,
+    make_ranges,
+    rank_settings,
+    steps_as_made,
+)
+from commbench.answers.sweep.result import make_tuner_ranges
+from commbench.answers.sweep.runner import SettingResult
+from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.plan.backends import BACKENDS
+from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
+from commbench.results.schema import RunHeader
+from commbench.stats.estimate import Estimate, combine_ratio, ratio
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.units import parse_size
+from commbench.views.as_json import fields_of
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+
+@cache
+def _templates() -> dict[str, str]:
+    """The sections of lines.txt, by name."""
+    text = Path(__file__).with_name("lines.txt").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def fill_lines(name: str, **values: object) -> tuple[str, ...]:
+    """The lines of a section with its blanks filled in."""
+    return tuple(_templates()[name].format_map(values).splitlines())
+
+
+def call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program uses an alternative: a form of a call, a graph, a kind of memory."""
+    ((_, name),) = setting.options
+    operation = OPERATIONS[case.operation]
+    if name not in _templates() or (name == "flat_copy" and operation.blocks):
+        return (f"# {CALL_FORMS[name].summary}",)
+    has_two = operation.torch_call.endswith(("_tensor", "_single"))
+    return fill_lines(
+        name,
+        call=operation.torch_call,
+        arguments="output, input" if has_two else "tensor",
+        tensors="output, input in pairs" if has_two else "tensor in tensors",
+    )
+
+
+def variant_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program makes the calls of a variant of its step; none for those that it makes."""
+    ((_, variant),) = setting.options
+    name, _, size = variant.partition(":")
+    if name == BUCKET:
+        return fill_lines("bucket", mib=parse_size(size) / (1 << 20))
+    if variant == COMPOSED.name:
+        return call_lines(setting, case._replace(operation=COMPOSED.operations[0]))
+    return ()
+
+
+def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG001
+    """Lines of a shell that make a setting, and what Python must give."""
+    lines = [
+        f"unset {name}" if value == UNSET else f"export {name}={quote(value)}"
+        for name, value in setting.variables
+    ]
+    for name, value in setting.options:
+        if name == "backend":
+            lines.append(f"dist.init_process_group({value!r})")
+        elif value != UNSET:
+            lines.append(f"# options of ProcessGroupNCCL: {value}")
+    return tuple(lines)
+
+
+class Choice(NamedTuple):
+    """One choice between ways to move the same bytes."""
+
+    subject: str
+    """What is chosen, as a heading."""
+    option: str
+    """The option of `commbench run`, without dashes, whose values are the alternatives; empty:
+    settings of the environment, which differ between runs."""
+    defaults: tuple[str, ...]
+    """The alternative that is used where nothing is changed; of several the first that was
+    measured, and the others are no alternatives."""
+    measure: str
+    """Options of `commbench run` that measure the alternatives."""
+    paste: Callable[[Setting, Case], tuple[str, ...]]
+    """Lines that choose an alternative: of Python, of a shell."""
+    suits: Callable[[Case], bool] = lambda case: True  # noqa: ARG005
+    """Whether a case is an alternative."""
+    is_possible: Callable[[RunHeader], bool] = lambda header: True  # noqa: ARG005
+    """Whether the ranks of a run have several alternatives at all."""
+    needs_other_memory: tuple[str, ...] = ()
+    """Alternatives for which the program must place its tensors otherwise: the best of the others
+    is named as well."""
+    operations: tuple[str, ...] = ()
+    """The operations that have alternatives; empty: all."""
+    is_of_steps: bool = False
+    """Whether the alternatives are steps of a workload, instead of single calls."""
+
+    @property
+    def field(self) -> str:
+        """The field of Case that its option sets."""
+        return next(d.field for d in DIMENSIONS if d.option == f"--{self.option}")
+
+
+class RangeAdvice(NamedTuple):
+    """What is best for neighbouring sizes."""
+
+    low_bytes: int
+    high_bytes: int
+    verdict: str
+    """CHANGE, KEEP or UNDECIDED."""
+    best: Setting
+    """The alternative to choose: the default one where the verdict is not CHANGE."""
+    candidates: tuple[Setting, ...]
+    """The alternatives that are not known to be slower than the fastest one at each of the sizes,
+    the fastest on average first; where the verdict is UNDECIDED the default, and those that may be
+    faster by more than the tolerance."""
+    gain: Estimate | None
+    """The time under the default over that under `alternative`: geometric mean over the sizes."""
+    alternative: Setting | None
+    """The first candidate other than the default; where there is none, the fastest of the
+    others."""
+    fallback: Setting | None = None
+    """The best one that needs no other memory, where `best` does."""
+
+
+class ChoiceAdvice(NamedTuple):
+    """What rows of one kind say about a choice."""
+
+    choice: Choice
+    kind: str
+    """The title of the rows, without what is chosen."""
+    default: Setting
+    ranges: tuple[RangeAdvice, ...]
+    """By ascending size."""
+    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
+    """The faster one of smaller sizes, that of larger sizes, and where that turns."""
+    points: tuple[SweepPoint, ...]
+
+    @property
+    def names(self) -> dict[Setting, str]:
+        """A short name of each alternative."""
+        settings = dict.fromkeys(each.setting for point in self.points for each in point.by_time)
+        if self.choice.option:
+            return {setting: setting.options[0][1] for setting in settings}
+        return short_names(tuple(settings))
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields, without what they were computed from."""
+        crossings = [
+            {"below": below, "above": above, **crossing.in_units("bytes")}
+            for below, above, crossing in self.crossings
+        ]
+        return {**fields_of(self, without=("choice", "points")), "crossings": crossings}
+
+
+def _is_nccl(header: RunHeader) -> bool:
+    backend = BACKENDS.get(header.plan.backend)
+    return bool(backend and backend.is_nccl)
+
+
+def _takes_tensors(case: Case) -> bool:
+    form = CALL_FORMS.get(case.form)
+    return case.tensors != ONE_TENSOR and bool(form and form.calls_before is None)
+
+
+def _is_way(case: Case) -> bool:
+    form = CALL_FORMS.get(case.form)
+    is_other = bool(form and (form.steps or form.name == "isend+irecv"))
+    return case.tensors == ONE_TENSOR and (case.form == DIRECT or is_other)
+
+
+ADVICE: tuple[Choice, ...] = (
+    Choice(
+        "Calls of several tensors", "form", ("separate",), "--tensors 16", call_lines,
+        _takes_tensors, needs_other_memory=("flat",),
+        operations=("all_reduce", "all_gather", "reduce_scatter"),
+    ),
+    Choice(
+        "One call or several steps", "form", (DIRECT,),
+        "--via reduce_scatter+all_gather,scatter+all_gather,isend+irecv", call_lines, _is_way,
+        operations=("all_reduce", "broadcast", "all_to_all"),
+    ),
+    Choice(
+        "Calls of a step", "variant", AS_TRACED, "--variant all", variant_lines,
+        lambda case: bool(case.step), lambda header: bool(header.plan.workload), is_of_steps=True,
+    ),
+    Choice(
+        "Eager calls or a graph", "launch", ("eager",), "--launch both", call_lines,
+        is_possible=lambda header: header.plan.device == "cuda",
+    ),
+    Choice(
+        "Memory", "memory", ("default",), "--memory default,registered,symmetric", call_lines,
+        is_possible=_is_nccl,
+    ),
+    Choice(
+        "Settings of the environment", "", ("",), "", setting_lines, is_possible=_is_nccl
+    ),
+)  # fmt: skip
+"""The choices, in the order of the output."""
+
+
+def find_choices(
+    choice: Choice, results: Sequence[SettingResult], tolerance: float
+) -> list[ChoiceAdvice]:
+    """What the rows of a few settings say about a choice, kind by kind. `results` has the settings
+    of the environment, the default first; the alternatives of other choices are measured under
+    that one."""
+    if choice.option:
+        results = _by_value(choice, results[0].rows if results else ())
+    if len(results) < 2:
+        return []
+    points = [
+        p for p in make_points(results, tolerance) if p.is_compared and not p.case.part
+    ]  # fmt: skip
+    if not choice.option:  # of a replay the step decides, and not its calls
+        points = steps_as_made(points) or points
+    found = []
+    for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
+        sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))
+        if sized:
+            found.append(_decide(choice, kind, results[0].setting, sized, tolerance))
+    return found
+
+
+def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
+    """The rows of each alternative, the default first; none where the default was not measured."""
+    by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
+    for row in rows:
+        if is_timed(row) and choice.suits(row.measurement.case):
+            by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
+    default = next((value for value in choice.defaults if by_value[value]), None)
+    others = [value for value in by_value if value not in choice.defaults]
+    return [
+        SettingResult(
+            Setting(options=((choice.option, value),)), None, tuple(by_value[value]), 1, ""
+        )
+        for value in ([default, *others] if default is not None else [])
+    ]
+
+
+def _decide(
+    choice: Choice, kind: str, default: Setting, points: Sequence[SweepPoint], tolerance: float
+) -> ChoiceAdvice:
+    comparisons = sum(len(point.by_time) - 1 for point in points)
+    ranges: list[RangeAdvice] = []
+    for _, alike in groupby(points, key=lambda point: default in point.tied):
+        for found in make_ranges(list(alike)):
+            each = _decide_range(choice, default, found, comparisons, tolerance)
+            last = ranges[-1] if ranges else None
+            if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
+                ranges[-1] = last._replace(high_bytes=each.high_bytes)
+            else:
+                ranges.append(each)
+    ranges = [_find_slower(each, default, points) for each in ranges]
+    crossings = []
+    for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
+        if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
+            crossings.append((a, b, crossing))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
+
+
+def _decide_range(
+    choice: Choice, default: Setting, found: SizeRange, comparisons: int,
+    tolerance: float,
+) -> RangeAdvice:  # fmt: skip
+    """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
+    over all these sizes is above the tolerance with a probability that holds for all `comparisons`
+    of this kind together (Bonferroni)."""
+    points = found.points
+    order = [rank.setting for rank in rank_settings(points)]
+    candidates = sorted(found.best, key=order.index)
+    ratios = {s: mean_ratio(points, s, default) for s in candidates if s != default}
+    gains = {setting: gain for setting, gain in ratios.items() if gain}
+    may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
+    named = next(iter([*may_gain, *gains]), default)
+    gain = gains.get(named)
+    chosen, verdict, fallback = default, KEEP, None
+    if gain and decide(widen(gain, comparisons), tolerance) == SLOWER:
+        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+        candidates = [named, *(s for s in gains if s != named)]
+    elif may_gain:
+        verdict, candidates = UNDECIDED, [default, *may_gain]
+    low, high = points[0].size_bytes, points[-1].size_bytes
+    other = named if gain else None
+    return RangeAdvice(low, high, verdict, chosen, tuple(candidates), gain, other, fallback)
+
+
+def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoint]) -> RangeAdvice:
+    """The range with how much slower the fastest of the others is, where the default one is the
+    only candidate."""
+    if found.candidates != (default,):
+        return found
+    within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
+    slower = next((r.setting for r in rank_settings(within) if r.setting != default), None)
+    gain = mean_ratio(within, slower, default) if slower else found.gain
+    return found._replace(alternative=slower, gain=gain)
+
+
+def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
+    """The fastest setting that needs no other memory, where the best one does."""
+
+    def needs_other(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
+    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
+
+
+def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
+    """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
+    sizes are independent; but single launches of two runs differ in all sizes."""
+    known: list[Estimate] = []
+    rows: list[ResultRow] = []
+    for point in points:
+        times = {each.setting: each for each in point.by_time}
+        if a in times and b in times and (found := ratio(times[b].time, times[a].time)):
+            known.append(found)
+            rows = [times[a].row, times[b].row]
+    if not known:
+        return None
+    mean = combine_ratio(lambda *values: geometric_mean(values), *known)
+    return allow_for_launches(mean, *rows)
+
+
+def _crossing_of(
+    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+) -> Crossing | None:
+    """Where `b` becomes faster than `a`."""
+    import numpy as np
+
+    chance = np.random.default_rng(0)
+    sizes: list[int] = []
+    ratios: list[Estimate] = []
+    replicates: list[ndarray] = []
+    for point in points:
+        times = {each.setting: each.time for each in point.by_time}
+        found = ratio(times.get(a), times.get(b))
+        if found and point.size_bytes:
+            sizes.append(point.size_bytes)
+            ratios.append(found)
+            replicates.append(found.value * draw_factors(found, chance))
+    return find_crossing(sizes, ratios, tolerance, replicates)
+
+
+def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:
+    """The lines for each alternative that is recommended, under a comment with its sizes where
+    there are several; NCCL's tuner where it is to choose by size and its selections are known."""
+    chosen = [each for each in found.ranges if each.verdict == CHANGE]
+    points, lines, is_several = found.points, [], len(found.ranges) > 1
+    for best, same in groupby(chosen, key=attrgetter("best")):
+        sizes = [size_range_text(each.low_bytes, each.high_bytes) for each in same]
+        if is_several and any(sizes):
+            lines.append(f"# {', '.join(sizes)}")
+        lines += found.choice.paste(best, points[0].case)
+    if not found.choice.option and is_several and chosen:
+        ranges = make_tuner_ranges(points)
+        if ranges:
+            lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
+            header = points[0].best.row.header
+            lines += tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+    return tuple(lines)

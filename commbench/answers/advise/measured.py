@@ -1,0 +1,286 @@
+"""The rows of several runs, by what ran: the same ranks and devices, under one or several settings
+of the environment; and the commands that measure what is missing for advice, or make it surer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
+from statistics import median
+from typing import Any, NamedTuple
+
+from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.answers.advise.choices import Choice
+from commbench.answers.advise.moe import Routing
+from commbench.answers.advise.time_table import ESTIMATED, Slowdown
+from commbench.answers.advise.training_step import Blocks, BucketAdvice
+from commbench.answers.sweep.runner import SettingResult
+from commbench.answers.sweep.settings import NAME, UNSET, Setting
+from commbench.output.paragraphs import join_words, list_some
+from commbench.plan.replay import replayed_workload
+from commbench.plan.settings import find_family, find_unread, suggest_variable
+from commbench.plan.workload_fit import SHRINK, was_shrunk
+from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
+from commbench.results.schema import Run, RunHeader
+from commbench.stats.verdict import UNDECIDED
+from commbench.units import format_about, format_count, format_size, format_sizes, parse_sizes
+
+MOST_NAMES = 3
+"""Runs that are named, at most."""
+
+
+class Measured(NamedTuple):
+    """Runs on the same ranks and devices."""
+
+    runs: tuple[str, ...]
+    """Their names."""
+    header: RunHeader
+    """Of the first one under the default setting."""
+    results: tuple[SettingResult, ...]
+    """By setting, the default first: without variables where that was measured, else that of the
+    first run. Of two rows of one case the later one counts."""
+    ignored: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Variables in which the runs differ but that count as no setting, with their values."""
+    is_only: bool = True
+    """Whether no other group of runs has as many ranks and nodes."""
+
+    @property
+    def rows(self) -> tuple[ResultRow, ...]:
+        """The rows of the default setting."""
+        return self.results[0].rows
+
+    @property
+    def who(self) -> str:
+        """`8 nccl ranks on 2 nodes`; with the names of the runs, where others have as many."""
+        plan = self.header.plan
+        ranks = format_count(plan.world_size, f"{plan.backend} rank".replace("  ", " "))
+        nodes = self.header.num_nodes
+        named = "" if self.is_only else f", in {list_some(self.runs, MOST_NAMES)}"
+        return f"{ranks} on {format_count(nodes, 'node')}{named}" if nodes > 1 else ranks + named
+
+
+def group_runs(runs: Iterable[Run]) -> list[Measured]:
+    """The runs by ranks, nodes, device and CPU mode, in the order given."""
+    by_ranks: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        header = run.header
+        plan = header.plan
+        key = (plan.world_size, header.num_nodes, plan.device, plan.cpu_mode, header.devices)
+        by_ranks.setdefault((*key, header.gpu_shared), []).append(run)
+    groups = [_measured(same) for same in by_ranks.values()]
+    alike = Counter(each.who for each in groups)
+    return [each._replace(is_only=alike[each.who] == 1) for each in groups]
+
+
+def _measured(runs: Sequence[Run]) -> Measured:
+    facts = [_facts(run.header) for run in runs]
+    names = dict.fromkeys(name for own in facts for name in own)
+    varied = [name for name in names if len({own.get(name, UNSET) for own in facts}) > 1]
+    found: dict[Setting, list[Run]] = {}
+    for run, own in zip(runs, facts, strict=True):
+        values = [(name, own.get(name, UNSET)) for name in varied]
+        setting = Setting(
+            tuple(value for value in values if not value[0].islower()),
+            tuple(value for value in values if value[0].islower()),
+        )
+        found.setdefault(setting, []).append(run)
+    plain = (s for s in found if all(value == UNSET for _, value in s.variables))
+    default = next(plain, next(iter(found)))
+    order = [default, *(setting for setting in found if setting != default)]
+    results = tuple(
+        SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)), 1, "")
+        for setting in order
+        for same in [found[setting]]
+    )
+    ignored = tuple(each for each in _differing(runs) if each[0] not in names)
+    return Measured(tuple(run.name for run in runs), found[default][0].header, results, ignored)
+
+
+def _differing(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The variables in which runs differ, each with its values."""
+    every = [_variables(run.header) for run in runs]
+    for name in dict.fromkeys(name for own in every for name in own):
+        values = dict.fromkeys(own.get(name, UNSET) for own in every)
+        if len(values) > 1:
+            yield name, tuple(values)
+
+
+def _variables(header: RunHeader) -> dict[str, str]:
+    """The variables of a run that may make it faster or slower, and whose names fit a shell."""
+    recorded = header.environment.get("variables")
+    found = recorded.items() if isinstance(recorded, dict) else ()
+    return {n: str(v) for n, v in found if NAME.fullmatch(n) and "DEBUG" not in n}
+
+
+def _facts(header: RunHeader) -> dict[str, str]:
+    """What may make communication faster or slower, and is chosen by variables or options: names in
+    capitals are variables that the backend reads."""
+    backend = header.plan.backend
+    found = {"backend": backend, "nccl-option": ",".join(header.plan.nccl_options) or UNSET}
+    for name, value in _variables(header).items():
+        family = find_family(name)
+        if family and backend in family.backends and suggest_variable(name, backend) is None:
+            found[name] = value
+    return found
+
+
+def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
+    """What a computation and an operation cost each other while both go on: the median over the
+    measured sizes, with the first computation of the plan; none where that was not measured."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        case = row.measurement.case
+        if case.operation == operation and row.overlap:
+            slow = row.overlap.communication_slowdown
+            values = (row.overlap.computation_slowdown.value, slow.value if slow else 0.0)
+            found.setdefault(case.overlap, []).append(values)
+    for computation, pairs in found.items():
+        of_computation, of_communication = zip(*pairs, strict=True)
+        return Slowdown(
+            max(0.0, median(of_computation)), max(0.0, median(of_communication)), computation
+        )
+    return Slowdown()
+
+
+# What is missing, and the commands that measure it
+
+WIDE_SIZES = "64K-256M"
+STEP_FILE = "STEP.json"
+"""A file of a workload: a run has its content, but not its path."""
+TOGETHER = 8
+"""Calls that are started together, to see what a bucket takes after others."""
+Needs = tuple[str, str]
+"""What is missing, and the command that measures it, which may be empty."""
+
+
+def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple[str, ...]:
+    """Commands that make the advice about buckets surer."""
+    commands = [] if found.is_guess else list(surer(verdict, header))
+    if found.beyond:
+        commands.append(run_command(header, ["all_reduce"], "", WIDE_SIZES))
+    power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
+    measures = []
+    if found.table.busy is None or found.table.busy.kind == ESTIMATED:
+        measures.append((f"--tensors {TOGETHER} --form async", TOGETHER * power))
+    if not found.slowdown.source:
+        measures.append(("--overlap matmul", power))
+    for options, size in measures:
+        sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
+        commands.append(run_command(header, ["all_reduce"], options, sizes))
+    return tuple(commands)
+
+
+def _power_from(size: float) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(0, int(size) - 1).bit_length()
+
+
+def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
+    """What decides what is undecided: options for the same run."""
+    return (f"the same run with {more_precisely(header)}",) if verdict == UNDECIDED else ()
+
+
+def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
+    """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given."""
+    plan = header.plan
+    wanted = sizes or format_sizes(plan.sizes)
+    if len(parse_sizes(wanted)) < 2 and plan.sizes:
+        wanted = WIDE_SIZES
+    begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
+    return _with_ranks(header, begin, options)
+
+
+def _with_ranks(header: RunHeader, *words: str) -> str:
+    ranks = f"--nproc-per-node {header.plan.world_size}" if header.num_nodes == 1 else ""
+    return " ".join(filter(None, [*words, ranks]))
+
+
+def _replay_command(header: RunHeader, *words: str) -> str:
+    """A command on the workload of a replay, whose file is not known."""
+    fit = f"--fit {SHRINK}" if was_shrunk(replayed_workload(header.plan)) else ""
+    return _with_ranks(header, *words, fit)
+
+
+def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
+    """What advice about the variants of a step needs."""
+    steps = replayed_workload(header.plan).steps
+    measured = {v for step in steps for v in expand_variants(header.plan.variants, step)}
+    if measured & set(AS_TRACED) and measured - set(AS_TRACED):
+        return "no two variants of a step have a valid time", ""
+    others = {v for step in steps for v in expand_variants((EVERY_VARIANT,), step)}
+    if not others - set(AS_TRACED):
+        return "the step has no other variants: no all_reduce of 1 MiB or more", ""
+    several = "--step all" if len(steps) > 1 else ""
+    words = (f"commbench replay {STEP_FILE}", several, choice.measure)
+    return "no alternatives are measured", _replay_command(header, *words)
+
+
+def choice_needs(choice: Choice, header: RunHeader) -> Needs:
+    """What a choice without rows needs."""
+    if not choice.option:
+        return (
+            f"no two runs differ in a variable that {header.plan.backend} reads",
+            _sweep_command(header, "NCCL_ALGO", ("RING", "TREE")),
+        )
+    if choice.is_of_steps:
+        return _variant_needs(choice, header)
+    known = [name for name in header.plan.operations if name in choice.operations]
+    operations = known or choice.operations or header.plan.operations
+    return "no alternatives are measured", run_command(header, operations, choice.measure)
+
+
+def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> Needs:
+    """Why the runs are not compared by a variable in which they differ, and what compares them."""
+    header, backend = measured.header, measured.header.plan.backend
+    differ = "the runs differ in it, but"
+    if find_unread([name], backend):
+        return f"{differ} {backend} does not read it", ""
+    suggestion = suggest_variable(name, backend)
+    if suggestion is None:
+        command = " ".join(["commbench compare", *map(quote, dict.fromkeys(measured.runs))])
+        return f"{differ} only variables of {backend} itself are compared here", command
+    unknown = f"{differ} {backend} is not known to read it"
+    if not suggestion:
+        return unknown, ""
+    return f"{unknown}; did you mean {suggestion}?", _sweep_command(header, suggestion, values)
+
+
+def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
+    """The `commbench sweep` of a variable, of the calls and ranks of a run."""
+    variable = f"{name}={','.join(values)}"
+    begin = f"commbench sweep --env {quote(variable)}"
+    if header.plan.workload:
+        return _replay_command(header, f"{begin} --workload {STEP_FILE}")
+    command = run_command(header, header.plan.operations, "", format_sizes(header.plan.sizes))
+    return command.replace("commbench run", begin, 1)
+
+
+def rows_needs(header: RunHeader, operations: Sequence[str]) -> Needs:
+    """What a simulation without rows needs."""
+    are = "are not all" if len(operations) > 1 else "is not"
+    needs = f"{join_words(operations)} {are} measured at two sizes or more"
+    return needs, run_command(header, operations, "", WIDE_SIZES)
+
+
+def grouping_needs(header: RunHeader, step: Blocks) -> Needs:
+    """What FSDP needs where its sizes were not measured."""
+    block, gradients = (total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes))
+    least = min(block, gradients)
+    sizes = f"{format_size(_power_from(least / 2))}-{format_size(_power_from(8 * block))}"
+    needs = f"blocks have {format_about(least)} and more, which is not among the measured sizes"
+    return needs, run_command(header, ("all_gather", "reduce_scatter"), "", sizes)
+
+
+def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> Needs:
+    """What experts need where their sizes were not measured."""
+    tokens = routing.tokens or 1
+    gathered = routing.gathered_bytes(ranks, tokens)
+    exchanged = routing.exchanged_bytes(ranks, tokens)
+    sizes = f"1K-{format_size(max(1 << 30, _power_from(max(gathered, exchanged))))}"
+    needs = (
+        f"{tokens} tokens are {format_about(gathered)} of all_gather and "
+        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes"
+    )
+    operations = ("all_gather", "reduce_scatter", "all_to_all")
+    return needs, run_command(header, operations, "", sizes)

@@ -1,0 +1,284 @@
+"""Checks whether a run keeps rules, row by row, and decides the outcome of the whole.
+
+A check passes only if it has looked: every rule needs a row that passes. See `RuleResult.outcome`
+and `GateResult.outcome` for what else it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from math import inf
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.answers.check.expected import Hardware, hardware_of, remarks
+from commbench.answers.check.rules import Rule
+from commbench.answers.compare.comparison import COMPARED, Comparison, compare
+from commbench.answers.compare.ratio import other_work
+from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
+from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge
+from commbench.units import format_count
+
+CHECKED = (*COMPARED, "wrong", "stop_reason", "queued_share", "warnings")
+"""The columns that a check needs; loading no others is faster."""
+NOT_PLANNED = (UNSUPPORTED, SKIPPED)
+"""Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
+NO_VERDICT = "no verdict"
+"""The outcome of a rule, or of a check, about which the measurement says too little."""
+EXIT_CODES = {PASS: 0, FAIL: GATE_FAILS, NO_VERDICT: NO_VERDICT_REACHED}
+"""The exit code of `commbench check` for each outcome of a GateResult."""
+ONLY_BASELINE, ONLY_RUN = "only in the baseline", "not in the baseline"
+UNCHECKED = "results not checked"
+"""Why a row is not measured whose results nobody has checked, although it has some."""
+WIDEST = 2.0
+"""An interval whose upper end is more than so many times the lower one says too little."""
+WIDE = f"the interval spans more than a factor of {WIDEST:g}"
+MOST_QUEUED = 0.5
+"""The part of the time that a baseline may lack a core."""
+BUSY = "the baseline lacked a core more than half of the time"
+
+
+class RowCheck(NamedTuple):
+    """One row under one rule."""
+
+    rule: Rule
+    """With the limit of this row, where the rule has one for each; see Rule.of_row."""
+    case: Case
+    """What the row measured."""
+    outcome: str
+    """One of OUTCOMES."""
+    estimate: Estimate | None = None
+    """The quantity that the rule limits; None where it was not measured."""
+    reason: str = ""
+    """Why there is no estimate, or why the row is undecided although the limit may lie outside the
+    interval."""
+    is_unmatched: bool = False
+    """Whether only one of the two runs has a time for this row."""
+
+    @property
+    def excess(self) -> float:
+        """How far the value is beyond the limit, as a factor: 1 at the limit, below 1 within it;
+        infinite where there is no value."""
+        return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
+
+    @property
+    def effect(self) -> str:
+        """What the row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
+        if self.outcome == UNDECIDED:
+            return self.rule.undecided or (NO_VERDICT if self.reason or self.excess > 1 else "")
+        if self.outcome == NOT_MEASURED:
+            return NO_VERDICT if self.is_unmatched and not self.rule.optional else ""
+        return self.outcome
+
+
+class Checks(Collection[RowCheck]):
+    """The rows of a rule. Those that pass may be a million, so they are counted, and checked again
+    when they are asked for."""
+
+    def __init__(self, make: Callable[[], Iterable[RowCheck]]) -> None:
+        self._make = make
+        self.others: list[RowCheck] = []
+        """The rows that do not pass."""
+        self.passed = self.without_interval = 0
+        for check in make():
+            found = check.estimate
+            self.without_interval += found is not None and not found.has_interval
+            if check.outcome == PASS:
+                self.passed += 1
+            else:
+                self.others.append(check)
+
+    def __len__(self) -> int:
+        return self.passed + len(self.others)
+
+    def __contains__(self, check: object) -> bool:
+        return any(check == each for each in self)
+
+    def __iter__(self) -> Iterator[RowCheck]:
+        return iter(self._make())
+
+
+class RuleResult(NamedTuple):
+    """One rule, and its rows."""
+
+    rule: Rule
+    checks: Checks
+    remarks: tuple[str, ...] = ()
+    """What the hardware of the run says about the rule: that it is impossible, or from where the
+    limits come."""
+
+    @property
+    def outcome(self) -> str:
+        """FAIL if a row fails. NO_VERDICT if a row prevents a verdict, or no row passes. PASS
+        otherwise. NOT_MEASURED if no row was judged and the rule is optional."""
+        effects = {check.effect for check in self.checks.others}
+        effects |= {PASS} if self.checks.passed else set()
+        if found := next((o for o in (FAIL, NO_VERDICT, PASS) if o in effects), ""):
+            return found
+        is_allowed = self.rule.optional and not self.with_outcome(UNDECIDED)
+        return NOT_MEASURED if is_allowed else NO_VERDICT
+
+    def with_outcome(self, *outcomes: str) -> list[RowCheck]:
+        """The rows with these outcomes, in the order of the outcomes."""
+        checks = self.checks if PASS in outcomes else self.checks.others
+        found = (check for check in checks if check.outcome in outcomes)
+        return sorted(found, key=lambda check: outcomes.index(check.outcome))
+
+
+class GateResult(NamedTuple):
+    """All rules, and the outcome of the whole."""
+
+    run: LoadedRun
+    baseline: LoadedRun | None
+    comparison: Comparison | None
+    """The run (B) against the baseline (A)."""
+    results: tuple[RuleResult, ...]
+    incomplete: str
+    """Why the run is incomplete; then the check fails. Empty where the run is complete, or where
+    its file does not hold whether it is."""
+
+    @property
+    def outcome(self) -> str:
+        """`fail` if a rule fails or the run is incomplete. `no verdict` if a rule has none, or no
+        rule passes. `pass` otherwise."""
+        outcomes = {result.outcome for result in self.results}
+        if self.incomplete or FAIL in outcomes:
+            return FAIL
+        return PASS if PASS in outcomes and NO_VERDICT not in outcomes else NO_VERDICT
+
+    @property
+    def runs(self) -> list[LoadedRun]:
+        """The run, and the baseline where there is one."""
+        return [run for run in (self.run, self.baseline) if run]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `commbench check`."""
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def worst(self) -> RowCheck | None:
+        """The row that fails and is furthest beyond its limit."""
+        failing = (check for result in self.results for check in result.with_outcome(FAIL))
+        return max(failing, key=attrgetter("excess"), default=None)
+
+
+def check(
+    run: Run | LoadedRun,
+    rules: Sequence[Rule],
+    baseline: Run | LoadedRun | None = None,
+    allow_unmatched: bool = False,
+    undecided: str = "",
+    hardware: Hardware | None = None,
+    allow_unchecked: bool = False,
+) -> GateResult:
+    """Check a run against rules, and against a baseline where a rule needs one.
+
+    `allow_unmatched` holds for all rules, as `optional` does for one; `undecided` and
+    `allow_unchecked` are those of Rule. `hardware` is by default what the run names; limits that it
+    makes impossible are remarked on. Raises UsageError for a rule that needs a baseline where there
+    is none. Whether run and baseline may be compared at all: `require_comparable`.
+    """
+    run = as_loaded_run(run, CHECKED)
+    hardware = hardware or hardware_of(run)
+    baseline = as_loaded_run(baseline, CHECKED) if baseline else None
+    comparison = compare(baseline, run, tolerance=0.0) if baseline else None
+    results = []
+    for given in rules:
+        rule = given._replace(
+            optional=allow_unmatched or given.optional,
+            undecided=undecided,
+            allow_unchecked=allow_unchecked,
+        )
+        checks = Checks(partial(_checks, rule, run, comparison))
+        results.append(RuleResult(rule, checks, tuple(remarks(rule, run, hardware))))
+    return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
+
+
+def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterator[RowCheck]:
+    if not rule.limit.needs_baseline:
+        for row in filter(rule.covers, run.rows):
+            yield _check_row(rule, row, row)
+        return
+    if comparison is None:
+        raise UsageError(
+            f"{rule.title!r} needs a baseline", "name the run to compare with: --against BASELINE"
+        )
+    for compared in comparison.rows:
+        if rule.covers(compared.a):
+            yield _check_row(rule, compared, compared.b, compared.a)
+    for row in filter(rule.covers, comparison.only_a):
+        yield _not_measured(rule, row, ONLY_BASELINE, _has_time(row))
+    for row in filter(rule.covers, comparison.only_b):
+        if row.status not in NOT_PLANNED and (flaw := _flaw(row)):
+            yield RowCheck(rule, row.case, FAIL, None, flaw)
+        else:
+            yield _not_measured(rule, row, ONLY_RUN, _has_time(row))
+
+
+def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowCheck:
+    """Check a row of the run, which has a baseline or not. `limited` has the quantity that the rule
+    limits: the row, or a ComparedRow."""
+    is_planned, has_baseline = row.status not in NOT_PLANNED, baseline is not None
+    if is_planned and (flaw := _flaw(row)):
+        return RowCheck(rule, row.case, FAIL, None, flaw)
+    if has_baseline and (flaw := _flaw(baseline)):
+        return _not_measured(rule, row, f"{flaw} in the baseline", _has_time(row))
+    if has_baseline and not is_planned:
+        return RowCheck(rule, row.case, FAIL, None, f"{row.status}, not so in the baseline")
+    if not is_planned:
+        return _not_measured(rule, row, row.status)
+    if (estimate := rule.limit.estimate(limited)) is None:  # a barrier has no bandwidth
+        is_timed = row.time_s is not None and not has_baseline
+        is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
+        return _not_measured(
+            rule, row, "no such figure" * is_timed or "nothing timed", is_unmatched
+        )
+    if has_baseline and other_work(baseline, row):
+        return _not_measured(rule, row, "the baseline computes another amount")
+    if rule.of_row is not None:
+        found = rule.of_row(row)
+        if found.value is None:
+            return _not_measured(rule, row, found.reason)
+        rule = rule._replace(value=found.value)
+    return _decide(rule, row, estimate, baseline)
+
+
+def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
+    """The outcome of a row. One that is not checked, or whose measurement says too little, may
+    fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
+    a limit that no baseline gives passes."""
+    outcome = judge(estimate, rule.value, rule.limit.is_least)
+    found = RowCheck(rule, row.case, outcome, estimate)
+    if outcome == FAIL:
+        return found
+    if not rule.allow_unchecked and found.case.has_result:
+        for one, where in ((row, ""), (baseline or row, " in the baseline")):
+            if one.wrong is None:
+                return _not_measured(rule, row, UNCHECKED + where)
+    is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
+    doubt = WIDE if is_wide and (baseline or outcome == UNDECIDED) else ""
+    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else doubt
+    return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
+
+
+def _not_measured(rule: Rule, row: Any, reason: str, is_unmatched: bool = False) -> RowCheck:
+    return RowCheck(rule, row.case, NOT_MEASURED, None, reason, is_unmatched)
+
+
+def _has_time(row: Any) -> bool:
+    return row.status == OK and row.time_s is not None
+
+
+def _flaw(row: Any) -> str:
+    """Why the time of a row does not count; empty where it does."""
+    if row.status != OK:
+        return "wrong results" if row.status == WRONG else str(row.status)
+    if row.wrong:
+        return f"{format_count(row.wrong, 'wrong element')}, although its status is {OK}"
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""

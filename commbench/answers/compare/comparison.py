@@ -1,0 +1,273 @@
+"""Compares two runs row by row: which is faster, by how much, and how sure that is.
+
+The ratio is the time of B over the time of A: above 1 B is slower.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain, groupby, pairwise
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
+from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
+from commbench.analysis.csv_file import row_at
+from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
+from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.answers.compare.pooling import PooledRatio, pool_kind
+from commbench.answers.compare.ratio import (
+    ComparedRow,
+    HostChange,
+    case_json,
+    compare_rows,
+    find_host_changes,
+    rank_test,
+    side_json,
+)
+from commbench.errors import UsageError
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV
+from commbench.results.schema import Run
+from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
+from commbench.units import seven_digits
+from commbench.views.as_json import fields_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COMPARED = (
+    *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
+    "work",
+)  # fmt: skip
+"""The columns that a comparison needs; loading no others is faster."""
+
+
+def _of_side(side: str, name: str) -> Callable[[ComparedRow], Any]:
+    """A column of results.csv, of `a`, `b` or `either`; None where that side has no row."""
+    column = COLUMNS_OF_RESULTS[name]
+    return lambda row: column.as_written(getattr(getattr(row, side), column.field, None))
+
+
+def _of_ratio(name: str, index: int) -> Callable[[ComparedRow], Any]:
+    """The value of a ratio, or an end of its interval."""
+    part = {0: "value", 1: "low", 2: "high"}[index]
+    return lambda row: _rounded(getattr(getattr(row, name), part, None))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else seven_digits(value)
+
+
+COLUMNS: dict[str, Callable[[ComparedRow], Any]] = {
+    **{name: _of_side("either", name) for name in KEY},
+    **{
+        written.format(side): _of_side(side, name)
+        for side in "ab"
+        for name, written in (
+            ("time_us", "time_{}_us"),
+            ("time_ci_low_us", "time_{}_ci_low_us"),
+            ("time_ci_high_us", "time_{}_ci_high_us"),
+            ("busbw_GBps", "busbw_{}_GBps"),
+        )
+    },
+    "ratio": _of_ratio("ratio", 0),
+    "ratio_ci_low": _of_ratio("ratio", 1),
+    "ratio_ci_high": _of_ratio("ratio", 2),
+    "p_value": lambda row: _rounded(row.p_value),
+    "units": attrgetter("units"),
+    "verdict": attrgetter("verdict"),
+    "reason": attrgetter("reason"),
+    "time_p5_a_us": _of_side("a", "time_p5_us"),
+    "time_p5_b_us": _of_side("b", "time_p5_us"),
+    "p5_ratio": _of_ratio("undisturbed", 0),
+    "p5_ratio_ci_low": _of_ratio("undisturbed", 1),
+    "p5_ratio_ci_high": _of_ratio("undisturbed", 2),
+}
+"""The columns of a comparison, and what a row has in them."""
+
+
+class Crossover(NamedTuple):
+    """Two sizes of one kind of case between which the verdict turns."""
+
+    kind: str
+    below_bytes: int
+    above_bytes: int
+    below: str
+    """The verdict at the smaller size: `faster` or `slower`."""
+    above: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Run B against run A."""
+
+    a: LoadedRun
+    b: LoadedRun
+    tolerance: float
+    rows: tuple[ComparedRow, ...]
+    """A row per case that both have: steps of a workload first, kinds in the order of A, sizes
+    ascending within each kind."""
+    only_a: tuple[Any, ...]
+    """The rows of A that B lacks, named tuples of columns of results.csv."""
+    only_b: tuple[Any, ...]
+    mismatches: tuple[Difference, ...]
+    """Where this is not empty, the two runs should not be compared."""
+    differences: tuple[Difference, ...]
+    host_changes: tuple[HostChange, ...]
+    """In what the host was slower or faster during B; the intervals are widened for it."""
+
+    @cached_property
+    def pooled(self) -> tuple[PooledRatio, ...]:
+        """The rows by ranges of sizes where the ratio does not change: what each says together."""
+        compared = (row for row in self.rows if row.verdict != NOT_COMPARED)
+        return tuple(
+            found
+            for _, rows in groupby(compared, attrgetter("kind"))
+            for found in pool_kind([*rows], self.tolerance, self.host_changes)
+        )
+
+    @property
+    def crossovers(self) -> tuple[Crossover, ...]:
+        """Where the verdict turns. Where sizes in between are not decided, it may be at any."""
+        decided = (row for row in self.rows if row.verdict in CHANGED)
+        return tuple(
+            Crossover(kind, x.a.size_bytes, y.a.size_bytes, x.verdict, y.verdict)
+            for kind, same in groupby(decided, attrgetter("kind"))
+            for x, y in pairwise(same)
+            if x.verdict != y.verdict
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict."""
+        found = Counter(row.verdict for row in self.rows)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether B is slower in any row or range of sizes."""
+        is_slower = any(row.verdict == SLOWER for row in self.rows)
+        return is_slower or any(pooled.verdict == SLOWER for pooled in self.pooled)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that is known; rows that only one side has with what it says of them."""
+        alone = {
+            name: [case_json(row) | side_json(row) for row in getattr(self, name)]
+            for name in ("only_a", "only_b")
+        }
+        sides = {"a": self.a.named, "b": self.b.named}
+        found = fields_of(self, "counts", "pooled", "crossovers", without=("a", "b", *alone))
+        return sides | found | alone
+
+    def written_rows(self) -> Iterator[tuple[Any, ...]]:
+        """The rows, then those of one side only, as values of COLUMNS; seven digits."""
+        only_a = (ComparedRow("", row, None, None, "only in A") for row in self.only_a)
+        only_b = (ComparedRow("", None, row, None, "only in B") for row in self.only_b)
+        for row in chain(self.rows, only_a, only_b):
+            yield tuple(of(row) for of in COLUMNS.values())
+
+    def frame(self) -> DataFrame:
+        """Every row of either side as a pandas DataFrame, with the columns of `--format csv`."""
+        return make_frame(self.written_rows(), [*COLUMNS], (*TEXTS, "units", "verdict", "reason"))
+
+
+def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE) -> Comparison:
+    """Compare B with A. Raises RecordsError where a run has two rows of one case.
+
+    Runs that should not be compared are compared nevertheless: see `mismatches`, and
+    `require_comparable`.
+    """
+    a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
+    in_a, in_b, only_a, only_b = match_rows(a, b)
+    changes = find_host_changes(a.run, b.run)
+    rows = []
+    for index, other in zip(in_a, in_b, strict=True):
+        first, second = a.rows[index], b.rows[other]
+        row = compare_rows(row_kind(first), first, second, tolerance, changes)
+        row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
+        if a.run and b.run:
+            samples = a.run.measurements[index], b.run.measurements[other]
+            p_value, units = rank_test(*samples)
+            row = row._replace(samples=samples, p_value=p_value, units=units)
+        rows.append(row)
+    kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
+    order = {kind: number for number, kind in enumerate(kinds)}
+    rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
+    return Comparison(
+        a=a,
+        b=b,
+        tolerance=tolerance,
+        rows=tuple(rows),
+        only_a=tuple(row_at(a.rows, index) for index in only_a),
+        only_b=tuple(row_at(b.rows, index) for index in only_b),
+        mismatches=mismatches(a, b),
+        differences=differences(a, b),
+        host_changes=changes,
+    )
+
+
+_KIND = tuple(name for name in KEY if name != "size_bytes")
+_kind_values = attrgetter(*_KIND)
+
+
+def row_kind(row: Any) -> str:
+    """The title of a row's case: what it is without its size."""
+    return _title(_kind_values(row))
+
+
+@lru_cache(maxsize=1 << 12)
+def _title(values: tuple[Any, ...]) -> str:
+    return Case(index=0, size_bytes=0, count=0, **dict(zip(_KIND, values, strict=True))).title
+
+
+def require_two_runs(a: Run | LoadedRun, b: Run | LoadedRun) -> None:
+    """Raise UsageError where both are the same run: the same object, folder or file."""
+    first, second = _source(a), _source(b)
+    if a is b or (first == second and first.exists()):
+        raise UsageError(
+            f"{a.name} and {b.name} are the same run: {a.path}", "name two different runs"
+        )
+
+
+def _source(run: Run | LoadedRun) -> Path:
+    """The folder of a run, or the file of another tool."""
+    path = Path(run.path).resolve()
+    return path.parent if path.name in (JOURNAL, RESULTS_CSV) else path
+
+
+def distinct_names(runs: Sequence[LoadedRun]) -> list[str]:
+    """A name for each run; with its path where two runs have the same name."""
+    names = [run.name for run in runs]
+    return [
+        name if names.count(name) == 1 else f"{name} ({run.path})"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
+    """Raise UsageError where no row is common, or, unless `force`, what must match differs."""
+    for found in comparisons:
+        if found.mismatches and not force:
+            first, second = found.a.name, found.b.name
+            a, b = (first, second) if first != second else ("the first", "the second")
+            facts = "; ".join(
+                f"{fact.name} differs ({fact.a} in {a}, {fact.b} in {b})"
+                for fact in found.mismatches
+            )
+            raise UsageError(
+                f"{first} and {second} should not be compared: {facts}",
+                "measure both with the same options, or add --force to compare them anyway",
+            )
+        if not found.rows:
+            words = [dimension.word for dimension in DIMENSIONS]
+            lacking = [f"; {r.name} is incomplete" for r in (found.a, found.b) if r.incomplete]
+            raise UsageError(
+                f"{found.a.name} and {found.b.name} have no row in common{''.join(lacking)}",
+                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
+            )

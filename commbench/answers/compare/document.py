@@ -1,0 +1,351 @@
+"""What a document of comparisons says: the answer, ranges of sizes, rows, and what limits it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from math import inf
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from commbench.analysis.csv_file import make_csv
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    measure_launches,
+    more_precisely,
+)
+from commbench.analysis.load import LoadedRun
+from commbench.analysis.row_names import format_range, name_rows, short_titles
+from commbench.analysis.rows import make_rows
+from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
+from commbench.answers.compare.pooling import PooledRatio
+from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
+from commbench.output.paragraphs import join_words
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
+from commbench.units import format_count
+from commbench.views import cells
+from commbench.views.cells import Column
+from commbench.views.document import (
+    BAD,
+    GOOD,
+    Block,
+    Document,
+    Items,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
+from commbench.views.formats import View
+
+MOST_CHARACTERS = 200
+"""Of the names of rows in a sentence."""
+MOST_ROWS = 20
+"""Rows of one comparison that a terminal lists, unless all are asked for."""
+MOST_CROSSOVERS = 3
+MOST_SENTENCES = 6
+"""Sentences of the answer; of more ranges of sizes, a summary and a table."""
+SIGNIFICANCE = 0.05
+P5 = (
+    "The columns p5 compare undisturbed calls: the 5th percentiles of the times. Where these are "
+    "the same and the medians are not, the disturbance differs, not the collective itself."
+)
+_TONES = {SLOWER: BAD, FASTER: GOOD}
+
+
+class Comparisons(NamedTuple):
+    """Several runs, each compared with the first."""
+
+    comparisons: Sequence[Comparison]
+
+
+def document(found: Comparison | Comparisons) -> Document:
+    """One comparison, or several with the same run A."""
+    comparisons = [found] if isinstance(found, Comparison) else found.comparisons
+    first, *names = distinct_names([comparisons[0].a, *(each.b for each in comparisons)])
+    if len(comparisons) == 1:
+        (only,) = comparisons
+        return Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
+    return Document(
+        f"{join_words(names)} against {first}",
+        (),
+        [
+            f"{name} against {first}: {_counts(each)}"
+            for name, each in zip(names, comparisons, strict=True)
+        ],
+        [
+            Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
+            for name, each in zip(names, comparisons, strict=True)
+        ],
+    )
+
+
+def _answer(found: Comparison) -> list[str]:
+    """The sentences of the ranges of sizes; of many, a summary."""
+    if len(found.pooled) <= MOST_SENTENCES:
+        return pooled_sentences(found)
+    counts = Counter(pooled.verdict for pooled in found.pooled)
+    words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
+    return [f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."]
+
+
+def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
+    """For each range of sizes the pooled ratio and its verdict; the steps of a workload first, then
+    ranges where B is slower or faster. `kind` limits them to one kind of case."""
+    a, b = distinct_names([found.a, found.b])
+    label = _range_label(found)
+    return [
+        f"{label(pooled)}: {b} takes {cells.ratio_with_interval_text(pooled.ratio)} times as long "
+        f"as {a}: {pooled.verdict}{_undisturbed(pooled)}."
+        for pooled in _ordered_ranges(found)
+        if kind in (None, pooled.kind)
+    ]
+
+
+def _undisturbed(pooled: PooledRatio) -> str:
+    """What undisturbed calls add to the medians."""
+    if not pooled.undisturbed or pooled.verdict == SAME:
+        return ""
+    sizes = format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)
+    where = f" at {sizes}" if pooled.undisturbed_rows < pooled.rows else ""
+    ratio = cells.ratio_with_interval_text(pooled.undisturbed)
+    return f"; undisturbed calls{where} {ratio}: {pooled.undisturbed_verdict}"
+
+
+def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
+    steps = {row.kind for row in found.rows if row.a.step}
+    return sorted(found.pooled, key=lambda p: (p.kind not in steps, p.verdict not in CHANGED))
+
+
+def _range_label(found: Comparison) -> Callable[[PooledRatio], str]:
+    """How a range is called: its kind, without what is alike in all, and its sizes."""
+    cases = {kind: next(rows).a.case for kind, rows in groupby(found.rows, attrgetter("kind"))}
+    short = short_titles(cases)
+    return lambda pooled: name_range(short, pooled)
+
+
+def name_range(titles: Mapping[str, str], found: Any) -> str:
+    """The title of a range's kind, and its sizes."""
+    return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
+
+
+def _blocks(found: Comparison) -> list[Block]:
+    notes = [P5] if any(row.undisturbed for row in found.rows) else []
+    return [
+        Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
+        Table(
+            "Ranges of sizes", RANGE_COLUMNS, _ordered_ranges(found), _range_label(found),
+            tone=_tone,
+        ),
+        Text(_counts(found)),
+        _rows(found),
+        Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
+        *_tables(found),
+        *difference_tables(found),
+        warnings_block([found.a, found.b]),
+        Pictures(lambda: _pictures(found)),
+    ]  # fmt: skip
+
+
+def _pictures(found: Comparison) -> Sequence[Any]:
+    from commbench.answers.compare.plot import comparison_pictures
+
+    return comparison_pictures([found])
+
+
+def _counts(found: Comparison) -> str:
+    """How many rows are slower, faster, the same, undecided, or not compared."""
+    parts = [f"{number} {verdict}" for verdict, number in found.counts.items() if number]
+    alone = len(found.only_a) + len(found.only_b)
+    parts += [f"{alone} in one run only"] if alone else []
+    common = f"{format_count(len(found.rows), 'row')} in common"
+    return f"{common}: {', '.join(parts)}. Up to {found.tolerance * 100:g} % counts as the same."
+
+
+# The tables.
+
+
+SIDE_COLUMNS = (
+    Column("", itemgetter(0), cells.TEXT),
+    Column("run", lambda side: side[1].name, cells.TEXT, 8, is_wrapped=True),
+    Column("path", lambda side: side[1].path, cells.TEXT, 8, is_wrapped=True),
+    Column("rows", lambda side: len(side[1].rows), cells.NUMBER),
+    Column("launches", lambda side: launches_of(side[1]), cells.NUMBER),
+    Column("samples", lambda side: "" if side[1].run else "none", cells.TEXT),
+    Column("incomplete", lambda side: side[1].incomplete, cells.TEXT, 8, is_wrapped=True),
+)
+RANGE_COLUMNS = (
+    Column("B/A", attrgetter("ratio"), cells.RATIO),
+    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
+    Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("noise\nhides", attrgetter("smallest_difference"), cells.SHARE, 2),
+    Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
+    Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
+    Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
+)
+
+
+def _tone(row: ComparedRow | PooledRatio) -> str:
+    return _TONES.get(row.verdict, "")
+
+
+def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
+    return lambda row: None if row.verdict == NOT_COMPARED else getattr(row, name)
+
+
+ROW_COLUMNS = (
+    Column("size", lambda row: row.a.size_bytes if row.a.dtype else None, cells.BYTES),
+    Column("A time", attrgetter("a.time"), cells.TIME),
+    Column("B time", attrgetter("b.time"), cells.TIME),
+    Column("A busbw\nGB/s", attrgetter("a.busbw"), cells.BANDWIDTH, 3, is_detail=True),
+    Column("B busbw\nGB/s", attrgetter("b.busbw"), cells.BANDWIDTH, 3, is_detail=True),
+    Column("B/A", _if_compared("ratio"), cells.RATIO),
+    Column("95 %\ninterval", _if_compared("ratio"), cells.RATIO_INTERVAL, 8),
+    Column("p5\nB/A", _if_compared("undisturbed"), cells.RATIO, 5),
+    Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
+    Column("verdict", attrgetter("verdict"), cells.TEXT),
+)
+
+
+def _rows(found: Comparison) -> Table:
+    """All rows; of many, a terminal shows those that differ most and those not compared."""
+    brief: Sequence[ComparedRow] = found.rows
+    if len(brief) > MOST_ROWS:
+        decided = [row for row in brief if row.verdict not in (SAME, UNDECIDED)]
+        chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
+        brief = [row for row in decided if id(row) in chosen]
+    title = "Rows: B/A is the time of B over the time of A"
+    return Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+
+
+def _importance(row: ComparedRow) -> float:
+    """A key that sorts rows: first those that are not compared, then those that differ most, with
+    two digits: rows that hardly differ keep their order."""
+    if not row.ratio:
+        return -inf
+    return -float(f"{max(row.ratio.value, 1 / row.ratio.value):.2g}")
+
+
+CROSSOVER_COLUMNS = (
+    Column("B is", attrgetter("below"), cells.TEXT),
+    Column("at", attrgetter("below_bytes"), cells.BYTES),
+    Column("and", attrgetter("above"), cells.TEXT),
+    Column("at ", attrgetter("above_bytes"), cells.BYTES),
+)
+HOST_COLUMNS = (
+    Column("", attrgetter("takes"), cells.TEXT),
+    Column("B/A", attrgetter("ratio"), cells.RATIO),
+    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
+)
+DIFFERENCE_COLUMNS = (
+    Column("", attrgetter("name"), cells.TEXT, is_wrapped=True),
+    Column("A", attrgetter("a"), cells.TEXT, is_wrapped=True),
+    Column("B", attrgetter("b"), cells.TEXT, 8, is_wrapped=True),
+)
+
+
+def _tables(found: Comparison) -> Iterator[Table]:
+    """Where the verdict turns, and in what the host itself differed."""
+    if turns := found.crossovers:
+        title, brief = "Between which sizes the verdict turns", turns[:MOST_CROSSOVERS]
+        yield Table(title, CROSSOVER_COLUMNS, turns, attrgetter("kind"), brief=brief)
+    if found.host_changes:
+        title = "The host itself was slower or faster during B: the intervals are widened for it"
+        yield Table(title, HOST_COLUMNS, found.host_changes)
+
+
+def difference_tables(found: Comparison) -> list[Table]:
+    """In what the runs differ."""
+    tables = {
+        "These differ, and the runs are compared because of --force": found.mismatches,
+        "Other differences" if found.mismatches else "What differs": found.differences,
+    }
+    return [Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]
+
+
+# What limits the answer.
+
+
+def _remarks(found: Comparison) -> list[str]:
+    """Each remark on rows, with those rows, but for the common one that an interval is wide; and
+    the rows that only one side has."""
+    concerned: dict[str, list[Any]] = {}
+    for row in found.rows:
+        if row.reason not in ("", OVERLAP):
+            concerned.setdefault(row.reason, []).append(row.a)
+        if row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE:
+            why = f"the rank test does not confirm the change (p >= {SIGNIFICANCE:g})"
+            concerned.setdefault(why, []).append(row.a)
+    concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
+    every = [row.a for row in found.rows]
+    if found.only_a or found.only_b:
+        every = [*found.a.rows, *found.b.rows]
+    return [
+        f"{why[0].upper()}{why[1:]} ({format_count(len(rows), 'row')}): "
+        f"{name_rows(rows, every, MOST_CHARACTERS)}."
+        for why, rows in concerned.items()
+        if rows
+    ]
+
+
+def launch_notes(found: Comparison) -> list[str]:
+    """That a side is a single launch, and what that means; empty where none is."""
+    single = 1 in (launches_of(found.a), launches_of(found.b))
+    if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
+        return []
+    measure = measure_launches([found.a.header, found.b.header])
+    return [f"Of one launch, by how much launches differ is assumed, not measured; {measure}."]
+
+
+def launches_of(run: LoadedRun) -> int | None:
+    """The most launches of any row; None where it is not known."""
+    return max((row.launches or 0 for row in run.rows), default=0) or None
+
+
+def _advice(found: Comparison) -> list[str]:
+    """What makes intervals narrower."""
+    if all(pooled.verdict != UNDECIDED for pooled in found.pooled):
+        return []
+    return [
+        f"For a clearer answer measure both again with {more_precisely(found.b.header)} on a quiet "
+        "host (`commbench doctor`), or allow more (--tolerance)."
+    ]
+
+
+def run_warnings(runs: Sequence[LoadedRun]) -> list[tuple[str, RowsWarning]]:
+    """The name of each run with each of its warnings, the most important first; those that a
+    results.csv names are without figures."""
+    return [
+        (name, warning)
+        for name, run in zip(distinct_names(runs), runs, strict=True)
+        for warning in (find_warnings(make_rows(run.run)) if run.run else _recorded(run))
+    ]
+
+
+def _recorded(run: LoadedRun) -> Iterator[RowsWarning]:
+    named = Counter(row.warnings for row in run.rows) if "warnings" in run.columns else {}
+    texts = [({*text.split()}, number) for text, number in named.items()]
+    for one in DIAGNOSTICS:
+        concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))
+        if number := sum(concerned):
+            rows = f"{number} of {format_count(len(run.rows), 'row')}"
+            message = one.explanation.partition(". ")[0]
+            yield RowsWarning(one.name, rows, message, one.explanation, "")
+
+
+def warnings_block(runs: Sequence[LoadedRun]) -> Block:
+    """The warnings of these runs, and what they mean."""
+    found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs)]
+    return warnings_section(found)
+
+
+def _csv(found: Comparisons) -> str:
+    """Every row of either side as CSV; the columns `a` and `b` name the sides."""
+    rows = ((c.a.name, c.b.name, *row) for c in found.comparisons for row in c.written_rows())
+    return make_csv([("a", "b", *COLUMNS), *rows])
+
+
+VIEW = View(document, schema=2, more={"csv": _csv})

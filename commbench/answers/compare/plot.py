@@ -1,0 +1,128 @@
+"""Pictures of comparisons, one per kind of case: times above, ratios below, against size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from commbench.answers.compare.comparison import Comparison, distinct_names
+from commbench.answers.compare.document import pooled_sentences
+from commbench.answers.compare.pooling import PooledRatio
+from commbench.errors import UnavailableError
+from commbench.output.paragraphs import join_words
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import NOT_COMPARED
+from commbench.views import pictures
+from commbench.views.pictures import Curves, Look, Mark, Picture, Series, nth_look
+
+MOST_SENTENCES = 4
+Points = Sequence[tuple[int, Estimate]]
+
+
+class Side(NamedTuple):
+    """One run in a picture, by size."""
+
+    name: str
+    times: Points
+    ratios: Points = ()
+    """Over the times of the first run; empty for that."""
+
+
+def comparison_pictures(comparisons: Sequence[Comparison], limit: float = 1.0) -> list[Picture]:
+    """A picture for each kind of case that both sides timed at two sizes or more. The comparisons
+    have the same run A. `limit` is a ratio to mark, if it is above 1."""
+    kinds = dict.fromkeys(row.kind for found in comparisons for row in found.rows)
+    sides = {kind: _sides(comparisons, kind) for kind in kinds}
+    return [
+        _picture(comparisons, kind, found, limit)
+        for kind, found in sides.items()
+        if max((len(side.times) for side in found[1:]), default=0) > 1
+    ]
+
+
+def require_pictures(found: list[Picture]) -> list[Picture]:
+    """The pictures; UnavailableError where there is none."""
+    if not found:
+        raise UnavailableError(
+            "no plot: a curve needs at least two sizes that both sides have timed",
+            "measure both with the same --sizes",
+        )
+    return found
+
+
+def as_file_name(kind: str) -> str:
+    """A kind as part of a file's name, of letters, digits and dashes, and not too long for one."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", kind).strip("-")[:100]
+
+
+def _sides(comparisons: Sequence[Comparison], kind: str) -> list[Side]:
+    first, *names = distinct_names([comparisons[0].a, *(found.b for found in comparisons)])
+    times_of_a: dict[int, Estimate] = {}
+    others = []
+    for name, found in zip(names, comparisons, strict=True):
+        rows = [r for r in found.rows if r.kind == kind and r.verdict != NOT_COMPARED]
+        times_of_a |= {row.a.size_bytes: row.a.time for row in rows}
+        others.append(
+            Side(
+                name,
+                [(row.a.size_bytes, row.b.time) for row in rows],
+                [(row.a.size_bytes, row.ratio) for row in rows if row.ratio],
+            )
+        )
+    return [Side(first, sorted(times_of_a.items())), *(side for side in others if side.times)]
+
+
+def _picture(
+    comparisons: Sequence[Comparison], kind: str, sides: Sequence[Side], limit: float
+) -> Picture:
+    first, *others = sides
+    # A check has verdicts of its own, which the sentences would contradict.
+    compared = comparisons if limit <= 1 else ()
+    texts = [text for found in compared for text in pooled_sentences(found, kind)]
+    marked = [f"A line marks the limit: {limit:g} times as long."] if limit > 1 else []
+    is_one = len(comparisons) == 1
+    pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
+    return Picture(
+        f"compare-{as_file_name(kind)}",
+        f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
+        " ".join([*texts, *marked]),
+        ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
+        [*texts[: MOST_SENTENCES * is_one], "Median time of a call"],
+    )
+
+
+def ratio_panels(
+    sides: Sequence[Side], tolerance: float, pooled: Sequence[PooledRatio] = (), limit: float = 1.0
+) -> list[Curves]:
+    """Times, and their ratios to those of the first side. `pooled` are ratios over ranges of sizes,
+    where there is only one other side. A ratio `limit` above 1 is marked."""
+    marks = [Mark(Look(pictures.GREY, width=1.0), 1.0)]
+    if tolerance:
+        name = f"no difference: within {tolerance * 100:g} %"
+        marks.append(Mark(Look("#8a8a8a", fill=0.3), 1 / (1 + tolerance), 1 + tolerance, name))
+    if limit > 1:
+        name = f"limit: {limit:g} times as long"
+        marks.append(Mark(Look(pictures.LIMIT, dashes=(5, 2), width=1.2), limit, name=name))
+    whole, end = Look(pictures.INK, width=1.6), Look(pictures.INK, width=0.7, dashes=(4, 2))
+    ranges = [
+        Series(name, look, [(size, Estimate(value)) for size in (low, high)], has_band=False)
+        for _, low, high, rows, ratio, *_ in pooled
+        for name, look, value in (
+            ("several sizes taken together", whole, ratio.value),
+            ("their 95 % interval", end, ratio.low),
+            ("their 95 % interval", end, ratio.high),
+        )
+        if value is not None and rows > 1
+    ]
+    looks = [nth_look(number) for number in range(len(sides))]
+    times = [Series(side.name, look, side.times) for side, look in zip(sides, looks, strict=True)]
+    ratios = [
+        Series(side.name, look, side.ratios)
+        for side, look in zip(sides[1:], looks[1:], strict=True)
+    ]
+    over = f"Time over that of {sides[0].name}; above 1: slower, below 1: faster"
+    return [
+        Curves("Time of a call", times, inches=2.8),
+        Curves(over, [*ranges, *ratios], pictures.RATIOS, marks=marks, inches=2.2),
+    ]

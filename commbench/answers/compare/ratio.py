@@ -1,0 +1,213 @@
+"""The ratio of the times of two rows of one case: its interval, its verdict, and what else there
+is to know of it.
+
+The rank test beside it ranks launches or batches, not samples: samples of one batch are not
+independent. A launch is an experimental factor of its own (Hunold and Carpen-Amarie, TPDS 2016). So
+the test ranks the medians of launches where both sides have enough, otherwise the medians of
+batches: other cases were measured between two batches of a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, hypot, log, sqrt
+from typing import Any, NamedTuple
+
+from commbench.analysis.columns import COLUMNS, KEY
+from commbench.analysis.rows import samples_by_launch
+from commbench.analysis.statistics import Z, launch_half_width, median, medians
+from commbench.plan.backends import usual_launch_spread
+from commbench.plan.computations import COMMUNICATION
+from commbench.results.samples import samples_of
+from commbench.results.schema import OK, WRONG, Batch, Measurement, Run
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.rank_test import mann_whitney
+from commbench.stats.verdict import NOT_COMPARED, UNDECIDED, decide
+from commbench.views.as_json import fields_of
+
+OVERLAP = "the interval reaches over the tolerance"
+NO_INTERVAL = "decided by the two times alone, because no interval is known"
+FEWEST = 4
+"""With three values against three, no rank test can reach 5 %."""
+
+
+class HostFigure(NamedTuple):
+    """What the ranks' host does in the same way in every run."""
+
+    takes: str
+    """What takes that long."""
+    of_batch: Callable[[Batch], float | None]
+    """Its time beside a batch, or what is proportional to it."""
+    usual_spread: float
+    """The standard deviation of its log medians between launches on a quiet host (72 launches on
+    2 cores; of clocks an assumption)."""
+
+
+FIGURES = (
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05),
+    HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
+)
+
+
+class HostChange(NamedTuple):
+    """A figure that differs between two runs by more than chance."""
+
+    takes: str
+    ratio: Estimate
+    """That of B over that of A."""
+
+
+class ComparedRow(NamedTuple):
+    """Two rows that measured the same case."""
+
+    kind: str
+    """The title of the case: what it is without its size."""
+    a: Any
+    """The row of A, a named tuple of columns of results.csv; None where only B has one."""
+    b: Any
+    ratio: Estimate | None
+    """Time of B over time of A; None where it is not known."""
+    verdict: str
+    """One of VERDICTS."""
+    reason: str = ""
+    """Why it is `undecided` or `not compared`, or that no interval is known; empty for others."""
+    samples: tuple[Measurement, Measurement] | None = None
+    """Both sides with their samples; None where a run has none."""
+    p_value: float | None = None
+    """The p-value of the rank test, which does not decide; None where there is none."""
+    units: str = ""
+    """What the rank test ranked: `launches` or `batches`; empty where there is none."""
+
+    @property
+    def either(self) -> Any:
+        """The row of A; where it has none that of B."""
+        return self.a or self.b
+
+    @property
+    def undisturbed(self) -> Estimate | None:
+        """The same ratio of undisturbed calls."""
+        return ratio(getattr(self.b, "undisturbed", None), getattr(self.a, "undisturbed", None))
+
+    def as_json(self) -> dict[str, Any]:
+        """What was measured on either side, and the ratio."""
+        sides = {"a": side_json(self.a), "b": side_json(self.b)}
+        found = fields_of(self, without=("kind", "a", "b", "samples"))
+        return case_json(self.a) | sides | found | {"undisturbed_ratio": self.undisturbed}
+
+
+def case_json(row: Any) -> dict[str, Any]:
+    """What a row of results measured."""
+    return {name: COLUMNS[name].as_written(getattr(row, name)) for name in KEY}
+
+
+def side_json(row: Any) -> dict[str, Any]:
+    """What a row of results says of its case."""
+    return {
+        "time_s": row.time,
+        "undisturbed_s": row.undisturbed,
+        "busbw_bytes_per_s": row.busbw_bytes_per_s,
+        "status": row.status,
+    }
+
+
+def compare_rows(
+    kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
+) -> ComparedRow:
+    """The ratio of two rows of results, and the verdict on it; without a rank test."""
+    of_launches = widen_for_launches(
+        ratio(b.time, a.time), (a.launches, b.launches), a.backend
+    )  # fmt: skip
+    found = widen_for_host(of_launches, host_changes)
+    verdict = decide(found, tolerance)
+    if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
+        return ComparedRow(kind, a, b, found, NOT_COMPARED, why)
+    lacking = [
+        letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
+    ]
+    if lacking:
+        return ComparedRow(kind, a, b, found, verdict, f"{NO_INTERVAL} of {' and '.join(lacking)}")
+    return ComparedRow(kind, a, b, found, verdict, OVERLAP if verdict == UNDECIDED else "")
+
+
+def why_not_compared(a: Any, b: Any) -> str:
+    """Why two rows of results are not compared; empty where they are."""
+    for letter, row in (("A", a), ("B", b)):
+        if row.status != OK:
+            return f"{'wrong results' if row.status == WRONG else row.status} in {letter}"
+        if not row.time_s:
+            return f"nothing timed in {letter}"
+    return other_work(a, b)
+
+
+def other_work(a: Any, b: Any) -> str:
+    """What two rows of results compute, where they do not compute the same; otherwise empty."""
+    if a.part == COMMUNICATION or a.work == b.work:
+        return ""
+    return f"{a.work or 'nothing'} is computed in A, and {b.work or 'nothing'} in B"
+
+
+def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
+    """The p-value of a pair of rows, and what was ranked; None and empty where values are few."""
+    ranked: dict[str, Callable[[Measurement], Sequence[float]]] = {
+        "launches": lambda row: [*map(median, samples_by_launch(row))],
+        "batches": lambda row: medians(samples_of(row.batches)),
+    }
+    for name, values in ranked.items():
+        first, second = values(a), values(b)
+        if min(len(first), len(second)) >= FEWEST:
+            return mann_whitney(first, second), name
+    return None, ""
+
+
+# What the launches and the host leave unsure.
+
+
+def widen_for_launches(
+    found: Estimate | None, launches: Sequence[int | None], backend: str
+) -> Estimate | None:
+    """The ratio of times from so many launches each. The interval of a single launch does not know
+    by how much launches differ: if one side is single, and the ratio is not farther from 1 than
+    that of equal runs usually is (95 %), its interval covers that."""
+    numbers = [number for number in launches if number]
+    if 1 not in numbers or found is None or not found.has_interval:
+        return found
+    usual = Z * usual_launch_spread(backend) * sqrt(sum(1 / number for number in numbers))
+    if abs(log(found.value)) > usual:
+        return found
+    low, high = found.value * exp(-usual), found.value * exp(usual)
+    return Estimate(found.value, min(found.ends[0], low), max(found.ends[1], high))
+
+
+def widen_for_host(found: Estimate | None, changes: Sequence[HostChange]) -> Estimate | None:
+    """The ratio of two times, with an interval that leaves to the host what it may have caused."""
+    if found is None or not found.has_interval or not changes:
+        return found
+    factors = [1.0, *(change.ratio.value for change in changes)]
+    low, high = found.ends
+    return Estimate(found.value, low / max(factors), high / min(factors))
+
+
+def find_host_changes(a: Run | None, b: Run | None) -> tuple[HostChange, ...]:
+    """In what the host of run B was slower or faster than that of A; empty where that may be
+    chance, or was not measured."""
+    found = []
+    for figure in FIGURES if a and b else ():
+        logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
+        if not all(logs):
+            continue
+        value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
+        half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
+        if abs(value) > half:
+            change = Estimate(exp(value), exp(value - half), exp(value + half))
+            found.append(HostChange(figure.takes, change))
+    return tuple(found)
+
+
+def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
+    launches: dict[int, list[float]] = {}
+    for measurement in run.measurements:
+        for batch in measurement.batches:
+            if value := figure.of_batch(batch):
+                launches.setdefault(batch.launch, []).append(value)
+    return [log(median(sorted(values))) for values in launches.values()]

@@ -1,0 +1,274 @@
+"""Fits one cost model to measured times; and the sizes of one run, quickly.
+
+A fit minimises a sum over the times of a function of log(measured/fitted), which is nearly the
+relative residual: Huber's (1964), then Tukey's biweight, which gives no weight to outliers. It is
+found by iteratively reweighted least squares. Parameters that are not negative are found exactly,
+by trying every set of parameters that are above 0.
+
+A library may be slower or faster than its model at some sizes, with any number of ranks: each size
+has a factor, found from what the model leaves over at this size and at its neighbours.
+
+The sizes of one run follow Hockney's model, T = fixed + S beta, in up to three ranges of sizes,
+because libraries switch protocols. A range is added only where it lowers the error clearly. That is
+quick, and not tested on points that the fit was made without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.answers.cost.cost_models import CostModel
+from commbench.answers.cost.machine import Curve, Point
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[Any]
+
+ROUNDS = 3
+"""How often the parameters and the factors of sizes are fitted in turn."""
+FEWEST_SIZES = 6
+"""Sizes from which on they have factors."""
+SMOOTHNESS = 2.0
+"""Doublings of the size over which factors are alike: their correlation is exp(-doublings/this)."""
+MAD_TO_SD = 1.4826
+"""The standard deviation of normal errors over the median of their absolute values."""
+WORST_LOG_ERROR = 3.0
+"""Errors above count as this one (a factor of 20), so that no single one decides."""
+STEPS = 8
+"""Of least squares with the weights of Huber, then with those of Tukey."""
+CLOSE = 1e-4
+"""The steps end where no parameter changes by more than this part of the largest one."""
+HUBER, TUKEY = 1.345, 4.685
+"""Residuals over their scale, above which they count less or not at all: 95 % of the efficiency of
+least squares for normal errors (Huber, Ronchetti: Robust Statistics, 2009)."""
+SMALLEST_SCALE = 0.005
+"""Residuals of half a percent are never outliers."""
+SHORTEST_S = 1e-12
+
+
+def fit_curve(model: CostModel, points: Sequence[Point]) -> Curve:
+    """The model with the parameters and the factors of sizes that fit these points."""
+    import numpy as np
+
+    times_s = np.array([point.time_s for point in points])
+    sizes = np.array([point.size_bytes for point in points])
+    distinct, at = np.unique(sizes, return_inverse=True)
+    terms = model_terms(model, points)
+    logs = np.zeros(len(distinct))
+    has_factors = len(distinct) >= FEWEST_SIZES
+    for _ in range(ROUNDS if has_factors else 1):
+        parameters = fit_parameters(terms, times_s / np.exp(logs[at]))
+        if has_factors:
+            logs = size_effects(distinct, at, log_errors(times_s, terms @ parameters))
+    factors = zip(distinct.tolist(), np.exp(logs).tolist(), strict=True) if has_factors else ()
+    return Curve(model, tuple(parameters.tolist()), tuple(factors))
+
+
+def model_terms(model: CostModel, points: Sequence[Point]) -> Floats:
+    """(points, parameters): what each parameter is multiplied by. Of one size, terms that grow with
+    the size are 0: nothing tells them from the others."""
+    import numpy as np
+
+    found = np.array([model.terms(*point[:3]) for point in points])
+    if len({point.size_bytes for point in points}) == 1:
+        found[:, 2] = 0.0
+    return found
+
+
+def log_errors(times_s: Floats, fitted_s: Floats) -> Floats:
+    """log(measured/fitted), at most WORST_LOG_ERROR in size."""
+    import numpy as np
+
+    found: Floats = np.log(np.maximum(times_s, SHORTEST_S) / np.maximum(fitted_s, SHORTEST_S))
+    return np.clip(found, -WORST_LOG_ERROR, WORST_LOG_ERROR)
+
+
+def curve_errors(curve: Curve, points: Sequence[Point]) -> Floats:
+    """The errors of a curve at points."""
+    import numpy as np
+
+    times_s = np.array([point.time_s for point in points])
+    return log_errors(times_s, np.array([curve.time(*point[:3]) for point in points]))
+
+
+def likeness(sizes: Floats) -> Floats:
+    """(sizes, sizes): the correlation of their factors before anything is measured."""
+    import numpy as np
+
+    doublings = np.log2(np.maximum(sizes, 1))
+    found: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / SMOOTHNESS)
+    return found
+
+
+def size_effects(sizes: Floats, at: Floats, errors: Floats) -> Floats:
+    """The logarithms of the factors of sizes, where `errors` are those of points of size sizes[at]:
+    the median error of each size, shrunk towards 0 and towards the neighbours as if factors differ
+    as much as times do (Rasmussen, Williams: Gaussian Processes for Machine Learning, 2006)."""
+    import numpy as np
+
+    counts = np.bincount(at)
+    medians = [np.median(errors[at == index]) for index in range(len(sizes))]
+    prior = likeness(sizes)
+    found: Floats = prior @ np.linalg.solve(prior + np.diag(1 / counts), np.array(medians))
+    return found
+
+
+def fit_parameters(terms: Floats, times_s: Floats) -> Floats:
+    """The parameters of `terms`, (points, parameters), that fit the times: at least 0."""
+    import numpy as np
+
+    scaled = terms / times_s[:, None]
+    columns = np.sqrt((scaled**2).mean(axis=0))
+    columns[columns == 0] = 1.0
+    scaled = scaled / columns
+    parameters = least_squares(scaled, np.ones(len(scaled)))
+    for step in range(2 * STEPS):
+        before, is_last = parameters, step >= STEPS
+        ratio = np.maximum(scaled @ parameters, 1e-9)  # fitted over measured
+        residual = -np.log(ratio)
+        freedom = max(1, len(scaled) - scaled.shape[1])
+        scale = MAD_TO_SD * float(np.median(np.abs(residual))) * (len(scaled) / freedom) ** 0.5
+        gap = 1 - ratio
+        # The weight that makes the least squares of the times a step towards that of the logarithms
+        turned = np.where(np.abs(gap) < 1e-6, 1.0, residual / np.where(gap == 0, 1, gap)) / ratio
+        far = np.abs(residual / max(scale, SMALLEST_SCALE))
+        tukey = np.maximum(0.0, 1 - (far / TUKEY) ** 2) ** 2
+        weights = tukey if is_last else np.minimum(1.0, HUBER / np.maximum(far, 1e-12))
+        parameters = least_squares(scaled, weights * turned)
+        if is_last and np.abs(parameters - before).max() < CLOSE * before.max():
+            break
+    found: Floats = parameters / columns
+    return found
+
+
+def least_squares(scaled: Floats, weights: Floats) -> Floats:
+    """The parameters of `scaled @ p = 1` with p >= 0: all of them, if none is negative then, or the
+    best set of fewer."""
+    import numpy as np
+
+    gram, right = (scaled.T * weights) @ scaled, scaled.T @ weights
+    known = [index for index in range(len(right)) if gram[index, index] > 0]
+    best, best_gain = np.zeros(len(right)), 0.0
+    for count in range(len(known), 0, -1):
+        for chosen in map(list, combinations(known, count)):
+            part = gram[np.ix_(chosen, chosen)]
+            found = np.linalg.solve(part + 1e-11 * np.trace(part) * np.eye(count), right[chosen])
+            gain = float(found @ right[chosen])
+            if found.min() >= 0 and gain > best_gain:
+                best, best_gain = np.zeros(len(right)), gain
+                best[chosen] = found
+        if best_gain and count == len(known):
+            break
+    return best
+
+
+# The sizes of one run
+
+FEWEST_OF_RUN = 3
+FEWEST_IN_RANGE = 4
+MOST_RANGES = 3
+WORTH = 0.2
+"""A further range of sizes must lower the mean error by this part."""
+SMALLEST_ERROR = 1e-4
+"""Smaller ones are no reason for a further range."""
+
+
+class Range(NamedTuple):
+    """A range of sizes with parameters of its own."""
+
+    sizes: tuple[int, ...]
+    """Those measured, ascending."""
+    fixed_s: float
+    beta: float
+    """In seconds per byte."""
+    errors: tuple[float, ...]
+    """The absolute errors of log(time)."""
+
+
+class SizeCurve(NamedTuple):
+    """The fitted time by size, for one number of ranks."""
+
+    ranges: tuple[Range, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Those measured, ascending."""
+        return tuple(size for each in self.ranges for size in each.sizes)
+
+    @property
+    def error(self) -> float:
+        """The mean absolute error of log(time)."""
+        errors = [error for each in self.ranges for error in each.errors]
+        return sum(errors) / len(errors)
+
+    def range_of(self, size: float) -> Range:
+        """The range that a size belongs to."""
+        return next((each for each in self.ranges if size <= each.sizes[-1]), self.ranges[-1])
+
+    def at(self, size: float) -> tuple[float, float]:
+        """The time at this size in seconds: the part that does not grow with the size within the
+        range of sizes, and the part that does."""
+        own = self.range_of(size)
+        return own.fixed_s, own.beta * size
+
+    @property
+    def half_size(self) -> float | None:
+        """n-half: the size at which a call takes twice as long as one of no bytes; None where that
+        is no measured size."""
+        target, sizes = 2 * self.ranges[0].fixed_s, self.sizes
+        if not target or sum(self.at(sizes[-1])) < target:
+            return None
+        low, high = 0.0, float(sizes[-1])
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if sum(self.at(middle)) < target else (low, middle)
+        return high if high > sizes[0] else None
+
+
+def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
+    """The curve of points of different sizes; None for fewer than FEWEST_OF_RUN."""
+    ordered = sorted(points, key=lambda point: point.size_bytes)
+    if len(ordered) < FEWEST_OF_RUN:
+        return None
+
+    @cache
+    def fit(low: int, high: int) -> Range:
+        return _fit_range(ordered[low:high], is_quick=True)
+
+    def error(ends: Sequence[int]) -> float:
+        quick = SizeCurve(tuple(fit(low, high) for low, high in pairwise(ends)))
+        return max(SMALLEST_ERROR, quick.error)
+
+    count = len(ordered)
+    best: tuple[int, ...] = (0, count)
+    for number in range(1, MOST_RANGES):
+        cut = [(0, *cuts, count) for cuts in combinations(range(1, count), number)]
+        found = [
+            ends
+            for ends in cut
+            if all(high - low >= FEWEST_IN_RANGE for low, high in pairwise(ends))
+        ]
+        chosen = min(found, key=error, default=best)
+        if error(chosen) < error(best) * (1 - WORTH) ** (len(chosen) - len(best)):
+            best = chosen
+    return SizeCurve(tuple(_fit_range(ordered[low:high]) for low, high in pairwise(best)))
+
+
+def _fit_range(points: Sequence[Point], is_quick: bool = False) -> Range:
+    """The range of these points; a quick fit is not robust."""
+    import numpy as np
+
+    times_s = np.array([point.time_s for point in points])
+    sizes = [point.size_bytes for point in points]
+    terms = np.array([(1.0, size / sizes[-1]) for size in sizes])
+    if is_quick:
+        parameters = least_squares(terms / times_s[:, None], np.ones(len(points)))
+    else:
+        parameters = fit_parameters(terms, times_s)
+    errors = np.abs(log_errors(times_s, terms @ parameters))
+    fixed_s, beta = parameters / [1.0, sizes[-1]]
+    return Range(tuple(sizes), float(fixed_s), float(beta), tuple(errors.tolist()))

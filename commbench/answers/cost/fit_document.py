@@ -1,0 +1,214 @@
+"""What a document of a machine says: the model of each operation, its parameters, and how well it
+fits; a picture shows what the fits leave over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import exp, log
+from typing import Any
+
+from commbench.answers.cost.cost_models import BETA
+from commbench.answers.cost.fit import SHORTEST_S
+from commbench.answers.cost.intervals import (
+    HALF,
+    UNTESTED_ERROR,
+    ParameterEstimate,
+    estimate_parameters,
+)
+from commbench.answers.cost.machine import WARNING, FittedModel, Machine, Point, machine_json
+from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
+from commbench.output.paragraphs import list_some
+from commbench.stats.estimate import Estimate
+from commbench.units import format_about, format_bytes, format_count, known_decimals
+from commbench.views import pictures
+from commbench.views.cells import NUMBER, TEXT, Column
+from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
+from commbench.views.formats import View
+from commbench.views.pictures import RANKS, RATIOS, SIZES, Curves, Look, Mark, Picture, Series
+
+MOST_NUMBERS = 8
+"""Numbers of ranks that are listed."""
+SMALLEST_PERCENT = 0.1
+MEAN_TO_SD = 1.2533
+"""Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
+MOST_PANELS = 12
+
+
+def document(machine: Machine) -> Document:
+    """A section for each model, and what the measurements cannot say."""
+    sources = list_some([*dict.fromkeys(machine.source)], MOST_NUMBERS)
+    known = [*filter(None, (machine.backend, machine.device))]
+    times = sum(len(fitted.fitted_points) for fitted in machine.fitted)
+    warnings = name_models((fit_warning(fitted), fitted.title) for fitted in machine.fitted)
+    models = format_count(len(machine.fitted), "model")
+    blocks: list[Block] = [
+        Items([*map(WARNING.__add__, warnings), *machine.notes], "Notes"),
+        *(Section(f"{m.title}: {m.model}", _blocks(m)) for m in machine.fitted),
+        Pictures(lambda: [residual_picture(machine)]),
+    ]
+    return Document(
+        f"Machine {machine.name}",
+        [f"fitted to {sources}", ", ".join(known)],
+        [f"{models}, fitted to {format_count(times, 'measured time')}."],
+        blocks,
+    )
+
+
+def _blocks(fitted: FittedModel) -> list[Block]:
+    return [Facts([*model_facts(fitted)]), Table("", COLUMNS, [*estimate_parameters(fitted)])]
+
+
+def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
+    """The formula of a model, what it was fitted to, how far measured times are from it, and what
+    they do not tell."""
+    curve = fitted.best.curve
+    yield "formula", curve.model.formula
+    yield "fitted to", describe_points(fitted.fitted_points)
+    yield "times around the fit", f"± {percent(fitted.scatter)}"
+    if fitted.best.cv_error is not None:
+        yield "times left out of fits", f"off by {percent(fitted.best.cv_error)} on average"
+    if factors := [factor for _, factor in curve.size_factors]:
+        yield "factors of sizes", f"{min(factors):.2f} to {max(factors):.2f}"
+    if rivals := [each.curve.model.name for each in fitted.rivals]:
+        yield "not told apart from it", list_some(rivals, 8)
+    if left_out := [point for point in fitted.points if point.is_left_out]:
+        yield "left out by request", describe_points(left_out)
+        errors = sorted(abs(log(ratio(fitted, point))) for point in left_out)
+        middle = errors[(len(errors) - 1) // 2]
+        yield "off by", f"{percent(middle)} (median), at most {percent(errors[-1])}"
+
+
+def describe_points(points: Sequence[Point]) -> str:
+    """How many there are, and of which ranks and sizes."""
+    ranks, per_node, sizes = (sorted({int(point[at]) for point in points}) for at in range(3))
+    listed = ", ".join(map(str, ranks))
+    if len(ranks) > MOST_NUMBERS:
+        listed = f"{len(ranks)} numbers from {ranks[0]} to {ranks[-1]}"
+    words = [format_count(len(points), "time"), f"ranks {listed}"]
+    if ranks[-1] > per_node[-1]:
+        words.append(f"on a host {list_some([*map(str, per_node)], MOST_NUMBERS)}")
+    if sizes[-1]:
+        words.append(" to ".join(dict.fromkeys(map(format_bytes, (sizes[0], sizes[-1])))))
+    return "; ".join(words)
+
+
+def fit_warning(fitted: FittedModel) -> str:
+    """That a fit is poor (UNTESTED_ERROR) or not tested, why, and what to measure; empty for a good
+    fit."""
+    error = fitted.best.cv_error
+    if error is None:
+        why, what = "too few times test the model", f"{FEWEST_TIMES} sizes or {ENOUGH_RANKS} ranks"
+    elif max(MEAN_TO_SD * error, fitted.scatter) < UNTESTED_ERROR:
+        return ""
+    elif fitted.scatter > UNTESTED_ERROR / 2:
+        why = "the fit is poor, because the measured times scatter, as beside other programs"
+        what = "again with a larger --budget"
+    else:
+        why = "the fit is poor, because it changes much without some sizes or ranks"
+        what = "more of them, or leave out those that you do not need (--leave-out)"
+    return f"{why}: predicted times may be wrong by a factor of 2 or more. Measure {what}."
+
+
+def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Each text once, with the models that it is about; `found` has texts and titles of models,
+    both of which may be empty."""
+    models: dict[str, dict[str, None]] = {}
+    for text, title in found:
+        models.setdefault(text, {})[title] = None
+    named = {
+        text: list_some([*filter(None, titles)], 12) for text, titles in models.items() if text
+    }
+    return [f"{names}: {text}" if names else text for text, names in named.items()]
+
+
+def ratio(fitted: FittedModel, point: Point) -> float:
+    """The measured time over the fitted one."""
+    return point.time_s / max(fitted.best.curve.time(*point[:3]), SHORTEST_S)
+
+
+def percent(log_error: float) -> str:
+    """A log error in percent of the time, or as a factor where it is large."""
+    if log_error >= log(2):
+        return f"a factor of {exp(min(log_error, log(20))):.2g}"
+    return f"{max(100 * (exp(log_error) - 1), SMALLEST_PERCENT):.2g} %"
+
+
+def _shown(found: ParameterEstimate, *values: float | None) -> list[str]:
+    """The values with the digits that the interval supports; empty for None."""
+    if found.parameter.unit == HALF.unit:
+        return [format_about(value) if value is not None else "" for value in values]
+    factor = found.parameter.factor
+    low, high = found.low * factor, found.high * factor
+    decimals = (
+        max(0, known_decimals((found.value or found.high) * factor, low, high)) if high else 0
+    )
+    return [f"{value * factor:.{decimals}f}" if value is not None else "" for value in values]
+
+
+def _interval(found: ParameterEstimate) -> str:
+    return " … ".join(_shown(found, found.low, found.high)) if found.low < found.high else ""
+
+
+def _bandwidth(found: ParameterEstimate) -> str:
+    is_bandwidth = found.parameter == BETA and found.value
+    return f"{1e-9 / found.value:.3g}" if is_bandwidth and found.value else ""
+
+
+COLUMNS = (
+    Column("parameter", lambda found: found.parameter.name, TEXT),
+    Column("value", lambda found: _shown(found, found.value)[0], NUMBER),
+    Column("95 % interval", _interval, NUMBER),
+    Column("in", lambda found: found.parameter.shown, TEXT),
+    Column("1/beta\nGB/s", _bandwidth, NUMBER),
+)
+
+
+def machine_data(machine: Machine) -> dict[str, Any]:
+    """The machine as in its file, and the intervals of the parameters."""
+    found: dict[str, Any] = machine_json(machine)
+    for model, fitted in zip(found["fitted"], machine.fitted, strict=True):
+        model["parameters"] = [
+            {"name": each.parameter.name, "unit": each.parameter.unit, "value": each.value,
+             "low": each.low, "high": each.high}
+            for each in estimate_parameters(fitted)
+        ]  # fmt: skip
+    return found
+
+
+def residual_picture(machine: Machine) -> Picture:
+    """Measured over fitted time, a panel for each model. A colour is a number of ranks; a hollow
+    marker is a time that the model was fitted without."""
+    shown = machine.fitted[:MOST_PANELS]
+    ranks = sorted({point.world_size for fitted in shown for point in fitted.points})
+    looks = {n: pictures.nth_look(number)._replace(dashes=None) for number, n in enumerate(ranks)}
+    notes = ["Hollow: the model was fitted without it."]
+    if len(machine.fitted) > len(shown):
+        notes.append(f"The first {len(shown)} of {len(machine.fitted)} models.")
+    return Picture(
+        "residuals",
+        f"Measured over fitted time: {machine.name}",
+        " ".join(f"{fitted.title}, {fitted.model}." for fitted in shown),
+        [_residuals(fitted, looks) for fitted in shown],
+        notes,
+    )
+
+
+def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
+    by_size = len({point.size_bytes for point in fitted.points}) > 1
+    found: dict[tuple[int, bool], list[tuple[float, Estimate | None]]] = {}
+    for point in fitted.points:
+        place = point.size_bytes if by_size else point.world_size
+        own = found.setdefault((point.world_size, point.is_left_out), [])
+        own.append((place, Estimate(ratio(fitted, point))))
+    series = [
+        Series(format_count(n, "rank"), looks[n]._replace(is_hollow=is_left_out), points)
+        for (n, is_left_out), points in sorted(found.items())
+    ]
+    marks = [Mark(Look(pictures.GREY, width=0.8), 1.0)]
+    # Each panel has an axis of its own: models are fitted to different sizes.
+    name = f"{'size' if by_size else 'number of ranks'}: {fitted.operation} {fitted.kind}"
+    across = (SIZES if by_size else RANKS)._replace(name=name)
+    return Curves(f"{fitted.title}, {fitted.model}", series, RATIOS, across, marks, inches=2.2)
+
+
+VIEW = View(document, schema=2, data=machine_data)

@@ -1,0 +1,226 @@
+"""How far the time of a call may lie from the fitted one, with a probability of 95 %.
+
+The errors of log(time) have three parts that are normal and independent: one of each time, one that
+all times of a number of ranks share (a launch, a placement), and one that all times of a size share
+(cost.fit). The error of the first part follows from what the fit leaves over. How large the
+second is beside it, is not known either: each of RATIOS counts by its likelihood (REML). The
+variance of a prediction is that of a mixed model (Henderson 1975): of the parameters, of the
+factor of its size, and of the errors of a new time on a new number of ranks.
+
+Measured errors correct it: fits that leave out whole numbers of ranks say how many times as large
+their errors are (Candidate.error_scale), fits that leave out the largest and the smallest sizes how
+much the error grows with each doubling. The interval includes those of all candidates, that is of
+every model that the data cannot tell from the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import exp, hypot, log, log2
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.statistics import Z
+from commbench.answers.cost.cost_models import BETA, PARAMETERS, Parameter
+from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, likeness, model_terms
+from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Point
+from commbench.units import format_count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[Any]
+
+RATIOS = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""The variance that a number of ranks has for itself, over that of one time."""
+LARGEST_ERROR = 20.0
+"""Of log(time): so that every interval is finite."""
+UNTESTED_ERROR = log(2) / Z
+"""The standard deviation of log(time) of a fit that nothing tests: the interval reaches from half
+to twice the time."""
+SMALLEST_VARIANCE = 1e-8
+_WINSORIZED_AT = 3.0
+"""Standard deviations above which an error counts as one of so many."""
+_NEARLY_FREE = 1e-6
+
+
+class Part(NamedTuple):
+    """The errors where numbers of ranks have `ratio` times the variance of one time."""
+
+    weight: float
+    variance: float
+    """Of log(time), of one time."""
+    ratio: float
+    covariance: Floats
+    """Over `variance`: of the parameters above 0, of the numbers of ranks and of the sizes."""
+
+
+class Errors(NamedTuple):
+    """The errors of a curve that was fitted to points."""
+
+    curve: Curve
+    sizes: Floats
+    """The doublings of the measured sizes; empty where they have no factors."""
+    parts: tuple[Part, ...]
+    evidence: float
+    """The logarithm of the likelihood, up to a constant that all models of the points share."""
+
+    def variance(self, point: tuple[int, int, float]) -> float:
+        """Of log(measured/predicted) at (ranks, ranks per node, size)."""
+        import numpy as np
+
+        own = np.array(self.curve.parts(*point))
+        shares = own[np.array(self.curve.parameters) > 0] / max(own.sum(), 1e-300)
+        at = log2(max(point[2], 1))
+        of_size = [np.interp(at, self.sizes, row) for row in np.eye(len(self.sizes))]
+        others = len(self.parts[0].covariance) - len(shares) - len(of_size)
+        fitted = self._variance_of(np.concatenate([shares, np.zeros(others), of_size]))
+        return fitted + sum(part.weight * part.variance * (part.ratio + 1) for part in self.parts)
+
+    def deviation(self, *powers: float) -> float:
+        """The standard deviation of the logarithm of a product of the parameters' powers; of those
+        that are 0, nothing is known."""
+        import numpy as np
+
+        pairs = zip(powers, self.curve.parameters, strict=True)
+        row = np.array([power for power, value in pairs if value])
+        return float(self._variance_of(row) ** 0.5)
+
+    def _variance_of(self, row: Floats) -> float:
+        """Of the sum of a row times the first effects."""
+        some = slice(len(row))
+        return sum(
+            part.weight * part.variance * float(row @ part.covariance[some, some] @ row)
+            for part in self.parts
+        )
+
+
+def errors_of(curve: Curve, points: Sequence[Point]) -> Errors:
+    """The errors of a curve by the points that it was fitted to."""
+    import numpy as np
+
+    parameters = np.array(curve.parameters)
+    terms = model_terms(curve.model, points) * parameters
+    shares = terms[:, parameters > 0] / np.maximum(terms.sum(axis=1), 1e-300)[:, None]
+    ranks = sorted({point.world_size for point in points})
+    sizes = np.array([size for size, _ in curve.size_factors])
+    own_rank = np.array([[point.world_size == n for n in ranks] for point in points])
+    own_size = np.array([[point.size_bytes == size for size in sizes] for point in points])
+    design = np.hstack([shares, own_rank, own_size])
+    left = curve_errors(curve, points)
+    limit = _WINSORIZED_AT * MAD_TO_SD * float(np.median(np.abs(left)))
+    effects = own_size @ np.log([factor for _, factor in curve.size_factors])
+    errors = np.clip(left, -limit, limit) + effects
+    stiffness = np.linalg.inv(likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))
+    tried = [
+        _solve(design, errors, shares.shape[1], len(ranks), stiffness, ratio)
+        for ratio in (RATIOS if len(ranks) > 1 else (0.0,))
+    ]
+    most = max(evidence for evidence, _ in tried)
+    weights = np.exp([evidence - most for evidence, _ in tried])
+    parts = [
+        part._replace(weight=float(weight / weights.sum()))
+        for (_, part), weight in zip(tried, weights, strict=True)
+    ]
+    doublings = np.log2(np.maximum(sizes, 1))
+    return Errors(curve, doublings, tuple(parts), most + log(float(weights.mean())))
+
+
+def _solve(
+    design: Floats, errors: Floats, count: int, ranks: int, stiffness: Floats, ratio: float
+) -> tuple[float, Part]:
+    """The restricted likelihood of a ratio, and the errors with it. The first `count` columns of
+    `design` are those of parameters, the next those of numbers of ranks."""
+    import numpy as np
+
+    penalty = _NEARLY_FREE * np.eye(design.shape[1])
+    penalty[count : count + ranks, count : count + ranks] = np.eye(ranks) / max(ratio, _NEARLY_FREE)
+    penalty[count + ranks :, count + ranks :] = stiffness
+    matrix, right = design.T @ design + penalty, design.T @ errors
+    left = float(errors @ errors - right @ np.linalg.solve(matrix, right))
+    freedom = max(1, len(errors) - count)
+    variance = max(left / freedom, SMALLEST_VARIANCE)
+    evidence = (
+        np.linalg.slogdet(penalty[count:, count:])[1]
+        - np.linalg.slogdet(matrix)[1]
+        - freedom * log(variance)
+    ) / 2
+    return float(evidence), Part(1.0, variance, ratio, np.linalg.inv(matrix))
+
+
+@lru_cache(maxsize=64)
+def candidate_errors(fitted: FittedModel) -> tuple[tuple[Candidate, Errors], ...]:
+    """Each candidate with its errors."""
+    points = fitted.fitted_points
+    return tuple((each, errors_of(each.curve, points)) for each in fitted.candidates)
+
+
+def error_at(candidate: Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
+    """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
+    beyond = 0.0
+    if len(errors.sizes):
+        at = log2(max(point[2], 1))
+        beyond = max(0.0, errors.sizes[0] - at, at - errors.sizes[-1])
+    found = hypot(
+        errors.variance(point) ** 0.5 * candidate.error_scale, candidate.size_growth * beyond
+    )
+    least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
+    return min(max(found, least), LARGEST_ERROR)
+
+
+HALF = Parameter("n-half", "B", "", 1.0)
+
+
+class ParameterEstimate(NamedTuple):
+    """A parameter of a fitted model, or its n-half with the most ranks, in its unit."""
+
+    parameter: Parameter
+    """One of PARAMETERS, or HALF with the number of ranks in its name."""
+    value: float | None
+    """None where the measurements do not decide between models with other parameters."""
+    low: float
+    high: float
+    """The 95 % interval, with those of all candidates."""
+
+
+def estimate_parameters(fitted: FittedModel) -> Iterator[ParameterEstimate]:
+    """The parameters of which the measured times say something, and n-half."""
+    largest, curve = fitted.fitted_points[-1], fitted.best.curve
+    of_model = zip(
+        PARAMETERS, curve.parameters, parameter_intervals(fitted),
+        curve.model.terms(*largest[:3]), strict=True,
+    )  # fmt: skip
+    for parameter, value, (low, high), term in of_model:
+        is_unknown = parameter == BETA and fitted.smallest_bytes == fitted.largest_bytes
+        if not is_unknown and (term or high):
+            is_known = fitted.is_decided or low == high
+            yield ParameterEstimate(parameter, value if is_known else None, low, high)
+    half = curve.half_size(*largest[:2])
+    if half is not None:
+        ends = half_interval(fitted, *largest[:2])
+        own = HALF._replace(name=f"n-half with {format_count(largest.world_size, 'rank')}")
+        yield ParameterEstimate(own, half if fitted.is_decided else None, *ends)
+
+
+def parameter_intervals(fitted: FittedModel) -> list[tuple[float, float]]:
+    """The 95 % interval of each parameter, with those of all candidates."""
+    found: list[list[float]] = [[] for _ in PARAMETERS]
+    for candidate, errors in candidate_errors(fitted):
+        for index, value in enumerate(candidate.curve.parameters):
+            powers = [float(each == index) for each in range(len(PARAMETERS))]
+            width = Z * candidate.error_scale * errors.deviation(*powers)
+            found[index] += [value * max(0.0, 1 - width), value * (1 + width)]
+    return [(min(ends), max(ends)) for ends in found]
+
+
+def half_interval(fitted: FittedModel, world_size: int, ranks_per_node: int) -> tuple[float, float]:
+    """The 95 % interval of n-half, with those of all candidates that have one."""
+    found = []
+    for candidate, errors in candidate_errors(fitted):
+        half = candidate.curve.half_size(world_size, ranks_per_node)
+        if half is not None:
+            fixed, steps, _ = candidate.curve.parts(world_size, ranks_per_node, 1)
+            deviation = errors.deviation(fixed / (fixed + steps), steps / (fixed + steps), -1.0)
+            factor = exp(min(Z * candidate.error_scale * deviation, LARGEST_ERROR))
+            found += [half / factor, half * factor]
+    return min(found), max(found)

@@ -1,0 +1,248 @@
+"""Predictions in the forms that other tools read.
+
+autoparallel: the table `colls*.table` of the overlap simulator of AutoParallel (meta-pytorch,
+autoparallel/tools/overlap_simulator/run.py, 2026-06). A row for each group and call; columns are
+sizes of the call's *input* tensor in MiB; times in ms.
+
+inductor: a trace for torch._inductor's profile-guided estimation (torch 2.13,
+fx_passes/profile_guided_estimation.py; the setting aten_distributed_optimizations.
+profile_guided_estimations_profile_path). One kernel for each group, call, dtype and size. Inductor
+looks a collective up by its name, ranks, dtype and the elements of its output.
+
+nccl-tuner: the algorithm and protocol that are predicted to be fastest, by ranges of sizes, for
+NCCL's example tuner plugin. It needs models of several algorithms: a machine fitted to runs with
+different values of NCCL_ALGO or NCCL_PROTO, whose variants are then named `NCCL ring simple`
+(cost.observations).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import ceil, log2
+from typing import Any, NamedTuple
+
+from commbench.analysis.nccl_log import TunerRange, tuner_lines
+from commbench.answers.cost.cost_models import kind_of
+from commbench.answers.cost.machine import FittedModel, Machine
+from commbench.answers.cost.observations import SELECTED
+from commbench.answers.cost.predict import Projection, Request, predict
+from commbench.errors import UnavailableError, UsageError
+from commbench.plan.dtypes import DTYPES
+from commbench.plan.operation import Extent, Operation
+from commbench.plan.operations import OPERATIONS
+
+MIB = 1 << 20
+SIMULATED = {
+    "all_reduce": ("all_reduce",),
+    "all_gather_into_tensor": ("all_gather_into_tensor", "all_gather_into_tensor_out"),
+    "reduce_scatter_tensor": ("reduce_scatter_tensor",),
+}
+"""torch's calls that AutoParallel's simulator looks up, each with the names of its rows."""
+ESTIMATED = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+"""torch's calls that Inductor looks up."""
+KINETO_DTYPES = {"float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
+"""Element types for which the trace has kernels, with their names in a trace. A prediction depends
+on bytes only."""
+
+
+def _autoparallel(projection: Projection) -> str:
+    """The text of a file `colls*.table`; the sizes of the request are those of input tensors.
+
+    The first column is the name of the group in the graph: here the position of the number of ranks
+    in the request, from 0.
+    """
+    request = projection.request
+    if odd := [size for size in request.sizes if size % MIB]:
+        raise UsageError(
+            f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not",
+            "write for example --sizes 1M-2G",
+        )
+    heads = ["Group", "Group Size", "Collective"]
+    wanted = sorted({*request.sizes})
+    heads += [f"{size // MIB}MB (ms)" for size in wanted]
+    rows = []
+    for name in request.operations:
+        operation = OPERATIONS[name]
+        _require(operation, tuple(SIMULATED), "AutoParallel's simulator")
+        for group, n in enumerate(dict.fromkeys(request.world_sizes)):
+            factor = n if operation.send is Extent.BLOCK else 1
+            sizes = tuple(size * factor for size in wanted)
+            found = predict(
+                projection.machine, name, (n,), request.ranks_per_node, sizes, request.variant
+            )
+            times = [f"{1e3 * each.time_s:.6g}" for each in found]
+            rows += [[str(group), str(n), row, *times] for row in SIMULATED[operation.torch_call]]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    table = [heads, ["-" * wide for wide in widths], *rows]
+    return "".join(
+        "  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) + "\n"
+        for row in table
+    )
+
+
+def _inductor(projection: Projection) -> str:
+    """A trace as of torch.profiler that has nothing but the predicted collectives."""
+    ranks = list(dict.fromkeys(each.world_size for each in projection.predictions))
+    trace = {
+        "schemaVersion": 1,
+        "distributedInfo": {
+            "backend": "nccl", "rank": 0, "world_size": max(ranks, default=1),
+            "pg_count": len(ranks),
+            "pg_config": [
+                {"pg_name": str(at), "pg_desc": f"{n} ranks", "pg_size": n, "ranks": [*range(n)]}
+                for at, n in enumerate(ranks)
+            ],
+        },
+        "traceEvents": list(_kernels(projection, ranks)),
+    }  # fmt: skip
+    return json.dumps(trace, allow_nan=False) + "\n"
+
+
+def _kernels(projection: Projection, groups: list[int]) -> Iterator[dict[str, Any]]:
+    began = 0.0
+    for each in projection.predictions:
+        operation = OPERATIONS[each.operation]
+        _require(operation, ESTIMATED, "Inductor")
+        block, whole = each.size_bytes // each.world_size, each.size_bytes
+        for dtype, name in KINETO_DTYPES.items():
+            element = DTYPES[dtype].size_bytes
+            duration = 1e6 * each.time_s
+            sent, received = (
+                (block if extent is Extent.BLOCK else whole) // element
+                for extent in (operation.send, operation.receive)
+            )
+            yield {
+                "ph": "X", "cat": "kernel", "name": f"predicted_{operation.name}", "pid": 0,
+                "tid": 0, "ts": began, "dur": duration,
+                "args": {
+                    "Collective name": operation.torch_call, "dtype": name,
+                    "Group size": each.world_size,
+                    "Process Group Name": str(groups.index(each.world_size)),
+                    "In msg nelems": sent,
+                    "Out msg nelems": received,
+                },
+            }  # fmt: skip
+            began += duration
+
+
+def _require(operation: Operation, calls: Sequence[str], reader: str) -> None:
+    if operation.torch_call not in calls:
+        known = [o.name for o in OPERATIONS.values() if o.torch_call in calls]
+        raise UnavailableError(
+            f"{reader} reads no times of {operation.name}",
+            f"it reads those of {', '.join(dict.fromkeys(known))}: name them with --op",
+        )
+
+
+_STEPS = 24
+"""Halvings of the range of sizes in which the fastest choice changes."""
+
+
+class Choice(NamedTuple):
+    """An algorithm and a protocol of NCCL, with the model of their times."""
+
+    algorithm: str
+    protocol: str
+    fitted: FittedModel
+
+    def channels_at(self, size: int) -> int:
+        """The channels that NCCL logged for the nearest size, with the most ranks."""
+        known = [point for point in self.fitted.points if point.channels]
+        nearest = min(
+            known, key=lambda p: (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size)
+        )
+        return nearest.channels
+
+
+def _nccl_tuner(projection: Projection) -> str:
+    """The lines of a configuration file. UnavailableError where the machine has no models of
+    different choices."""
+    machine, request = projection.machine, projection.request
+    lines = [f"# predicted by commbench from the machine {machine.name!r}"]
+    for ranks in request.world_sizes:
+        ranges = [
+            each
+            for name in request.operations
+            for each in _find_ranges(machine, name, ranks, request)
+        ]
+        lines += tuner_lines(ranges, ceil(ranks / (request.ranks_per_node or ranks)), ranks)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> list[TunerRange]:
+    choices = find_choices(machine, name, ranks, request)
+
+    def time_s(choice: Choice, size: int) -> float:
+        alone = machine._replace(fitted=(choice.fitted,))
+        return predict(alone, name, (ranks,), request.ranks_per_node, (size,))[0].time_s
+
+    def best(size: int) -> Choice:
+        return min(choices, key=lambda choice: time_s(choice, size))
+
+    ordered = sorted(request.sizes)
+    found = [(0, best(ordered[0]))]
+    for before, size in pairwise(ordered):
+        last, chosen = found[-1][1], best(size)
+        if chosen is not last:
+            found.append((_first_size(before, size, last, best), chosen))
+    ends = [*(begin - 1 for begin, _ in found[1:]), ordered[-1]]
+    return [
+        TunerRange(
+            name, begin, end, choice.algorithm, choice.protocol, choice.channels_at(max(end, 1))
+        )
+        for (begin, choice), end in zip(found, ends, strict=True)
+    ]
+
+
+def _first_size(low: int, high: int, last: Choice, best: Callable[[int], Choice]) -> int:
+    """The first size between two at which another choice than `last` is best."""
+    for _ in range(_STEPS):
+        if high - low <= 1:
+            break
+        middle = (low + high) // 2
+        low, high = (middle, high) if best(middle) is last else (low, middle)
+    return high
+
+
+def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> list[Choice]:
+    """NCCL's choices for an operation that the machine has models of; UnavailableError where there
+    are not two."""
+    kind = kind_of(ranks, request.ranks_per_node or ranks)
+    words = {word.strip() for word in request.variant.split(",")} - {""}
+    found = []
+    for fitted in machine.fitted:
+        own = set(fitted.variant.split(", "))
+        selected = [word for word in own if word.startswith(f"{SELECTED} ")]
+        if (fitted.operation, fitted.kind) != (name, kind) or not (selected and words <= own):
+            continue
+        _, algorithm, protocol = selected[0].split(" ")
+        if any(point.channels for point in fitted.points):
+            found.append(Choice(algorithm, protocol, fitted))
+    if len({choice[:2] for choice in found}) < 2:
+        function = OPERATIONS[name].nccl_function
+        raise UnavailableError(
+            f"{machine.name} has no times of {name} {kind} with different algorithms of NCCL",
+            "fit it to runs with NCCL_ALGO=Ring, NCCL_ALGO=Tree and so on, in which NCCL logged "
+            "what it selected"
+            if function
+            else f"NCCL builds {name} from its sends and receives: it has one algorithm",
+        )
+    return found
+
+
+def project_choices(projection: Projection) -> Iterator[Projection]:
+    """The projection of each choice of NCCL."""
+    machine, request = projection.machine, projection.request
+    for name in request.operations:
+        for ranks in request.world_sizes:
+            own = request._replace(operations=(name,), world_sizes=(ranks,), variant="")
+            for choice in find_choices(machine, name, ranks, request):
+                yield Projection(machine._replace(fitted=(choice.fitted,)), own)
+
+
+NCCL_TUNER = "nccl-tuner"
+FORMATS: Mapping[str, Callable[[Projection], str]] = {
+    "autoparallel": _autoparallel, "inductor": _inductor, NCCL_TUNER: _nccl_tuner,
+}  # fmt: skip

@@ -1,0 +1,341 @@
+"""Predicts the time of a collective on a machine whose models were fitted, with an interval.
+
+The time never falls when the size or the number of ranks grows. A model alone may fall: at sizes
+whose factor is small, and where groups begin to span hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import exp, log2
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.analysis.statistics import Z
+from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
+from commbench.answers.cost.fit import SHORTEST_S
+from commbench.answers.cost.intervals import candidate_errors, error_at
+from commbench.answers.cost.machine import Curve, FittedModel, Machine
+from commbench.errors import UnavailableError, UsageError
+from commbench.output.paragraphs import list_some
+from commbench.plan.operations import OPERATIONS
+from commbench.stats.estimate import Estimate
+from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
+
+LATENCY, BANDWIDTH = "latency", "bandwidth"
+"""Parts of a time: what does not depend on the size, and what is proportional to it."""
+MOST_RANKS = 1 << 24
+MOST_PREDICTIONS = 100_000
+MOST_FROM_ONE_SIZE = 16
+"""Where one size was measured, sizes up to so many times as large are taken to cost as much."""
+
+
+class Request(NamedTuple):
+    """What to predict."""
+
+    operations: tuple[str, ...]
+    world_sizes: tuple[int, ...]
+    ranks_per_node: int | None
+    sizes: tuple[int, ...]
+    variant: str = ""
+
+
+class Prediction(NamedTuple):
+    """The predicted time of one call. Times in seconds."""
+
+    operation: str
+    world_size: int
+    ranks_per_node: int
+    size_bytes: int
+    """S, as in a row of results: the larger of what one rank sends and receives. 0 for an operation
+    without data."""
+    kind: str
+    """WITHIN a host or ACROSS hosts."""
+    model: str
+    """The name of the cost model, or of those that the measurements cannot tell apart."""
+    time_s: float
+    low_s: float
+    high_s: float
+    """The 95 % interval."""
+    latency_share: float
+    """The part of the time of the model that is latency, 0 to 1."""
+    ranks_distance: float
+    size_distance: float
+    """Doublings beyond the measured numbers of ranks (also of ranks per host) and the measured
+    sizes; 0 within them."""
+    is_adjusted: bool
+    """Whether the model alone gives another time, against the order of sizes or ranks."""
+
+    @property
+    def time(self) -> Estimate:
+        """In seconds, with its interval."""
+        return Estimate(self.time_s, self.low_s, self.high_s)
+
+    @property
+    def bound(self) -> str:
+        """The part that takes most of the time: LATENCY or BANDWIDTH."""
+        return LATENCY if self.latency_share >= 0.5 else BANDWIDTH
+
+    @property
+    def bandwidth_share(self) -> float:
+        """The part of the time of the model that grows with the size."""
+        return 1 - self.latency_share
+
+    @property
+    def algbw(self) -> float | None:
+        """S / t in bytes/s; None for an operation without data."""
+        return self.size_bytes / self.time_s if self.size_bytes else None
+
+    @property
+    def bandwidth(self) -> Estimate | None:
+        """The bus bandwidth in bytes/s, with its interval; None for an operation without data."""
+        factor = OPERATIONS[self.operation].busbw_factor
+        if not factor or not self.size_bytes:
+            return None
+        of_ranks = factor(self.world_size)
+        return self.time.map(lambda seconds: self.size_bytes / seconds * of_ranks)
+
+    @property
+    def busbw(self) -> float | None:
+        """The bus bandwidth in bytes/s; None for an operation without data."""
+        return self.bandwidth and self.bandwidth.value
+
+
+def predict(
+    machine: Machine,
+    operation: str,
+    world_sizes: Sequence[int],
+    ranks_per_node: int | None,
+    sizes: Sequence[int],
+    variant: str = "",
+) -> list[Prediction]:
+    """The predicted calls of an operation, by number of ranks and size.
+
+    `ranks_per_node` of None: the one measured across hosts (default_ranks_per_node). `variant` has
+    words that the variant of the models must have, such as `bfloat16`. Raises UsageError for an
+    impossible request, UnavailableError where no measurement supports it.
+    """
+    sizes = sizes if OPERATIONS[operation].has_data else (0,)
+    if len(world_sizes) * len(sizes) > MOST_PREDICTIONS:
+        raise UsageError(
+            f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
+            f"at most {MOST_PREDICTIONS:,} predictions are made at once",
+        )
+    per_node = default_ranks_per_node(machine) if ranks_per_node is None else ranks_per_node
+    found = [_find_models(machine, operation, n, per_node, variant) for n in world_sizes]
+    return [
+        _predict_call(*models, n, per_node, size)
+        for models, n in zip(found, world_sizes, strict=True)
+        for size in sizes
+    ]
+
+
+def default_ranks_per_node(machine: Machine) -> int:
+    """The number of ranks on a host that was measured: the largest across hosts, else within."""
+    by_kind = {
+        kind: [n for found in machine.fitted if found.kind == kind for n in found.ranks_per_node]
+        for kind in (ACROSS, WITHIN)
+    }
+    return max(by_kind[ACROSS] or by_kind[WITHIN] or [1])
+
+
+def find_fitted(
+    machine: Machine, operation: str, kind: str, variant: str = "", per_node: int | None = None
+) -> FittedModel:
+    """The model of an operation for a kind of group. UnavailableError where there is none,
+    UsageError where several have the words of `variant`. Of models for other numbers of ranks per
+    host, the one that was measured with the nearest number to `per_node` counts."""
+    own = [found for found in machine.fitted if found.operation == operation]
+    if not own:
+        names = list(dict.fromkeys(found.operation for found in machine.fitted))
+        raise UnavailableError(
+            f"{machine.name} has no model of {operation}",
+            f"it has {list_some(names, 8) or 'none'}; measure {operation}, and fit again",
+        )
+    found = [each for each in own if each.kind == kind]
+    if not found:
+        raise UnavailableError(
+            f"{operation} was measured {own[0].kind} only, not {kind}",
+            f"it was measured with {list_some([*map(str, own[0].world_sizes)], 8)} ranks: choose "
+            "--ranks-per-node to fit",
+        )
+    words = {word.strip() for word in variant.split(",")} - {""}
+    fitting = [each for each in found if words <= set(each.variant.split(", "))]
+    if per_node and fitting:
+        nearest = min(_distance(per_node, each.ranks_per_node) for each in fitting)
+        fitting = [e for e in fitting if _distance(per_node, e.ranks_per_node) == nearest]
+    exact = [each for each in fitting if set(each.variant.split(", ")) - {""} == words]
+    if len(exact or fitting) == 1:
+        return (exact or fitting)[0]
+    names = [repr(each.variant) for each in fitting or found if each.variant]
+    if not fitting:
+        raise UnavailableError(
+            f"{operation} {kind} has no model named {variant!r}",
+            f"write --variant with one of {list_some(names, 6)}"
+            if names
+            else "its measured calls do not differ: leave out --variant",
+        )
+    raise UsageError(
+        f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
+    )
+
+
+def _longest(curve: Curve, world_size: int, per_node: int, size: float) -> float:
+    """The longest time of all sizes up to this one. Between the sizes of factors, log(time) is
+    convex in log(size)."""
+    smaller = [each for each, _ in curve.size_factors if each < size]
+    return max(curve.time(world_size, per_node, each) for each in (*smaller, size))
+
+
+def _find_models(
+    machine: Machine, operation: str, world_size: int, per_node: int, variant: str
+) -> tuple[FittedModel, FittedModel | None]:
+    """The model of an operation in a group of ranks; and, across hosts, that of the ranks of one of
+    these hosts, where that was measured too."""
+    for name, value in (("ranks", world_size), ("ranks-per-node", per_node)):
+        if not 1 <= value <= MOST_RANKS:
+            raise UsageError(f"--{name} {value} is out of range", f"1 to {MOST_RANKS:,}")
+    if world_size < 2:
+        raise UsageError("one rank needs no communication", "ask for two ranks or more")
+    kind = kind_of(world_size, per_node)
+    fitted = find_fitted(machine, operation, kind, variant, per_node)
+    if not fitted.best.curve.model.spans_ranks and world_size not in fitted.world_sizes:
+        ranks = format_count(fitted.world_sizes[0], "rank")
+        raise UnavailableError(
+            f"{operation} {kind} was measured with {ranks} only: nothing shows how its time "
+            "grows with the ranks",
+            "measure other numbers of ranks too, and fit again",
+        )
+    same = (operation, WITHIN, fitted.variant)
+    inside = (m for m in machine.fitted if (m.operation, m.kind, m.variant) == same)
+    return fitted, next(inside, None) if kind == ACROSS and per_node > 1 else None
+
+
+def _predict_call(
+    fitted: FittedModel, host: FittedModel | None, world_size: int, per_node: int, size: int
+) -> Prediction:
+    """The prediction of one call; with several hosts, never below that of the ranks of one host."""
+    if not 0 <= size <= LARGEST_SIZE:
+        raise UsageError(f"size {size} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+    only = fitted.largest_bytes
+    if fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
+        raise UnavailableError(
+            f"{fitted.operation} was measured with {format_bytes(only)} only: nothing "
+            "says how its time grows with the size",
+            f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
+        )
+    at = (world_size, per_node, size)
+    measured = uncertainty_at(fitted, world_size, size)
+    least = _longest(host.best.curve, per_node, per_node, size) if host else SHORTEST_S
+    times, lows, highs = [], [], []
+    for candidate, errors in candidate_errors(fitted):
+        time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
+        factor = exp(Z * max(measured, error_at(candidate, errors, at)))
+        times.append(time_s)
+        lows.append(time_s / factor)
+        highs.append(time_s * factor)
+    parts = fitted.best.curve.parts(*at)
+    alone = max(sum(parts), SHORTEST_S)
+    distance = _distance(world_size, fitted.world_sizes)
+    if fitted.kind == ACROSS:
+        distance += _distance(per_node, fitted.ranks_per_node)
+    return Prediction(
+        fitted.operation, *at, fitted.kind, fitted.model,
+        times[0], min(lows), max(highs), sum(parts[:2]) / alone,
+        distance, _distance(size, (fitted.smallest_bytes, fitted.largest_bytes)),
+        abs(alone - times[0]) > 1e-9 * times[0],
+    )  # fmt: skip
+
+
+def _distance(value: float, measured: Sequence[float]) -> float:
+    """Doublings from a value to the range of the measured ones; 0 within it."""
+    low, high = max(min(measured), 1), max(*measured, 1)
+    return max(0.0, log2(low / max(value, 1)), log2(max(value, 1) / high))
+
+
+def uncertainty_at(fitted: FittedModel, world_size: int, size_bytes: float) -> float:
+    """The uncertainty of the time that was measured nearest to these ranks and this size; of
+    several times the smallest."""
+    return min(
+        (_distance(world_size, (p.world_size,)) + _distance(size_bytes, (p.size_bytes,)),
+         p.uncertainty)
+        for p in fitted.fitted_points
+    )[1]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The predictions of a request, made when they are used: `predictions` and whatever shows them
+    raise UnavailableError where no measurement supports one."""
+
+    machine: Machine
+    request: Request
+
+    @cached_property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """By operation, number of ranks and size."""
+        request = self.request
+        return tuple(
+            prediction
+            for name in request.operations
+            for prediction in predict(self.machine, name, *request[1:])
+        )
+
+    @cached_property
+    def by_model(self) -> tuple[tuple[FittedModel, list[Prediction]], ...]:
+        """Each model, with what it predicts."""
+        found = []
+        for (name, kind), group in groupby(self.predictions, attrgetter("operation", "kind")):
+            own = list(group)
+            variant, per_node = self.request.variant, own[0].ranks_per_node
+            found.append((find_fitted(self.machine, name, kind, variant, per_node), own))
+        return tuple(found)
+
+    @property
+    def notes(self) -> list[str]:
+        """What supports the predictions, how far away they are, and what makes them uncertain."""
+        from commbench.answers.cost.predict_document import notes
+
+        return notes(self)
+
+    def warnings(self, format: str = "csv") -> list[str]:
+        """The notes that warn, for a format whose text does not have them: each with the models
+        that it is about."""
+        from commbench.answers.cost.predict_document import warnings_beside
+
+        return warnings_beside(self, format)
+
+    def text(self, format: str = "text") -> str:
+        """The predictions in a format of `commbench model predict`; UnavailableError where it has
+        no place for one of the operations."""
+        from commbench.answers.cost.predict_document import VIEW
+
+        return VIEW.write(self, format)
+
+    def plot(self, output: str | Path) -> Path:
+        """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
+        from commbench.answers.cost.predict_document import predicted_picture
+        from commbench.views.draw import require_ending, write_pictures
+
+        require_ending(Path(output))
+        return write_pictures([predicted_picture(self)], Path(output))[0]
+
+
+def project(machine: Machine, request: Request) -> Projection:
+    """The projection of a request. No operation in it stands for all of the machine. UsageError for
+    ranks that do not fill hosts."""
+    asked = request.ranks_per_node
+    per_node = default_ranks_per_node(machine) if asked is None else asked
+    for ranks in request.world_sizes:
+        if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
+            full = ranks - ranks % per_node
+            raise UsageError(
+                f"{ranks} ranks do not fill hosts of {format_count(per_node, 'rank')}",
+                f"ask for {full} or {full + per_node} ranks, or for another --ranks-per-node",
+            )
+    names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
+    return Projection(machine, request._replace(operations=names, ranks_per_node=per_node))

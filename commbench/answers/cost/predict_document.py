@@ -1,0 +1,315 @@
+"""What a document of predictions says: a table, what supports them, and a picture of them against
+size and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+from commbench.analysis.csv_file import make_csv
+from commbench.answers.cost import other_formats
+from commbench.answers.cost.cost_models import ACROSS
+from commbench.answers.cost.fit_document import fit_warning, model_facts, name_models
+from commbench.answers.cost.machine import WARNING, FittedModel
+from commbench.answers.cost.predict import Prediction, Projection
+from commbench.errors import UnavailableError
+from commbench.output.paragraphs import list_some
+from commbench.stats.estimate import Estimate
+from commbench.units import (
+    GB,
+    MICRO,
+    format_about,
+    format_bytes,
+    format_count,
+    format_share,
+)
+from commbench.validation import choose
+from commbench.views import cells, pictures
+from commbench.views.cells import Column
+from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
+from commbench.views.formats import HTML, JSON, MARKDOWN, TEXT, View
+from commbench.views.pictures import (
+    BANDWIDTHS,
+    RANKS,
+    SIZES,
+    TIMES,
+    Axis,
+    Curves,
+    Look,
+    Picture,
+    Series,
+)
+
+MOST_CURVES = 8
+"""Of a panel against the size."""
+MOST_SIZES = 4
+"""Curves of a panel against the number of ranks."""
+FAR = 3.0
+"""Doublings beyond the measured range from which on a warning is given."""
+FAR_WARNING = (
+    "so far from the measurements the library may use another algorithm, and other jobs may share "
+    "the network."
+)
+DOT = Look(pictures.GREY, ".", None, size=5)
+FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
+"""What an axis shows of a prediction."""
+COLUMNS = (
+    Column("ranks", attrgetter("world_size"), cells.NUMBER),
+    Column("size", lambda p: p.size_bytes or None, cells.BYTES),
+    Column("time", attrgetter("time"), cells.TIME),
+    Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 7),
+    Column("busbw\nGB/s", attrgetter("bandwidth"), cells.BANDWIDTH, 6),
+    Column(
+        "most of it",
+        lambda p: f"{p.bound} {format_share(max(p.latency_share, p.bandwidth_share))}",
+        cells.TEXT, 3,
+    ),
+)  # fmt: skip
+
+
+def document(projection: Projection) -> Document:
+    """The predictions, what warns of them, and the models that they rest on."""
+    per_node = format_count(projection.request.ranks_per_node or 1, "rank")
+    drawn = Pictures(lambda: [predicted_picture(projection)])
+    return Document(
+        f"Predicted times on {projection.machine.name}",
+        [f"{per_node} on a host"],
+        [sentence(own[-1]) for _, own in projection.by_model],
+        [
+            Items(warnings(projection), "Warnings"),
+            Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
+            *([drawn] if _panels(projection) else []),
+            *(
+                Section(f"{m.title}: {m.model}", [Facts(_facts(m, own))])
+                for m, own in projection.by_model
+            ),
+        ],
+    )
+
+
+def sentence(found: Prediction) -> str:
+    """A prediction in words."""
+    size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
+    ranks = format_count(found.world_size, "rank")
+    interval = cells.in_brackets(cells.time_interval_text(found.time))
+    return f"{found.operation}{size} on {ranks} takes {cells.time_text(found.time)}{interval}."
+
+
+def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
+    """What supports the predictions of a model, and how far away from it they are."""
+    facts = [*model_facts(fitted)]
+    ranks, sizes = (sorted({getattr(p, name) for p in found}) for name in FIELDS_OF_CALL)
+    known = (fitted.smallest_bytes, fitted.largest_bytes)
+    facts += _beyond(ranks, fitted.world_sizes, str, "ranks")
+    facts += _beyond(sizes, known, format_bytes, "size")
+    per_node = found[0].ranks_per_node
+    if fitted.kind == ACROSS and per_node not in fitted.ranks_per_node:
+        measured = list_some([*map(str, fitted.ranks_per_node)], 4)
+        facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
+    if adjusted := [p for p in found if p.is_adjusted]:
+        first = f"{adjusted[0].world_size} ranks and {format_bytes(adjusted[0].size_bytes)}"
+        facts.append((
+            "adjusted",
+            f"{len(adjusted)} of {len(found)} times, the first with {first}: the model alone "
+            "breaks the order of sizes or ranks",
+        ))  # fmt: skip
+    if half := fitted.best.curve.half_size(ranks[-1], per_node):
+        facts.append((f"n-half with {ranks[-1]} ranks", format_about(half)))
+    return facts
+
+
+FIELDS_OF_CALL = ("world_size", "size_bytes")
+
+
+def _beyond(
+    asked: Sequence[int], measured: Sequence[int], show: Callable[[int], str], what: str
+) -> Iterator[tuple[str, str]]:
+    """How far the least and the most that was asked for is from what was measured."""
+    low, high = measured[0], measured[-1]
+    if asked[0] < low:
+        times = f"1/{low / max(asked[0], 1):.4g} of that"
+        yield f"smallest {what}", f"{show(asked[0])}; measured from {show(low)} ({times})"
+    if asked[-1] > high:
+        times = f"{asked[-1] / max(high, 1):.4g} times that"
+        yield f"largest {what}", f"{show(asked[-1])}; measured up to {show(high)} ({times})"
+
+
+def warnings(*projections: Projection) -> list[str]:
+    """What warns of predictions, once each, with the models that it is about."""
+    found: list[tuple[str, str]] = []
+    for projection in projections:
+        notes = projection.machine.notes
+        found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
+        for fitted, own in projection.by_model:
+            found.append((fit_warning(fitted), fitted.title))
+            if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
+                found.append((FAR_WARNING, fitted.title))
+    return name_models(found)
+
+
+def warnings_beside(projection: Projection, format_: str) -> list[str]:
+    """The warnings that the text of a format does not have. For NCCL's tuner they are about the
+    model of each choice."""
+    choose("format", format_, dict.fromkeys(VIEW.formats))
+    if format_ in HAS_WARNINGS:
+        return []
+    if format_ != other_formats.NCCL_TUNER:
+        return warnings(projection)
+    return warnings(*other_formats.project_choices(projection))
+
+
+def notes(projection: Projection) -> list[str]:
+    """The warnings and the facts, in lines."""
+    found = [f"{WARNING}{text}" for text in warnings(projection)]
+    for fitted, own in projection.by_model:
+        facts = [("model", fitted.model), *_facts(fitted, own)]
+        found += [f"{fitted.title}: {name}: {text}" for name, text in facts]
+    return found
+
+
+def flat(each: Prediction) -> dict[str, Any]:
+    """The columns of a prediction in CSV and JSON; None where an operation has no bandwidth."""
+    algbw, busbw = each.algbw, each.busbw
+    return {
+        "operation": each.operation, "world_size": each.world_size,
+        "ranks_per_node": each.ranks_per_node, "size_bytes": each.size_bytes,
+        "time_us": _round(each.time_s / MICRO), "time_low_us": _round(each.low_s / MICRO),
+        "time_high_us": _round(each.high_s / MICRO),
+        "algbw_GBps": algbw and _round(algbw / GB), "busbw_GBps": busbw and _round(busbw / GB),
+        "bound": each.bound, "latency_share": round(each.latency_share, 4),
+        "bandwidth_share": round(each.bandwidth_share, 4), "group": each.kind, "model": each.model,
+        "doublings_of_ranks": round(each.ranks_distance, 3),
+        "doublings_of_size": round(each.size_distance, 3),
+    }  # fmt: skip
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _csv(projection: Projection) -> str:
+    """A line for each prediction. `commbench model fit` reads such a file."""
+    rows = [flat(each) for each in projection.predictions]
+    return make_csv([tuple(rows[0]), *(tuple(row.values()) for row in rows)]) if rows else ""
+
+
+def _data(projection: Projection) -> dict[str, Any]:
+    return {
+        "machine": projection.machine.name,
+        "source": projection.machine.source,
+        "notes": notes(projection),
+        "rows": [flat(each) for each in projection.predictions],
+    }
+
+
+def predicted_picture(projection: Projection) -> Picture:
+    """Predictions against size and ranks: a band is the 95 % interval, a dot a measured time, a
+    hollow marker lies beyond the measured numbers of ranks or sizes. UnavailableError where no
+    panel has something to show."""
+    panels = _panels(projection)
+    if not panels:
+        raise UnavailableError(
+            "there is nothing to draw: one size and one number of ranks",
+            "ask for several: --sizes 1K-1G --ranks 8-512",
+        )
+    names = dict.fromkeys(p.operation for p in projection.predictions)
+    first, last = projection.predictions[0], projection.predictions[-1]
+    return Picture(
+        "predicted",
+        f"Predicted for {projection.machine.name}: {', '.join(names)}",
+        " ".join(dict.fromkeys(map(sentence, (first, last)))),
+        panels,
+        [*warnings(projection), "Hollow: beyond the measured range."],
+        has_bands=True,
+    )
+
+
+def _panels(projection: Projection) -> list[Curves]:
+    by_size = _choose(projection, SIZES, RANKS, 0, MOST_CURVES)
+    by_ranks = _choose(projection, RANKS, SIZES, MOST_CURVES, MOST_SIZES)
+    kinds = (
+        ("Time of a call, against the size", by_size, TIMES, SIZES, "time"),
+        ("Bus bandwidth, GB/s, against the size", by_size, BANDWIDTHS, SIZES, "bandwidth"),
+        ("Time of a call, against the number of ranks", by_ranks, TIMES, RANKS, "time"),
+    )
+    found = (
+        Curves(heading, [*_series(projection, drawn, across, name)], scale, across)
+        for heading, drawn, scale, across, name in kinds
+    )
+    return [panel for panel in found if panel.series]
+
+
+Drawn = list[tuple[str, Look, list[Prediction]]]
+"""Predictions that a line joins, each with its name and look."""
+
+
+def _choose(projection: Projection, across: Axis, other: Axis, first_look: int, most: int) -> Drawn:
+    """The curves against `across`, at most about so many, evenly chosen from those of each
+    operation, at least two of each; none where there is one place."""
+    found: dict[tuple[str, int], list[Prediction]] = {}
+    for each in projection.predictions:
+        found.setdefault((each.operation, getattr(each, FIELDS[other])), []).append(each)
+    groups: dict[str, list[list[Prediction]]] = {}
+    for (operation, _), group in found.items():
+        if len({getattr(p, FIELDS[across]) for p in group}) > 1:
+            groups.setdefault(operation, []).append(group)
+    names = [*groups][: most // 2]
+    each_has = max(2, most // max(1, len(names)))
+    chosen: Drawn = []
+    for operation in names:
+        own = groups[operation]
+        for number in sorted({round(n * (len(own) - 1) / (each_has - 1)) for n in range(each_has)}):
+            first = own[number][0]
+            ranks, size = format_count(first.world_size, "rank"), format_bytes(first.size_bytes)
+            name = ranks if other == RANKS else size
+            full = f"{operation}, {name}" if len(names) > 1 else name
+            chosen.append((full, pictures.nth_look(first_look + len(chosen)), own[number]))
+    return chosen
+
+
+def _series(projection: Projection, drawn: Drawn, across: Axis, shown: str) -> Iterator[Series]:
+    def points(found: Iterable[Prediction]) -> list[tuple[float, Estimate | None]]:
+        places = [(getattr(p, FIELDS[across]), getattr(p, shown)) for p in found]
+        return [(place, value) for place, value in places if value]
+
+    for name, look, group in drawn:
+        beyond = [p for p in group if p.ranks_distance or p.size_distance]
+        hollow = look._replace(dashes=None, is_hollow=True)
+        several = (
+            Series(name, look, points(group)),
+            Series(name, hollow, points(beyond), has_band=False),
+            Series("measured", DOT, points(_measured(projection, group, across)), has_band=False),
+        )
+        yield from (each for each in several if each.points)
+
+
+def _measured(
+    projection: Projection, group: list[Prediction], across: Axis
+) -> Iterator[Prediction]:
+    """The measured times on a curve, as predictions without an interval."""
+    first, field = group[0], FIELDS[across]
+    fixed = FIELDS[RANKS if across == SIZES else SIZES]
+    low, high = getattr(first, field), getattr(group[-1], field)
+    kinds = {(p.operation, p.kind) for p in group}
+    for fitted, _ in projection.by_model:
+        for point in fitted.points if (fitted.operation, fitted.kind) in kinds else ():
+            is_within = low <= getattr(point, field) <= high
+            if is_within and getattr(point, fixed) == getattr(first, fixed):
+                yield first._replace(
+                    world_size=point.world_size, size_bytes=point.size_bytes,
+                    time_s=point.time_s, low_s=point.time_s, high_s=point.time_s,
+                )  # fmt: skip
+
+
+VIEW: View = View(
+    document, schema=3, data=_data,
+    more={
+        "table": lambda projection: VIEW.write(projection),
+        "csv": _csv,
+        **other_formats.FORMATS,
+    },
+)  # fmt: skip
+"""`table` is an earlier name of text."""
+HAS_WARNINGS = (TEXT, MARKDOWN, HTML, JSON, "table")
+"""The formats whose text has the warnings."""

@@ -1,0 +1,156 @@
+"""What a document of a check says: the problems, the limits of the host, and the CPU modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from operator import attrgetter, itemgetter
+
+from commbench.answers.doctor.checkup import STILL_QUIET
+from commbench.answers.doctor.report import MODES, DoctorReport, ModeEffect
+from commbench.output.paragraphs import join_words
+from commbench.stats.estimate import known, ratio
+from commbench.stats.verdict import FASTER, SLOWER
+from commbench.units import format_bytes, format_count
+from commbench.views import cells
+from commbench.views.as_json import facts
+from commbench.views.cells import Column
+from commbench.views.document import BAD, GOOD, Block, Document, Facts, Folded, Items, Table
+from commbench.views.formats import View
+
+RULE = (
+    "A mode is faster or slower only if each of its launches is, compared with every launch of "
+    "plain. The column `by chance` says how often noise alone does that: it must be 10 % or less, "
+    "which takes 3 launches of each."
+)
+
+
+TONES = {FASTER: GOOD, SLOWER: BAD}
+
+
+def document(report: DoctorReport) -> Document:
+    """The problems first, and what they rest on."""
+    problems = [f"{found.name}: {found.message}. {found.advice}." for found in report.findings]
+    tone = BAD if problems else GOOD if report.trials and not report.ended else ""
+    return Document(
+        "What disturbs measurements on this host",
+        _subtitle(report),
+        [_answer(report)],
+        [Items(problems, "Problems"), *_limits(report), *_modes(report), *_facts(report)],
+        tone,
+    )
+
+
+def _subtitle(report: DoctorReport) -> list[str]:
+    if not (host := report.facts):
+        return []
+    usable = f"{len(host.cores)} of {host.host_cores} cores may be used"
+    fit = "1 rank fits" if host.ranks_fit == 1 else f"{host.ranks_fit} ranks fit"
+    return [f"{host.host}: {usable}; {fit}"]
+
+
+def _answer(report: DoctorReport) -> str:
+    names = [finding.name for finding in report.findings]
+    problems = f"{format_count(len(names), 'problem')}: {join_words(names)}." if names else ""
+    if report.ended:
+        stopped = "The check was stopped before its end, so the CPU modes are not compared."
+        return f"{stopped} It found {problems}" if problems else stopped
+    untried = "" if report.trials else ", but no CPU mode was tried"
+    return problems or f"No problems found{untried}."
+
+
+LIMIT_COLUMNS = (
+    Column("limit of this host", itemgetter(0), cells.TEXT),
+    Column("GB/s", itemgetter(1), cells.BANDWIDTH),
+    Column("least … most", itemgetter(1), cells.BANDWIDTH_INTERVAL),
+    Column("of the loopback", itemgetter(2), cells.SHARE),
+)
+
+
+def _limits(report: DoctorReport) -> Iterator[Block]:
+    """What loopback and memory can do, and what gloo reached in its best mode."""
+    if not (found := report.ceilings):
+        return
+    loopback, trip = found.loopback_bytes_per_s, found.round_trip_s
+    rates = {
+        "loopback TCP, one way": loopback,
+        "memory copied by one core": found.copy_one_bytes_per_s,
+        f"memory copied by {format_count(found.cores, 'core')} at once": found.copy_all_bytes_per_s,
+    }
+    if best := max(report.effects, key=lambda e: e.busbw_bytes_per_s or 0, default=None):
+        rates[f"gloo, {best.mode}, {_sizes(best)}"] = known(best.busbw_bytes_per_s)
+    rows = [(what, rate, ratio(rate, loopback)) for what, rate in rates.items() if rate]
+    yield Table("", LIMIT_COLUMNS, [(*row[:2], row[2] and row[2].value) for row in rows])
+    notes = []
+    if trip:
+        interval = cells.in_brackets(cells.time_interval_text(trip))
+        notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}{interval}.")
+    if found.undisturbed:
+        notes.append("All but the copies by all cores had SCHED_FIFO: other programs had to wait.")
+    elif report.facts and (report.facts.busy_share or 0) > STILL_QUIET:
+        notes.append("Other programs may have slowed these measurements down.")
+    yield Items(notes)
+
+
+def _sizes(effect: ModeEffect) -> str:
+    largest = format_bytes(effect.sizes_bytes[-1])
+    return f"to {largest}" if len(effect.sizes_bytes) > 1 else largest
+
+
+SIZE_COLUMNS = (
+    Column("mode", attrgetter("mode"), cells.TEXT),
+    Column("size", _sizes, cells.NUMBER),
+    Column("time", attrgetter("time_s"), cells.TIME),
+    Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
+    Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
+    Column("of rounds", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
+    Column("stalled", attrgetter("stalled_share"), cells.SHARE, 7),
+    Column("queued", attrgetter("queued_share"), cells.SHARE, 2),
+    Column("n", attrgetter("launches"), cells.NUMBER, 1),
+)
+EFFECT_COLUMNS = (
+    *SIZE_COLUMNS[:6],
+    Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("by\nchance", attrgetter("chance"), cells.SHARE, 6),
+    *SIZE_COLUMNS[6:],
+)
+
+
+def _modes(report: DoctorReport) -> Iterator[Block]:
+    """The effect of each mode on small and large sizes, and what was not tried."""
+    effects = report.effects
+    if report.ended:  # too few launches to compare the modes
+        effects = tuple(each._replace(verdict="", chance=None) for each in effects)
+    yield Table("", EFFECT_COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
+    refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
+    notes = [RULE] if any(effect.verdict for effect in effects) else []
+    notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
+    tried = {trial.mode for trial in report.trials}
+    untried = [mode for mode in MODES if mode not in tried]
+    if tried and untried:
+        notes.append(f"Not tried, because the check ended before: {join_words(untried)}.")
+    yield Items([*notes, *_missing(report, len(MODES) - len(refused))])
+    yield Folded("Every size", [Table("", SIZE_COLUMNS, report.modes)] if report.modes else [])
+
+
+def _missing(report: DoctorReport, modes: int) -> list[str]:
+    """A sentence on the launches that are missing because the time was up."""
+    options = report.request
+    done = [trial.elapsed_s for trial in report.trials if trial.points]
+    planned = options.rounds * modes
+    if report.ended or not 0 < len(done) < planned:
+        return []
+    more = (planned - len(done) + 1) * sum(done) / len(done)
+    return [
+        f"The time was up after {len(done)} of {planned} launches. "
+        f"--seconds {ceil((options.seconds + more) / 10) * 10} is probably enough for all."
+    ]
+
+
+def _facts(report: DoctorReport) -> Iterator[Block]:
+    gpus = {f"GPU {gpu.address}": gpu for gpu in report.gpus}
+    parts = {"Facts of this host": report.facts, "Around its GPUs": report.gpu_system, **gpus}
+    return (Folded(title, [Facts([*facts(part)])]) for title, part in parts.items() if part)
+
+
+VIEW = View(document, schema=1)

@@ -1,0 +1,263 @@
+"""What this host can move at most: TCP over the loopback interface, and copies of memory, measured
+in processes of their own.
+
+gloo's ranks on one host use the loopback, so no bandwidth of gloo can exceed it, and no transfer
+between processes can exceed the rate at which memory is copied.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from commbench.analysis.statistics import median
+from commbench.errors import CommbenchError
+from commbench.host.cpu import apply_cpu_mode
+from commbench.host.facts import HostFacts
+from commbench.host.procfs import read_free_bytes
+from commbench.stats.estimate import Estimate
+
+Job = Callable[[Callable[[], None]], Iterable[float]]
+"""A function that prepares, calls its argument, which waits for all jobs, and returns numbers."""
+
+
+def run_parallel(jobs: Sequence[Job], realtime: bool = False) -> list[list[float]]:
+    """Run jobs at the same time and return the numbers of each; raises OSError where one dies.
+
+    With `realtime` each runs on a core of its own under SCHED_FIFO, where this user may use that.
+    """
+    context = get_context("fork")
+    with ExitStack() as running:
+        pipes = []
+        for number, job in enumerate(jobs):
+            near, far = context.Pipe()
+            process = context.Process(target=_run_job, args=(job, realtime, number, far))
+            process.start()
+            running.callback(process.join)
+            running.callback(process.kill)
+            running.enter_context(near)
+            far.close()
+            pipes.append(near)
+        try:
+            for pipe in pipes:
+                pipe.recv()
+            for pipe in pipes:
+                pipe.send("go")
+            return [pipe.recv() for pipe in pipes]
+        except EOFError:
+            raise ChildProcessError("a process that was to measure has ended") from None
+
+
+def _run_job(job: Job, realtime: bool, number: int, pipe: Connection) -> None:
+    """Do the job in a process of its own, without the parent's handlers; one that fails has no
+    numbers."""
+
+    def ready() -> None:
+        pipe.send("ready")
+        pipe.recv()
+
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_DFL)
+    if realtime:
+        cores = os.sched_getaffinity(0)
+        try:
+            apply_cpu_mode("realtime", number)
+        except CommbenchError:
+            os.sched_setaffinity(0, cores)
+    numbers: list[float] = []
+    with suppress(OSError, EOFError):
+        numbers = list(job(ready))
+    with suppress(OSError):
+        pipe.send(numbers)
+
+
+REPEATS = 5
+STREAM_S = 0.5
+TRIP_S = 0.1
+COPY_S = 0.2
+"""Seconds of one repeat of each, if the whole check takes a minute."""
+A_MINUTE_S = 60.0
+WRITE_BYTES = 4 << 20
+READ_BYTES = 1 << 20
+CONNECT_TIMEOUT_S = 10.0
+WARMUP_PART = 0.2
+"""Share of the time of one repeat; TCP opens its windows meanwhile."""
+SMALLEST_BYTES = 16 << 20
+UNKNOWN_CACHE_BYTES = 64 << 20
+BEYOND_CACHE = 2
+"""A buffer's size over its share of the last-level cache."""
+PAGE_BYTES = 4096
+MOST_MEMORY = 0.25
+"""Share of the free memory for all buffers together."""
+
+
+class HostBandwidth(NamedTuple):
+    """What median_range finds of the repeats; None where a rate could not be measured."""
+
+    loopback_bytes_per_s: Estimate | None
+    """One way, between two processes."""
+    round_trip_s: Estimate | None
+    """For a byte there and one back."""
+    copy_one_bytes_per_s: Estimate | None
+    """What one core copies."""
+    copy_all_bytes_per_s: Estimate | None
+    """What all cores copy together."""
+    cores: int
+    """The number of all cores."""
+    undisturbed: bool
+    """Whether the first three were measured under SCHED_FIFO, ahead of other work."""
+    repeats: int = REPEATS
+
+
+def median_range(values: Iterable[float]) -> Estimate:
+    """The median of at least one value, and the least and largest of several in place of an
+    interval."""
+    ordered = sorted(values)
+    ends = (ordered[0], ordered[-1]) if len(ordered) > 1 else ()
+    return Estimate(median(ordered), *ends)
+
+
+def measure_host_bandwidth(facts: HostFacts, seconds: float) -> HostBandwidth:
+    """Measure in a twelfth of the seconds that the whole check takes."""
+    scale = min(1.0, seconds / A_MINUTE_S)
+    cores = len(facts.cores)
+    sharing = facts.cache_cores or cores
+    return HostBandwidth(
+        loopback_bytes_per_s=measure_loopback(REPEATS, scale * STREAM_S),
+        round_trip_s=measure_round_trip(REPEATS, scale * TRIP_S),
+        copy_one_bytes_per_s=measure_copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
+        copy_all_bytes_per_s=measure_copy_rate(
+            cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S
+        ),
+        cores=cores,
+        undisturbed=facts.fifo_permitted is True,
+    )
+
+
+def measure_loopback(repeats: int, seconds: float) -> Estimate | None:
+    """Bytes per second that loopback TCP carries one way, in `repeats` of `seconds` each; None
+    where there is no loopback."""
+    return _measure_pair(_send_stream, _receive_stream, repeats, seconds)
+
+
+def measure_round_trip(repeats: int, seconds: float) -> Estimate | None:
+    """Seconds for one byte to go there and one to come back; a repeat gives its median."""
+    return _measure_pair(_send_back, _measure_trips, repeats, seconds)
+
+
+def _measure_pair(
+    far: Callable[[socket.socket], object],
+    near: Callable[[socket.socket, float], float],
+    repeats: int,
+    seconds: float,
+) -> Estimate | None:
+    """What the near end of a connection measures in each repeat while the far end answers."""
+
+    def serve(ready: Callable[[], None]) -> list[float]:
+        with _prepare(server.accept()[0]) as peer:
+            ready()
+            near(peer, WARMUP_PART * seconds)
+            return [near(peer, seconds) for _ in range(repeats)]
+
+    def connect(ready: Callable[[], None]) -> list[float]:
+        with _prepare(socket.create_connection(server.getsockname(), CONNECT_TIMEOUT_S)) as peer:
+            ready()
+            far(peer)
+        return []
+
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(CONNECT_TIMEOUT_S)
+            found = run_parallel([serve, connect], realtime=True)[0]
+    except OSError:
+        return None
+    return median_range(found) if found else None
+
+
+def _prepare(peer: socket.socket) -> socket.socket:
+    peer.settimeout(CONNECT_TIMEOUT_S)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return peer
+
+
+def _rate(move: Callable[[], int], seconds: float) -> float:
+    """Bytes per second of a function that moves some, again and again."""
+    moved, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not moved:
+        moved += move()
+    return moved / elapsed
+
+
+def _receive_stream(peer: socket.socket, seconds: float) -> float:
+    buffer = bytearray(READ_BYTES)
+    return _rate(lambda: _require_bytes(peer.recv_into(buffer)), seconds)
+
+
+def _measure_trips(peer: socket.socket, seconds: float) -> float:
+    taken: list[float] = []
+    start = now = time.perf_counter()
+    while now - start < seconds or not taken:
+        peer.sendall(b"?")
+        _require_bytes(len(peer.recv(1)))
+        before, now = now, time.perf_counter()
+        taken.append(now - before)
+    return median(sorted(taken))
+
+
+def _require_bytes(number: int) -> int:
+    if not number:
+        raise ConnectionError("the other process is gone")
+    return number
+
+
+def _send_stream(peer: socket.socket) -> None:
+    chunk = bytes(WRITE_BYTES)
+    while True:
+        peer.sendall(chunk)
+
+
+def _send_back(peer: socket.socket) -> None:
+    while byte := peer.recv(1):
+        peer.sendall(byte)
+
+
+def measure_copy_rate(
+    cores: int, cache_bytes: int | None, sharing: int, repeats: int, seconds: float
+) -> Estimate | None:
+    """Bytes per second that `cores` processes copy at once; None where there is too little memory.
+
+    A byte that is copied is read once and written once. Buffers exceed the last-level cache of
+    `cache_bytes`, which `sharing` of the processes share.
+    """
+    part = -(-(cache_bytes or UNKNOWN_CACHE_BYTES) // sharing)
+    size = max(SMALLEST_BYTES, BEYOND_CACHE * part)
+    if 2 * size * cores > MOST_MEMORY * (read_free_bytes() or 0):
+        return None
+    try:
+        # Under SCHED_FIFO on a single core only, so that the host can go on working on the others.
+        found = run_parallel([partial(_copy, size, repeats, seconds)] * cores, realtime=cores == 1)
+    except OSError:
+        return None
+    return median_range([sum(rates) for rates in zip(*found, strict=True)])
+
+
+def _copy(size: int, repeats: int, seconds: float, ready: Callable[[], None]) -> list[float]:
+    source, target = (memoryview(mmap.mmap(-1, size)) for _ in range(2))
+    for offset in range(0, size, PAGE_BYTES):
+        source[offset] = target[offset] = 1  # the kernel allocates the page
+    ready()
+
+    def copy() -> int:
+        target[:] = source  # one memcpy of the C library
+        return size
+
+    return [_rate(copy, seconds) for _ in range(repeats)]

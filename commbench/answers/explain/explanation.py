@@ -1,0 +1,221 @@
+"""What `commbench explain` finds: the rows of a run, or the call that a user quotes, with the facts
+about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.analysis.load import open_run
+from commbench.analysis.row_names import named_bytes
+from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
+from commbench.answers.cost.machine import Machine, read_machine
+from commbench.answers.explain.bound import bound_facts
+from commbench.answers.explain.facts import Fact, is_of_size, row_facts
+from commbench.errors import RecordsError, UsageError
+from commbench.plan.case import READY
+from commbench.plan.dtypes import find_dtype
+from commbench.plan.links import Peak, parse_peak
+from commbench.plan.operation import Operation
+from commbench.plan.operations import OPERATIONS, find_operation
+from commbench.plan.plan import Plan
+from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_MODES
+from commbench.readers.source import ImportHints
+from commbench.results.files import path_exists
+from commbench.results.run_folder import find_run, find_sweep
+from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
+from commbench.units import format_bytes, format_sizes, parse_size, parse_time
+from commbench.validation import choose
+
+
+class RowExplanation(NamedTuple):
+    """A row with its facts."""
+
+    row: ResultRow
+    facts: tuple[Fact, ...]
+
+    def get(self, name: str) -> Any:
+        """The value of the fact of that name; None where there is none."""
+        return next((fact.value for fact in self.facts if fact.name == name), None)
+
+    @property
+    def operation(self) -> Operation:
+        """What the row calls."""
+        return OPERATIONS[self.row.measurement.case.operation]
+
+    def as_json(self) -> dict[str, Any]:
+        """What was called, and the facts."""
+        case, nodes = self.row.measurement.case, self.row.header.num_nodes
+        return {"call": case.title, "ranks": case.ranks, "nodes": nodes, "facts": self.facts}
+
+
+class Explanation(NamedTuple):
+    """Rows of a run, or a call that a user quotes, explained."""
+
+    name: str
+    """The run's name; empty for a call."""
+    rows: tuple[RowExplanation, ...]
+    """The largest size of each kind among those that were asked for."""
+    is_overview: bool = False
+    """Whether no row was asked for."""
+    more: str = ""
+    """The command that explains another size; empty where there is none."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The name and the rows."""
+        return {"name": self.name, "rows": self.rows}
+
+
+def explain_row(
+    row: ResultRow, every: Sequence[ResultRow] = (), peak: Peak | None = None,
+    machine: Machine | None = None,
+) -> RowExplanation:  # fmt: skip
+    """Everything about a row, by all rows of its run and the models of a machine."""
+    facts = row_facts(row, every, peak) + bound_facts(row, every, machine)
+    return RowExplanation(row, tuple(fact for fact in facts if fact.is_known))
+
+
+def explain_run(
+    run: Run,
+    operation: Operation | None = None,
+    size_bytes: int | None = None,
+    peak: Peak | None = None,
+    machine: Machine | None = None,
+) -> Explanation:
+    """The largest size of each kind of call, of the chosen rows. With a `machine`, its models say
+    what bounds each row."""
+    every = worst_alone(make_rows(run))
+    chosen = _choose(every, run.name, operation, size_bytes)
+    kinds: dict[tuple[str, str], list[ResultRow]] = {}
+    for row in chosen:
+        case = row.measurement.case
+        kinds.setdefault((case.title, case.timing), []).append(row)
+    name = operation.name if operation else "OP"
+    has_more = size_bytes is None and len(chosen) > len(kinds)
+    return Explanation(
+        run.name,
+        tuple(explain_row(max(own, key=_order), every, peak, machine) for own in kinds.values()),
+        not (operation or size_bytes or len(every) == 1),
+        f"commbench explain {run.path} --op {name} --size SIZE" if has_more else "",
+    )
+
+
+def _order(row: ResultRow) -> tuple[bool, int]:
+    return row.time is not None, row.measurement.case.size_bytes
+
+
+def _choose(
+    rows: Sequence[ResultRow], name: str, operation: Operation | None, size: int | None
+) -> Sequence[ResultRow]:
+    """The rows of this operation and size; UsageError where the run `name` has none."""
+    if not rows:
+        raise UsageError(f"{name} has no finished case yet", "wait, or give another run")
+    names = dict.fromkeys(row.measurement.case.operation for row in rows)
+    if operation:
+        rows = [row for row in rows if row.measurement.case.operation == operation.name]
+        if not rows:
+            raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
+    if size is None:
+        return rows
+    sizes = sorted({named_bytes(row.measurement.case) for row in rows} - {0})
+    rows = [row for row in rows if is_of_size(row, size)]
+    if not rows:
+        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
+        raise UsageError(f"{name} has no row of {format_bytes(size)}", has)
+    return rows
+
+
+def answer(
+    what: str | Run,
+    op: str | None,
+    size: str | None,
+    peak: str | None,
+    model: str | Path | None,
+    notify: Callable[[str], None],
+    **quoted: Any,
+) -> Explanation:
+    """The explanation of a run, or of an operation's call; `model` is a machine file.
+
+    A text `what` is a path, else an operation, else a run's label. `quoted` are the `ranks`,
+    `time`, `dtype`, `timing` and `nodes` of a call that the user timed; None where not given.
+    `notify` gets a message where the newest of several runs of a label was chosen.
+    """
+    parsed_peak = parse_peak(peak) if peak is not None else None
+    machine = read_machine(model) if model is not None else None
+    if isinstance(what, str):
+        found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
+        if isinstance(found, Operation):
+            row = _quoted_row(found, op, size, **quoted)
+            return Explanation("", (explain_row(row, (), parsed_peak, machine),))
+        what = open_run(found or find_run(what, notify), ImportHints(operation=op))
+        tell_incomplete(what, notify)
+    for option, value in quoted.items():
+        if value is not None:
+            raise UsageError(
+                f"--{option} {value} describes a call of an operation, but {what.name} is a run",
+                f"leave out --{option}",
+            )
+    operation = None if op is None else find_operation(op)
+    size_bytes = None if size is None else parse_size(size)
+    return explain_run(what, operation, size_bytes, parsed_peak, machine)
+
+
+def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
+    try:
+        return find_operation(what)
+    except UsageError as error:
+        try:
+            return find_run(what, notify)
+        except RecordsError:
+            if "/" in what or what.endswith(".jsonl") or find_sweep(what):
+                raise
+        raise UsageError(
+            f"{what!r} is neither an operation nor a run",
+            f"{error.hint}; a run is a folder, its run.jsonl, or a label under results/",
+        ) from None
+
+
+def _quoted_row(
+    operation: Operation, op: str | None, size: str | None, *, ranks: int | None,
+    time: str | None, dtype: str | None, timing: str | None, nodes: int | None,
+) -> ResultRow:  # fmt: skip
+    """The row of the call that the options describe. UsageError where one is missing, or has no
+    meaning for the operation, and for an impossible call, such as one of fewer bytes than ranks."""
+    name = operation.name
+    if op is not None:
+        why = f"--op {op} chooses rows of a run, but {name} is an operation"
+        raise UsageError(why, "leave out --op")
+    needed = {"ranks": ranks, "size": size, "time": time}
+    example = "--ranks 8 --size 1G --time 4.2ms"
+    if not operation.has_data:
+        for option, value in {"size": needed.pop("size"), "dtype": dtype}.items():
+            if value is not None:
+                why = f"--{option} {value} has no meaning for {name}, which moves no data"
+                raise UsageError(why, f"leave out --{option}")
+        example = "--ranks 8 --time 120us"
+    if missing := [f"--{option}" for option, value in needed.items() if value is None]:
+        raise UsageError(
+            f"{name} cannot be explained without {', '.join(missing)}",
+            f"write for example: commbench explain {name} {example}",
+        )
+    timing, nodes = DEFAULT_TIMING if timing is None else timing, 1 if nodes is None else nodes
+    choose("timing", timing, TIMING_MODES)
+    try:
+        plan = Plan(
+            operations=(name,), dtypes=(find_dtype(dtype or "float32").name,),
+            sizes=() if size is None else (parse_size(size),), backend="", device="",
+            world_size=ranks or 0, timing=timing,
+        )  # fmt: skip
+    except UsageError as error:
+        raise error.with_option_names({"world_size": "--ranks"}) from None
+    if not 1 <= nodes <= plan.world_size:
+        why = f"{plan.world_size} ranks cannot be on {nodes} nodes"
+        raise UsageError(why, "each node has at least one")
+    case = plan.cases()[0]
+    if case.status != READY:
+        why = f"{case.name} cannot be measured: {case.reason}"
+        raise UsageError(why, "ask for more bytes or ranks")
+    header = RunHeader(plan=plan, label="", started="", launcher="", num_nodes=nodes)
+    batches = (Batch(samples_s=(parse_time(time or ""),)),)
+    return make_row(header, Measurement(case=case, status=OK, batches=batches))

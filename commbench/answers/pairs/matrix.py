@@ -1,0 +1,332 @@
+"""The matrix of a run that measures pairs of ranks: bandwidth or latency from one rank (row) to
+another (column).
+
+The values are sparse: a quick search measures few of the n (n - 1) ordered pairs. In a case whose
+ranks are pairs, the value of a pair comes from the times of its first rank, which begins and which
+gets the answer: of ping_pong half a round trip, of stream a message. It is not the time of the
+slowest rank, which is that of the slowest pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import sqrt
+from statistics import NormalDist
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import percentile
+from commbench.plan.case import Case
+from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
+from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
+from commbench.plan.plan import Plan
+from commbench.results.schema import Batch, Run, RunHeader
+from commbench.units import GB
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Pair = tuple[int, int]
+TYPICAL = 0.25
+"""The quantile of the times of a pair that is its value. Other programs of a host slow some batches
+of all pairs that meet in a round, and nothing makes a batch faster than the link is."""
+_MAD, _MEDIAN = 1.4826, 1.2533
+"""The standard deviation of normal values over their median absolute deviation; the standard error
+of a median over that of a mean."""
+_TAIL = 0.05
+"""The share of the slowest links whose scatter is also looked at: it can be wider than normal."""
+_FEW = 24
+"""Of fewer values the standard deviation is used, because the MAD of few values varies much."""
+_MAD_FREEDOM = 0.37
+"""The efficiency of the MAD: it knows a scale as well as the deviation of so many values does."""
+LEAST_FREEDOM = 3
+"""With fewer degrees of freedom nothing is known about scatter."""
+POLISH_ROUNDS = 10
+"""Median polish changes little after a few rounds."""
+
+
+class Quantity(NamedTuple):
+    """What is measured between two ranks."""
+
+    name: str
+    unit: str
+    """The unit in which people read it: `GB/s`."""
+    scale: float
+    """One such unit in that of the values, which is bytes/s or seconds."""
+    is_better_high: bool
+    has_direction: bool
+    """Whether i to j and j to i are two measurements. The latency of a ping-pong is one for both:
+    the matrix has it twice."""
+
+
+BANDWIDTH = Quantity("bandwidth", "GB/s", GB, is_better_high=True, has_direction=True)
+LATENCY = Quantity("latency", "us", 1e-6, is_better_high=False, has_direction=False)
+
+
+class RankMatrix(NamedTuple):
+    """A figure for ordered pairs of ranks."""
+
+    quantity: Quantity
+    values: Mapping[Pair, float]
+    """By (from, to), in bytes/s or seconds, above 0. A pair that was not measured is missing."""
+    hosts: tuple[str, ...]
+    """The host of each rank."""
+    interfaces: tuple[str, ...] = ()
+    """The network interface (or HCA) of each rank; empty where it is not known."""
+    iterations: Mapping[Pair, int] = MappingProxyType({})
+    """On how many iterations each value rests, where these differ."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.hosts)
+
+    def value(self, sender: int, receiver: int) -> float | None:
+        """The figure from one rank to another; None where it was not measured."""
+        return self.values.get((sender, receiver))
+
+
+class PairMatrix(NamedTuple):
+    """What one kind of call reached between pairs of ranks."""
+
+    title: str
+    """The kind of call, without its pairs."""
+    size_bytes: int
+    matrix: RankMatrix
+
+
+def has_matrix(plan: Plan) -> bool:
+    """Whether a plan measures rounds or lists of pairs, so that its result is a matrix. One pair
+    has a matrix where its latency and its bandwidth are measured, each with one size. So have
+    halves and neighbours, if the latency has a size of its own, as in `commbench pairs`."""
+    is_link = set(plan.operations) == set(PAIR_OPERATIONS) and len(plan.sizes) == 1
+    return any(OPERATIONS[name].is_paired for name in plan.operations) and any(
+        text in (EVERY_PAIR, QUICK)
+        or is_round(text)
+        or (is_list(text) and "+" in text)
+        or (is_link and (is_list(text) or plan.latency_size is not None))
+        for text in plan.pairs
+    )
+
+
+def is_of_matrix(case: Case) -> bool:
+    """Whether the pairs of a case each have a place in a matrix."""
+    operation = OPERATIONS.get(case.operation)
+    return bool(operation and case.pairs and (operation.is_latency or operation.is_one_way))
+
+
+def outside_matrix(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows of a run without those whose values are in its matrices."""
+    return [
+        row
+        for row in rows
+        if not (is_of_matrix(row.measurement.case) and has_matrix(row.header.plan))
+    ]
+
+
+class PairValues:
+    """Collects the times of the pairs of one kind of call."""
+
+    def __init__(self, plan: Plan, case: Case) -> None:
+        """`case` is one of its cases."""
+        self._plan = plan
+        self._operation, self._size_bytes = OPERATIONS[case.operation], case.size_bytes
+        self._times_s: dict[Pair, list[tuple[float, int]]] = {}
+        """The median of each batch, and its iterations."""
+
+    def add(self, case: Case, batches: Iterable[Batch]) -> None:
+        """Add batches of a case; those without the times of each rank are left out."""
+        pairs = first_ranks(self._plan, case)
+        for batch in batches:
+            if batch.rank_medians_s:
+                for index, pair in pairs:
+                    own = batch.rank_medians_s[index], len(batch.samples_s)
+                    self._times_s.setdefault(pair, []).append(own)
+
+    def matrix(self, header: RunHeader) -> RankMatrix:
+        """The value of each pair: the lower quartile of the medians of its batches, weighted by
+        their iterations."""
+        found = {}
+        for pair, batches in self._times_s.items():
+            times = [time for time, number in batches for _ in range(number)]
+            if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
+                found[pair] = typical
+        hosts, interfaces = _places(header)
+        iterations = {pair: sum(n for _, n in own) for pair, own in self._times_s.items()}
+        if self._operation.is_latency:
+            values = found | {(second, first): time for (first, second), time in found.items()}
+            iterations |= {(second, first): n for (first, second), n in iterations.items()}
+            return RankMatrix(LATENCY, values, hosts, interfaces, iterations)
+        values = {pair: self._size_bytes / time for pair, time in found.items()}
+        return RankMatrix(BANDWIDTH, values, hosts, interfaces, iterations)
+
+
+def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
+    """The pairs of a case, each as its first rank and the other one, with the place of the first
+    rank among the ranks of a batch."""
+    members = {rank: index for index, rank in enumerate(plan.ranks_of(case))}
+    return [
+        (members[group[first]], (group[first], group[second]))
+        for group in plan.groups_of(case)
+        for first, second in list_pairs(case.pairs, len(group))
+    ]
+
+
+def find_peers(plan: Plan, case: Case, ranks: Collection[int]) -> dict[int, int]:
+    """The other rank of the pair of each of these ranks; a rank without one is missing."""
+    pairs = [pair for _, pair in first_ranks(plan, case)]
+    both = dict(pairs) | {second: first for first, second in pairs}
+    return {rank: peer for rank, peer in both.items() if rank in ranks}
+
+
+def pair_matrices(run: Run) -> list[PairMatrix]:
+    """The matrices of a run: one for each kind of call and size that has values; latency first."""
+    kinds: dict[tuple[str, int], PairValues] = {}
+    plan = run.header.plan
+    for measurement in run.measurements:
+        case = measurement.case
+        if is_of_matrix(case) and measurement.batches:
+            key = (case.title_without("pairs"), case.size_bytes)
+            kinds.setdefault(key, PairValues(plan, case)).add(case, measurement.batches)
+    found = [PairMatrix(*key, values.matrix(run.header)) for key, values in kinds.items()]
+    return sorted(
+        (one for one in found if one.matrix.values),
+        key=lambda one: (one.matrix.quantity != LATENCY, one.title, one.size_bytes),
+    )
+
+
+def main_matrices(matrices: Iterable[PairMatrix]) -> list[PairMatrix]:
+    """One matrix for each quantity: the latency of the smallest size, the bandwidth of the
+    largest."""
+    every = sorted(matrices, key=lambda one: one.size_bytes)
+    latencies = [one for one in every if one.matrix.quantity == LATENCY]
+    bandwidths = [one for one in every if one.matrix.quantity == BANDWIDTH]
+    return latencies[:1] + bandwidths[-1:]
+
+
+def _places(header: RunHeader) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The host and the network interface of each rank; no interfaces where none is known."""
+    ranks = sorted(header.ranks)
+    hosts = tuple(rank.host for rank in ranks) or ("unknown",) * header.plan.world_size
+    interfaces = tuple(rank.interface for rank in ranks)
+    return hosts, interfaces if any(interfaces) else ()
+
+
+class Cells(NamedTuple):
+    """The measured values of a matrix as numpy arrays of one length."""
+
+    senders: NDArray[Any]
+    receivers: NDArray[Any]
+    quality: NDArray[Any]
+    """The logarithm of a bandwidth, or minus that of a latency: higher is better."""
+    is_within: NDArray[Any]
+    """Whether both ranks are on one host."""
+    errors: NDArray[Any]
+    """The standard error of each value, over that of a usual one."""
+
+
+def make_cells(matrix: RankMatrix) -> Cells:
+    """The values as arrays. Where both directions are one measurement, each pair is there once."""
+    import numpy
+
+    pairs = [
+        (sender, receiver, value)
+        for (sender, receiver), value in matrix.values.items()
+        if sender != receiver and value > 0
+        and (matrix.quantity.has_direction or sender < receiver
+             or (receiver, sender) not in matrix.values)
+    ]  # fmt: skip
+    senders = numpy.array([pair[0] for pair in pairs], dtype=numpy.int64)
+    receivers = numpy.array([pair[1] for pair in pairs], dtype=numpy.int64)
+    quality = numpy.log(numpy.array([pair[2] for pair in pairs], dtype=float))
+    hosts = number(matrix.hosts)
+    is_within = hosts[senders] == hosts[receivers]
+    sign = 1 if matrix.quantity.is_better_high else -1
+    errors = numpy.ones(len(pairs))
+    if matrix.iterations:
+        counts = numpy.array([matrix.iterations.get(pair[:2], 1) for pair in pairs], dtype=float)
+        errors = numpy.sqrt(numpy.median(counts) / counts) if len(pairs) else errors
+    return Cells(senders, receivers, sign * quality, is_within, errors)
+
+
+def number(names: tuple[Any, ...]) -> NDArray[Any]:
+    """For each name the number of its first occurrence among the different names."""
+    import numpy
+
+    known = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return numpy.array([known[name] for name in names], dtype=numpy.int64)
+
+
+def group_medians(labels: NDArray[Any], values: NDArray[Any], groups: int) -> NDArray[Any]:
+    """The median of the values of each label from 0 to `groups` - 1; nan for one without values."""
+    import numpy
+
+    if not len(values):
+        return numpy.full(groups, numpy.nan)
+    low = values.min()
+    width = values.max() - low + 1  # one sort of one array is much faster than lexsort
+    ordered = numpy.sort(labels * width + (values - low))
+    counts = numpy.bincount(labels, minlength=groups)
+    ends = numpy.cumsum(counts)
+    starts = ends - counts
+    lower = numpy.clip(starts + (counts - 1) // 2, 0, len(values) - 1)
+    upper = numpy.clip(starts + counts // 2, 0, len(values) - 1)
+    middles = (ordered[lower] + ordered[upper]) / 2 - numpy.arange(groups) * width + low
+    return numpy.where(counts > 0, middles, numpy.nan)
+
+
+def median_polish(cells: Cells, ranks: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Effects of sending and of receiving by rank, and residuals by cell, all logarithms.
+
+    Tukey's median polish (Exploratory Data Analysis, 1977): quality = level + effect of the sender
+    + effect of the receiver + residual. Both effects have the median 0; 0 for ranks without values.
+    """
+    import numpy
+
+    residuals = cells.quality - (numpy.median(cells.quality) if len(cells.quality) else 0)
+    effects = (numpy.zeros(ranks), numpy.zeros(ranks))
+    for _ in range(POLISH_ROUNDS):
+        moved = 0.0
+        for effect, labels in zip(effects, (cells.senders, cells.receivers), strict=True):
+            step = numpy.nan_to_num(group_medians(labels, residuals, ranks))
+            effect += step
+            residuals = residuals - step[labels]
+            moved = max(moved, float(numpy.abs(step).max(initial=0)))
+        if moved < 1e-4:
+            break
+    for effect in effects:
+        effect -= numpy.median(effect) if ranks else 0
+    return effects[0], effects[1], residuals
+
+
+def median_variance(count: int) -> float:
+    """The variance of the median of so many values over that of one."""
+    return 1 / count if count <= 2 else _MEDIAN**2 / count
+
+
+def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
+    """The standard deviation of values around 0, without the influence of few outliers."""
+    import numpy
+
+    centred = values - numpy.median(values)
+    if len(values) < _FEW:
+        return sqrt(float((centred**2).sum()) / max(len(values) - 2, 1))
+    scale = _MAD * float(numpy.median(numpy.abs(centred)))
+    if not with_tail:
+        return scale
+    tail = float(numpy.quantile(centred, _TAIL))
+    return max(scale, tail / NormalDist().inv_cdf(_TAIL))
+
+
+def t_quantile(z: float, freedom: int) -> float:
+    """The quantile of Student's t for a quantile of the normal distribution, with at least
+    LEAST_FREEDOM degrees of freedom. Abramowitz and Stegun, 26.7.5."""
+    if freedom >= _FEW - 2:
+        freedom = int(_MAD_FREEDOM * freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))

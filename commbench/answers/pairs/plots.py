@@ -1,0 +1,238 @@
+"""Heat maps of the pairs of ranks of runs: from the rank of a row to the rank of a column.
+
+The scale begins at 0, so that half the bandwidth is half of the scale. Of more than MOST_DRAWN
+ranks there are two pictures: the medians of hosts, and the ranks around what is slow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
+from math import inf
+from statistics import median
+from typing import NamedTuple
+
+from commbench.answers.pairs.matrix import (
+    Pair,
+    RankMatrix,
+    has_matrix,
+    main_matrices,
+    pair_matrices,
+)
+from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding, find_slow
+from commbench.results.schema import Run
+from commbench.units import format_bytes
+from commbench.views.pictures import Cell, ColourBar, Frame, HeatMap, Look, Picture
+
+MOST_DRAWN = 256
+"""Up to so many ranks are drawn in one picture, each pair as a cell."""
+MOST_BLOCKS = 64
+"""Rows of the picture of hosts."""
+MOST_VALUES = 32
+"""Up to so many rows have values in their cells."""
+LONGEST_HOST = 18
+SLOW = Look("#B2182B", fill=0)
+COLOURS = {True: "Blues", False: "Purples"}
+"""By whether a high value is good: dark is high."""
+UNITS = {True: (("MB/s", 1e6), ("GB/s", 1e9)), False: (("us", 1e-6), ("ms", 1e-3))}
+_ALIKE = 2.0
+"""Values within hosts and across hosts have one scale if their medians differ by less."""
+_LATENCY_LIMIT = 4.0
+"""A latency of so many medians has the darkest colour, and so have all above it."""
+
+
+class Rows(NamedTuple):
+    """What the rows of a picture are, which are its columns, too."""
+
+    of_rank: Mapping[int, int]
+    """The row of each rank that is drawn."""
+    names: Sequence[str]
+    hosts: Sequence[str]
+    """Of each row; blocks of ranks have names of their own."""
+
+
+def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
+    """For each run that measured pairs of ranks in rounds, a heat map of each quantity."""
+    pictures: list[Picture] = []
+    for run in runs:
+        matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
+        for found in main_matrices(matrices):
+            how = "all pairs of a round at once; lower quartile of batches"
+            notes = [f"{run.name}: {run.header.describe_ranks()}",
+                     f"{format_bytes(found.size_bytes)}; {how}"]  # fmt: skip
+            pictures += heat_maps(found.matrix, find_slow(found.matrix).findings, notes)
+    return pictures
+
+
+def heat_maps(
+    matrix: RankMatrix, findings: Sequence[Finding] = (), notes: Sequence[str] = ()
+) -> list[Picture]:
+    """The pictures of a matrix with at least one value; `notes` are printed below the title."""
+    name, every = matrix.quantity.name, range(matrix.ranks)
+    if matrix.ranks <= MOST_DRAWN:
+        return [_picture(name, "rank", matrix, findings, _make_rows(matrix, every), notes)]
+    ranks = choose_ranks(matrix, findings)
+    of_hosts = [*notes, "A cell is the median of its pairs"]
+    part = [*notes, f"{len(ranks)} of {matrix.ranks} ranks: slow ones, and others"]
+    return [
+        _picture(name, "host", matrix, findings, _make_blocks(matrix), of_hosts),
+        _picture(f"{name}-part", "rank", matrix, findings, _make_rows(matrix, ranks), part),
+    ]
+
+
+def _picture(
+    name: str, what: str, matrix: RankMatrix, findings: Sequence[Finding], rows: Rows,
+    notes: Sequence[str],
+) -> Picture:  # fmt: skip
+    """The picture of these rows, which are ranks or hosts."""
+    small, large = UNITS[matrix.quantity.is_better_high]
+    # Most values have one to three digits before the decimal point.
+    unit, scale = large if median(matrix.values.values()) >= 0.9995 * large[1] else small
+    gathered: dict[Pair, list[float]] = {}
+    for (a, b), value in matrix.values.items():
+        if a != b and a in rows.of_rank and b in rows.of_rank:
+            place = rows.of_rank[a], rows.of_rank[b]
+            gathered.setdefault(place, []).append(value / scale)
+    values = {place: median(found) for place, found in gathered.items()}
+    frames = [frame for finding in findings for frame in _frames(finding, rows)]
+    low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)
+    marks = "frames around what is slow" if frames else "nothing is slow"
+    text = f"lowest {low}, median {middle}, highest {high} {unit}; {marks}"
+    return Picture(
+        name,
+        f"{matrix.quantity.name.capitalize()} between {what}s",
+        f"{len(rows.hosts)} rows and columns: {text}.",
+        [_heat_map(matrix, rows, unit, values, frames)],
+        [*notes, f"From the {what} of a row to the {what} of a column"],
+    )
+
+
+def _heat_map(
+    matrix: RankMatrix, rows: Rows, unit: str, values: Mapping[Pair, float],
+    frames: Sequence[Frame],
+) -> HeatMap:  # fmt: skip
+    number, hosts = len(rows.hosts), rows.hosts
+    kinds = {p: f", {'within' if hosts[p[0]] == hosts[p[1]] else 'across'} hosts" for p in values}
+    scales = {kind: [values[p] for p in values if kinds[p] == kind] for kind in kinds.values()}
+    middles = [median(found) for found in scales.values()]
+    if max(middles) < _ALIKE * min(middles):
+        kinds, scales = dict.fromkeys(values, ""), {"": [*values.values()]}
+    limit = inf if matrix.quantity.is_better_high else _LATENCY_LIMIT
+    most = {kind: min(max(found), limit * median(found)) for kind, found in scales.items()}
+    texts = format_values([*values.values()], number)
+    has_blocks = rows.names == rows.hosts
+    cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
+    for (place, value), text in zip(values.items(), texts, strict=True):
+        shade = min(1.0, value / most[kinds[place]])
+        cells[place] = Cell(shade, text if number <= MOST_VALUES else "")
+    bars = [
+        ColourBar(unit + kind, most[kind], max(scales[kind]) > most[kind])
+        for kind in sorted(scales)
+    ]
+    names = {row + 0.5: name for row, name in enumerate(rows.names)}
+    return HeatMap(
+        "", names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
+        (number, number), frames, _separators(hosts), COLOURS[matrix.quantity.is_better_high],
+        bars, is_square=True,
+    )  # fmt: skip
+
+
+def _row_labels(rows: Rows) -> dict[float, str]:
+    """Ranks, or hosts where there are several; both where a rank is alone on its host."""
+    spans = _spans(rows.hosts)
+    if len(spans) == 1:
+        return {row + 0.5: name for row, name in enumerate(rows.names)}
+    return {
+        (start + end) / 2: rows.hosts[start][:LONGEST_HOST]
+        + (f"  {rows.names[start]}" if end == start + 1 else "")
+        for start, end in spans
+    }
+
+
+def _separators(hosts: Sequence[str]) -> list[tuple[int, float]]:
+    """Lines between hosts with several ranks, and stronger ones between racks."""
+    starts = [start for start, _ in _spans(hosts)[1:]]
+    racks = [start for start, _ in _spans(find_racks(hosts))[1:]]
+    shown = starts if 2 * (len(starts) + 1) <= len(hosts) else []
+    return [*((row, 0.8) for row in shown), *((row, 1.8) for row in racks)]
+
+
+def _spans(values: Sequence[object]) -> list[tuple[int, int]]:
+    """The first row of each run of equal values, and the row after its last."""
+    starts = [row for row in range(len(values)) if row == 0 or values[row] != values[row - 1]]
+    return list(pairwise([*starts, len(values)]))
+
+
+def _runs(chosen: Container[int], number: int) -> list[tuple[int, int]]:
+    """Runs of chosen rows, each with the row after its last."""
+    flags = [row in chosen for row in range(number)]
+    return [(start, end) for start, end in _spans(flags) if flags[start]]
+
+
+def find_racks(hosts: Sequence[str]) -> list[int]:
+    """The number of the rack of each host, by its name without its last number: of r12n03 and
+    r12n04 it is r12n. All are 0 where the names do not say which hosts belong together."""
+    stems = [re.sub(r"\d+\D*$", "", host.split(".")[0]) for host in hosts]
+    numbers = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
+    is_known = 1 < len(numbers) < len(set(hosts))
+    return [numbers[stem] if is_known else 0 for stem in stems]
+
+
+def choose_ranks(matrix: RankMatrix, findings: Sequence[Finding]) -> list[int]:
+    """Ranks for a picture of a part of a large matrix: those of the findings, ranks that were
+    measured with them, and ranks from everywhere."""
+    slow = [rank for each in findings for rank in (*each.ranks[:4], *each.to_ranks[:4])]
+    chosen = dict.fromkeys(slow[: MOST_VALUES // 2])
+    met = dict.fromkeys(b for a, b in matrix.values if a in chosen and b not in chosen)
+    chosen |= dict.fromkeys([*met][: (MOST_VALUES - len(chosen)) // 2])
+    others = [rank for rank in range(matrix.ranks) if rank not in chosen]
+    room = MOST_VALUES - len(chosen)
+    return sorted([*chosen, *others[:: max(1, len(others) // room)][:room]])
+
+
+def format_values(values: Sequence[float], rows: int) -> list[str]:
+    """The values with equally many decimals, in few characters."""
+    middle = median(values)
+    decimals = 0 if middle >= 40 else 1 if middle >= 4 else 2
+    if rows > MOST_VALUES // 2:
+        decimals = max(0, decimals - 1)
+    return [f"{value:.{decimals}f}" for value in values]
+
+
+def _make_rows(matrix: RankMatrix, ranks: Sequence[int]) -> Rows:
+    of_rank = {rank: row for row, rank in enumerate(ranks)}
+    return Rows(of_rank, [*map(str, ranks)], [matrix.hosts[rank] for rank in ranks])
+
+
+def _make_blocks(matrix: RankMatrix) -> Rows:
+    """A row for each host, or for several neighbours, or for some ranks where hosts are few."""
+    is_of_hosts = len(set(matrix.hosts)) >= 4
+    units = matrix.hosts if is_of_hosts else [f"rank {rank}" for rank in range(matrix.ranks)]
+    different = list(dict.fromkeys(units))
+    per = -(-len(different) // MOST_BLOCKS)
+    at = {unit: number // per for number, unit in enumerate(different)}
+    more = " …" if per > 1 and is_of_hosts else ""
+    names = [f"{unit}{more}" for unit in different[::per]]
+    return Rows({rank: at[unit] for rank, unit in enumerate(units)}, names, names)
+
+
+def _frames(finding: Finding, rows: Rows) -> list[Frame]:
+    """The frames around what a finding says: rows, columns, or the cells of a link."""
+    first, second = (
+        {rows.of_rank[rank] for rank in ranks if rank in rows.of_rank}
+        for ranks in (finding.ranks, finding.to_ranks)
+    )
+    number = len(rows.hosts)
+    if finding.kind != LINK:
+        second = set(range(number))
+    is_both = finding.direction == BOTH
+    areas = [(first, second)] * (is_both or finding.direction == OUT)
+    areas += [(second, first)] * (is_both or finding.direction == IN)
+    return [
+        Frame("slow", SLOW, top, left, bottom - top, right - left)
+        for down, across in areas
+        if first and second
+        for top, bottom in _runs(down, number)
+        for left, right in _runs(across, number)
+    ]

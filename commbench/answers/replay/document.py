@@ -1,0 +1,291 @@
+"""What a document says of a replay: what takes most, how the network here is against that of the
+trace, which variant saves time; tables and pictures of the operations and of the whole step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from commbench.answers.replay.replay import OperationReplay, StepReplay, analyse_replay
+from commbench.plan.operations import REPLAY
+from commbench.plan.replay import replayed_workload
+from commbench.plan.workload import MESSAGES, Step, Workload
+from commbench.plan.workload_fit import was_shrunk
+from commbench.plan.workload_variants import BUCKET, CALLS, GAPS
+from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
+from commbench.units import (
+    format_about,
+    format_bytes,
+    format_count,
+    format_share,
+    format_time,
+    parse_size,
+)
+from commbench.views.cells import (
+    BANDWIDTH,
+    NUMBER,
+    RATIO,
+    RATIO_INTERVAL,
+    TEXT,
+    TIME,
+    TIME_INTERVAL,
+    Column,
+    Unit,
+    time_text,
+)
+from commbench.views.document import Block, Facts, Folded, Items, Section, Table
+from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
+from commbench.workloads.document import FIGURES, short_time
+from commbench.workloads.totals import known_sum
+
+WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
+_LEAST_WAITING = 0.05
+"""The part of the communication from which on waiting has a place where it is looked for."""
+
+
+def name_variant(variant: str) -> str:
+    """A variant in words: `buckets of 50 MiB`."""
+    name, _, size = variant.partition(":")
+    if name == BUCKET:
+        return f"buckets of {format_bytes(parse_size(size))}" if size else "buckets"
+    return WHOLE.get(variant, variant.replace("+", " + "))
+
+
+def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
+    """What is slow in each step, and what would help."""
+    return [line for found in steps for line in _verdict(replayed_workload(run.header.plan), found)]
+
+
+def _verdict(workload: Workload, found: StepReplay) -> list[str]:
+    return [
+        *_largest(found), *_waiting(found), *_against_trace(workload, found), *_would_help(found)
+    ]  # fmt: skip
+
+
+def _largest(found: StepReplay) -> Iterator[str]:
+    """Which operation takes most; sends and receives are messages, since each is both."""
+    kinds: dict[str, list[OperationReplay]] = defaultdict(list)
+    for one in found.operations:
+        name = "messages" if one.traced.operation in MESSAGES else one.traced.operation
+        kinds[f"{name} over {one.traced.group}"].append(one)
+    if len(kinds) == 1:
+        yield f"All calls are {next(iter(kinds))}."
+        return
+    shares: dict[str, list[str]] = defaultdict(list)
+    for where, seconds in (
+        ("in the trace", lambda one: one.traced_s),
+        ("here", lambda one: one.replayed and one.replayed.value),
+    ):
+        times = {name: known_sum(map(seconds, own)) for name, own in kinds.items()}
+        if total := known_sum(times.values()):
+            largest = max(times, key=lambda name: times[name] or 0.0)
+            shares[largest].append(f"{format_share((times[largest] or 0.0) / total)} {where}")
+    for name, parts in shares.items():
+        yield f"Most of the time of all calls is that of {name}: {', '.join(parts)}."
+
+
+def _waiting(found: StepReplay) -> Iterator[str]:
+    if found.communication_s and found.waiting_s is not None:
+        part = found.waiting_s / found.communication_s
+        where = "; `commbench workload show TRACES` says which rank waits for which"
+        yield (
+            f"{format_share(part)} of the communication of the trace is waiting for other ranks"
+            f"{where if part >= _LEAST_WAITING else ''}."
+        )
+    elif found.communication_s is not None:
+        yield "The trace does not say how much of its communication is waiting."
+
+
+def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
+    """The same calls here and in the trace."""
+    ratio, compared = found.over_trace, found.compared
+    if ratio is None or compared is None:
+        return
+    how = "One after another and without computation" if compared.is_in_order else "Each alone"
+    interval = f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.has_interval else ""
+    if was_shrunk(workload):
+        meaning = "; the trace had more ranks, so this does not compare the networks"
+    elif ratio.low is None or ratio.high is None:
+        meaning = "; no interval is known"
+    elif ratio.low <= 1 <= ratio.high:
+        meaning = ": no difference that can be seen"
+    else:
+        meaning = f": communication is {'slower' if ratio.value > 1 else 'faster'} here"
+    yield (
+        f"{how}, the calls take {time_text(compared.here)} here and "
+        f"{format_time(compared.traced_s)} in the trace, {ratio.value:.2f} times{interval} as long"
+        f"{meaning}."
+    )
+
+
+def _would_help(found: StepReplay) -> Iterator[str]:
+    """Which variant saves most, or that none does."""
+    compared = [(each.ratio, each.variant) for each in found.variants if each.ratio]
+    faster = [(r, v) for r, v in compared if (r.value if r.high is None else r.high) < 1]
+    if faster:
+        ratio, variant = min(faster)
+        part = 1 - ratio.value
+        shown = f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+        unsure = "" if ratio.has_interval else ", without an interval"
+        yield f"Most would be saved by {name_variant(variant)}: {shown} less time{unsure}."
+    elif compared:
+        is_decided = all(r.low is not None and r.low > 1 for r, _ in compared)
+        undecided = "It is not decided whether a variant of the step takes less time."
+        yield "No variant of the step takes less time." if is_decided else undecided
+
+
+MEANINGS = {
+    "bytes": "The sizes S, by nccl-tests' convention; of several ranks the mean, as all figures.",
+    "traced time": "In the trace; without waiting for other ranks, where the trace says how long "
+    "that was.",
+    "waiting": "What it took longer in the trace on ranks that waited for others.",
+    "replay time": "The medians here, each call measured alone.",
+    "at peak": "The least time that the peak allows.",
+    "trace: without computation": "Its calls one after another, as if no rank computed.",
+    "trace: waiting": "How much shorter the step would be without waiting, at most.",
+}
+"""What columns and lines mean."""
+OPERATION_COLUMNS = (
+    Column("group", attrgetter("traced.group"), TEXT, 11),
+    Column("ranks", attrgetter("traced.ranks"), NUMBER, 1),
+    Column("operation", attrgetter("traced.operation"), TEXT, 12),
+    Column("calls", lambda one: f"{one.traced.calls:g}", NUMBER, 4),
+    Column("bytes", lambda one: one.traced.size_bytes, Unit(format_about), 6),
+    Column("traced\ntime", attrgetter("traced_s"), TIME),
+    Column("waiting", attrgetter("traced.waiting_s"), TIME, 7),
+    Column("replay\ntime", attrgetter("replayed"), TIME, 10),
+    Column("95 %\ninterval", attrgetter("replayed"), TIME_INTERVAL, 5),
+    Column("busbw\nGB/s", attrgetter("busbw"), BANDWIDTH, 3),
+    Column("at\npeak", attrgetter("peak_s"), TIME, 5),
+)
+
+
+class WholeRow(NamedTuple):
+    """A line of the table of the whole step."""
+
+    name: str
+    time: Estimate
+    over_step: Estimate | None = None
+    """Over the step of the trace."""
+    over_baseline: Estimate | None = None
+
+
+def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
+    """The step in the trace, each of its calls alone, and each variant that was measured."""
+    step_s = found.step.time_s
+    for name, seconds in (
+        ("whole step", step_s),
+        ("communication", found.communication_s),
+        ("without waiting", found.transfer_s),
+        ("waiting", found.waiting_s),
+        ("without computation", found.calls_only_s),
+    ):
+        if seconds is not None:
+            of_step = Estimate(seconds / step_s) if step_s and seconds != step_s else None
+            yield WholeRow(f"trace: {name}", Estimate(seconds), of_step)
+    if found.alone:
+        yield WholeRow("each call alone", found.alone)
+    for each in found.variants:
+        if each.time:
+            of_step = found.step_over_trace if each.variant == GAPS else None
+            yield WholeRow(name_variant(each.variant), each.time, of_step, each.ratio)
+
+
+def _whole_table(found: StepReplay) -> Table:
+    columns = (
+        Column("", attrgetter("name"), TEXT),
+        Column("time", attrgetter("time"), TIME),
+        Column("95 %\ninterval", attrgetter("time"), TIME_INTERVAL, 7),
+        Column("over the step\nof the trace", attrgetter("over_step"), RATIO, 6),
+        Column("over all calls\n" + WHOLE[found.baseline].removeprefix("all calls "),
+               attrgetter("over_baseline"), RATIO, 8),
+        Column("95 % ", attrgetter("over_baseline"), RATIO_INTERVAL, 7),
+    )  # fmt: skip
+    return Table("Whole step", columns, [*whole_rows(found)])
+
+
+def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
+    """For each step that a run replays its tables, and what they mean."""
+    for found in steps:
+        workload = replayed_workload(run.header.plan)
+        missing = [f"{name_variant(name)}: {why}." for name, why in found.left_out]
+        blocks: list[Block] = [
+            Table(f"Operations: {FIGURES}", OPERATION_COLUMNS, found.operations),
+            _whole_table(found),
+            Items(missing, "Variants that the step does not have"),
+            Items([f"Note: {note}." for note in workload.notes]),
+            Folded("What the figures mean", [Facts([*MEANINGS.items()])]),
+        ]
+        yield Section(f"Replay of {_step_title(workload, found.step)}", blocks)
+
+
+def _step_title(workload: Workload, step: Step) -> str:
+    """The workload and its step, and how often the trace has it."""
+    parts = [*dict.fromkeys([workload.name, step.name])]
+    if step.time_s is not None:
+        count = format_count(step.count, "step")
+        parts.append(f"{count} of {format_time(step.time_s)} in its trace")
+    return "; ".join(parts)
+
+
+# The picture of a step: its operations and its variants, in the trace and here.
+
+MOST_OPERATIONS = 20
+TRACE = ("in the trace", Look(COLOURS[0], fill=1.0))
+HERE = ("here; line: 95 % interval", Look(COLOURS[1], fill=1.0))
+WAITING = ("waiting in the trace", Look("#a9cbe6", fill=1.0))
+
+
+def replay_pictures(runs: Sequence[Run]) -> list[Picture]:
+    """A picture for each step that a run replays."""
+    return [
+        _picture(run, found, f"{REPLAY}-{number}" if number else REPLAY)
+        for run in runs
+        for number, found in enumerate(analyse_replay(run))
+        if found.variants and any(one.replayed for one in found.operations)
+    ]
+
+
+def _picture(run: Run, found: StepReplay, name: str) -> Picture:
+    workload = replayed_workload(run.header.plan)
+    calls = []
+    for one in found.operations[:MOST_OPERATIONS]:
+        bars = [*_traced(one.traced_s, one.traced.waiting_s, short_time), *_here(one.replayed)]
+        calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))
+    transfer = found.communication_s if found.transfer_s is None else found.transfer_s
+    whole = [
+        BarRow("trace: whole step", _traced(found.step.time_s or None)),
+        BarRow("trace: communication", _traced(transfer or None, found.waiting_s)),
+        *(BarRow(name_variant(v.variant), _here(v.time)) for v in found.variants),
+    ]
+    panels = [
+        Bars("Calls of one rank in a step", calls),
+        Bars("Whole step", [row for row in whole if row.bars]),
+    ]
+    notes = [f"{run.name}: {run.header.describe_ranks()}"]
+    if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
+        notes.append(f"{left_out} more operations are not drawn")
+    return Picture(
+        name,
+        f"Replay of {_step_title(workload, found.step)}",
+        " ".join(_verdict(workload, found)),
+        [panel for panel in panels if panel.rows],
+        notes,
+    )
+
+
+def _traced(
+    seconds: float | None, waiting: float | None = None, show: Callable[[float], str] = format_time
+) -> list[Bar]:
+    """The bar of a time in the trace, of two parts where ranks waited; `show` as in the table."""
+    if seconds is None:
+        return []
+    text = " + ".join(map(show, [seconds, *([waiting] if waiting else [])]))
+    return [Bar(Estimate(seconds), text, TRACE, waiting or 0.0, WAITING)]
+
+
+def _here(time: Estimate | None) -> list[Bar]:
+    return [Bar(time, time_text(time), HERE)] if time else []

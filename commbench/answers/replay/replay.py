@@ -1,0 +1,357 @@
+"""What the replay of a workload says: each operation of a step, and the step in its variants, as it
+was in the trace and as it is here.
+
+    replayed time of an operation    sum over its calls in the step of the medians of their cases
+    time in the trace                union of the intervals of all calls of a rank, mean over ranks
+    the same without waiting         of each call only [end - transfer, end]
+    the same without computation     calls_only_s
+
+The medians of a sum are those of different cases, so its interval follows from theirs by the
+method of worker.overlap. A trace has one value for each call, the median over its steps, and no
+interval.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from commbench.analysis.figures import find_peak_fraction
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.plan.replay import replayed_workload, step_calls
+from commbench.plan.workload import Call, Step, Workload
+from commbench.plan.workload_variants import (
+    AS_TRACED,
+    BUCKET,
+    CALLS,
+    COMPOSED,
+    EVERY_VARIANT,
+    GAPS,
+    VARIANTS,
+    Match,
+    expand_variants,
+    match_calls,
+    waits_after,
+    why_no_variant,
+)
+from commbench.readers.traces.base import union_length
+from commbench.results.schema import OK, Run
+from commbench.stats.estimate import Estimate, combine, known, ratio
+from commbench.views.as_json import fields_of
+from commbench.workloads.totals import OperationTotals, workload_totals
+
+if TYPE_CHECKING:
+    from commbench.plan.links import Peak
+    from commbench.plan.plan import Plan
+
+_TOO_FEW = "it needs two neighbouring all_reduces"
+_TOO_SMALL = "its all_reduces have less than 1 MiB"
+"""Why EVERY_VARIANT leaves out what a step could have."""
+
+
+class OperationReplay(NamedTuple):
+    """An operation of a set of groups in a step: means of one rank."""
+
+    traced: OperationTotals
+    """Its calls and bytes, and its times in the trace where there is one."""
+    replayed: Estimate | None
+    """Seconds of all its calls here; None where one of them was not measured."""
+    peak_s: float | None
+    """Seconds of all its calls at the peak; None without a peak, and where it bounds nothing."""
+
+    @property
+    def traced_s(self) -> float | None:
+        """Seconds in the trace: without waiting, where that is known."""
+        return self.traced.seconds
+
+    @property
+    def busbw(self) -> Estimate | None:
+        """The bus bandwidth of the replay in bytes/s; None for an operation without one."""
+        if (time := self.replayed) is None:
+            return None
+        return known(*map(self.traced.busbw_in, (time.value, time.high, time.low)))
+
+    def as_json(self) -> dict[str, Any]:
+        """The calls, and their times in the trace, here and at the peak."""
+        return {
+            **fields_of(
+                self.traced, without=("step", "step_share", "time_s", "transfer_s", "size_bytes")
+            ),
+            "size_bytes": self.traced.size_bytes and round(self.traced.size_bytes),
+            "traced_time_s": self.traced.time_s,
+            "traced_transfer_s": self.traced.transfer_s,
+            "traced_waiting_s": self.traced.waiting_s,
+            "replayed_s": self.replayed,
+            "busbw_bytes_per_s": self.busbw,
+            "at_peak_s": self.peak_s,
+        }
+
+
+class VariantReplay(NamedTuple):
+    """A step in one variant."""
+
+    variant: str
+    time: Estimate | None
+    """Seconds, of the slowest rank; None where it was not measured."""
+    ratio: Estimate | None
+    """Its time over that of the baseline; None for the baseline, and where one is not known."""
+    why: str = ""
+    """Why it was not measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; of times with their unit."""
+        return {
+            "variant": self.variant,
+            "time_s": self.time,
+            "over_baseline": self.ratio,
+            "why_not_measured": self.why,
+        }
+
+
+class Compared(NamedTuple):
+    """The same calls here and in the trace."""
+
+    is_in_order: bool
+    """Whether the calls are those of the step one after another, without computation; else each is
+    taken alone."""
+    here: Estimate
+    """Seconds of all of them here."""
+    traced_s: float
+
+
+class StepReplay(NamedTuple):
+    """A step, in the trace and here."""
+
+    step: Step
+    operations: tuple[OperationReplay, ...]
+    """Those that take most of the trace first; without a trace, those that take most here."""
+    variants: tuple[VariantReplay, ...]
+    baseline: str
+    """The variant with which others are compared: with gaps where that was measured."""
+    communication_s: float | None
+    """Seconds of a step in the trace during which a call was under way, mean over ranks."""
+    transfer_s: float | None
+    """The same without waiting; None where the trace does not say how long calls waited."""
+    calls_only_s: float | None
+    """Seconds that the calls of the trace take where no rank computes or waits for one that does;
+    None where their times are not known."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """The variants that `--variant all` leaves out, each with the reason."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The name of the step, its times in the trace, its operations, and its variants."""
+        step = {"name": self.step.name, "count": self.step.count, "traced_s": self.step.time_s}
+        ratios = fields_of(self, "waiting_s", "over_trace", "step_over_trace", without=("step",))
+        return step | ratios | {"alone_s": self.alone}
+
+    @property
+    def alone(self) -> Estimate | None:
+        """Seconds of all calls here, each measured alone; None where one was not measured."""
+        times = [one.replayed for one in self.operations if one.replayed]
+        return _sum(times) if times and len(times) == len(self.operations) else None
+
+    @property
+    def compared(self) -> Compared | None:
+        """The calls of the step without gaps; where that was not measured, the sums of all."""
+        calls = self.variant(CALLS)
+        if self.calls_only_s and calls and calls.time:
+            return Compared(True, calls.time, self.calls_only_s)
+        traced = [one.traced_s for one in self.operations if one.traced_s]
+        if self.alone is None or len(traced) < len(self.operations):
+            return None
+        return Compared(False, self.alone, sum(traced))
+
+    @property
+    def over_trace(self) -> Estimate | None:
+        """The time of the calls here over that in the trace, in which ranks do not wait where it
+        says how long they waited; None where there is no trace."""
+        same = self.compared
+        return _over(same.here, same.traced_s) if same else None
+
+    @property
+    def step_over_trace(self) -> Estimate | None:
+        """The time of the step with gaps here over that in the trace."""
+        gaps = self.variant(GAPS)
+        return _over(gaps.time, self.step.time_s) if gaps else None
+
+    @property
+    def waiting_s(self) -> float | None:
+        """Seconds by which the communication of the trace is shorter without waiting."""
+        if self.communication_s is None or self.transfer_s is None:
+            return None
+        return max(0.0, self.communication_s - self.transfer_s)
+
+    def variant(self, name: str) -> VariantReplay | None:
+        """The variant of this name that was measured."""
+        return next((each for each in self.variants if each.variant == name and each.time), None)
+
+
+def analyse_replay(
+    run: Run, rows: Sequence[ResultRow] | None = None, peak: Peak | None = None
+) -> tuple[StepReplay, ...]:
+    """The steps that a run replays, without those that make no call; none for a run without a
+    workload. `rows` are those of the run, where they are known already."""
+    plan = run.header.plan
+    if not plan.workload:
+        return ()
+    by_key = {r.measurement.case.key(): r for r in (make_rows(run) if rows is None else rows)}
+    return tuple(
+        _analyse_step(plan, step, by_key, peak)
+        for step in replayed_workload(plan).steps
+        if any(program.calls for program in step.programs)
+    )
+
+
+_Key: TypeAlias = tuple[object, ...]
+_Rows: TypeAlias = dict[_Key, ResultRow]
+_Weighted: TypeAlias = Sequence[tuple[float, ResultRow | None]]
+"""Rows, and how often a rank makes the call of each, on average."""
+
+
+def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> StepReplay:
+    workload = replayed_workload(plan)
+    ranks = sum(len(program.ranks) for program in step.programs) or 1
+    made: dict[tuple[str, str], dict[_Key, float]] = defaultdict(lambda: defaultdict(float))
+    for call, case, weight in step_calls(plan, step):
+        made[call.group, call.operation][case.key()] += weight / ranks
+    operations = []
+    for traced in workload_totals(workload, step):
+        own = [(w, rows.get(key)) for key, w in made[traced.group, traced.operation].items()]
+        operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
+    operations.sort(
+        key=lambda one: (one.traced_s or 0.0, one.replayed.value if one.replayed else 0.0),
+        reverse=True,
+    )
+    variants, baseline = _find_variants(step, rows)
+    return StepReplay(
+        step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
+        calls_only_s(workload, step), _find_left_out(plan, step),
+    )  # fmt: skip
+
+
+def _sum_times(weighted: _Weighted) -> Estimate | None:
+    """The sum of medians, each times its weight; None where one is not known."""
+    terms = [row.time.estimate.scaled(weight) for weight, row in weighted if row and row.time]
+    return _sum(terms) if len(terms) == len(weighted) else None
+
+
+def _sum(terms: Sequence[Estimate]) -> Estimate:
+    found = combine(lambda *values: sum(values), *terms)
+    return found if found.low is None else found._replace(low=max(0.0, found.low))
+
+
+def _sum_at_peak(weighted: _Weighted, peak: Peak | None) -> float | None:
+    """The time of the calls if each reached the peak; None where it bounds one of them not."""
+    total = 0.0
+    for weight, row in weighted:
+        share = find_peak_fraction(row, peak) if row and peak else None
+        if share is None or row is None or row.time is None:
+            return None
+        total += weight * row.time.median * share.fraction
+    return total
+
+
+def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], str]:
+    """The variants of a step, and which is the baseline."""
+    own = [row for row in rows.values() if row.measurement.case.step == step.name]
+    times = {
+        row.measurement.case.variant: row.time.estimate
+        for row in own
+        if row.time and row.measurement.status == OK
+    }
+    baseline = GAPS if GAPS in times else CALLS
+    found = []
+    for row in own:
+        variant = row.measurement.case.variant
+        time = times.get(variant)
+        over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
+        found.append(VariantReplay(variant, time, over, "" if time else row.measurement.outcome))
+    return tuple(found), baseline
+
+
+def _find_communication(step: Step, ranks: int) -> tuple[float | None, float | None]:
+    """How long calls were under way in the trace, with waiting and without; means over ranks."""
+    calls = [call for program in step.programs for call in program.calls]
+    if any(call.end_s is None for call in calls):
+        return None, None
+    with_waiting = without = 0.0
+    for program in step.programs:
+        part = len(program.ranks) / ranks
+        with_waiting += part * union_length(call.interval_s for call in program.calls)
+        without += part * union_length(map(_transfer, program.calls))
+    is_known = all(call.transfer_s is not None for call in calls)
+    return with_waiting, without if is_known else None
+
+
+def _transfer(call: Call) -> tuple[float, float]:
+    start, end = call.interval_s
+    return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
+
+
+def _find_left_out(plan: Plan, step: Step) -> tuple[tuple[str, str], ...]:
+    """The variants that EVERY_VARIANT does not have of a step, each with the reason."""
+    if EVERY_VARIANT not in plan.variants:
+        return ()
+    names = {variant.partition(":")[0] for variant in expand_variants((EVERY_VARIANT,), step)}
+    usual = _TOO_FEW if COMPOSED.name in names else _TOO_SMALL
+    return tuple(
+        (name, why_no_variant(f"{BUCKET}:1G" if name == BUCKET else name, step) or usual)
+        for name in VARIANTS
+        if name not in names
+    )
+
+
+def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
+    """The ratio of a time here and one of the trace, which has no interval."""
+    return ratio(here, Estimate(traced, traced, traced)) if traced else None
+
+
+_Node: TypeAlias = int | tuple[int, int]
+"""The end of a match, or the moment when a rank makes a call: its index."""
+
+
+def calls_only_s(workload: Workload, step: Step) -> float | None:
+    """Seconds from the first call to the last end where no rank computes; None where the times of
+    the calls are not known.
+
+    Each call takes its transfer time, or the whole time where no transfer time is known, from when
+    all its ranks have begun it. A rank makes its calls in order and waits where the program does;
+    those of one stream follow one another. Raises UsageError for calls that never end.
+    """
+    matches = match_calls(workload, step)
+    took = [_transfer_s(match) for match in matches]
+    if None in took:
+        return None
+    match_of = {(one.rank, one.number): at for at, match in enumerate(matches) for one in match}
+    before: dict[_Node, list[_Node]] = {at: [] for at in range(len(matches))}
+    for program in step.programs:
+        waits = waits_after(program.calls)
+        for rank in program.ranks:
+            last: dict[int | str, int] = {}
+            """Of each stream, the match of its last call; messages may be under way together."""
+            for index, call in enumerate(program.calls):
+                at = match_of[rank, index]
+                made: list[_Node] = [(rank, index - 1)] if index else []
+                before[rank, index] = made + [
+                    match_of[rank, waited] for waited in (waits[index - 1] if index else ())
+                ]
+                before[at].append((rank, index))
+                if call.peer is None:
+                    before[at] += [last[call.stream]] if call.stream in last else []
+                    last[call.stream] = at
+    ends: dict[_Node, float] = {}
+    try:
+        for node in TopologicalSorter(before).static_order():
+            begin_s = max((ends[each] for each in before[node]), default=0.0)
+            ends[node] = begin_s + ((took[node] or 0.0) if isinstance(node, int) else 0.0)
+    except CycleError:
+        return None
+    return max(ends.values(), default=0.0)
+
+
+def _transfer_s(match: Match) -> float | None:
+    """The shortest time of a call on its ranks."""
+    known = [one.call.transfer_s or one.call.time_s for one in match]
+    return min((time for time in known if time is not None), default=None)

@@ -1,0 +1,276 @@
+"""What a report says: the document of a run, comparisons, a check or a sweep, and an appendix
+about its runs: what was asked, where they ran, how to measure them again, and recorded data."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench import __version__
+from commbench.analysis.environment_diff import (
+    NOT_SET,
+    environment_facts,
+    environment_variables,
+    is_default,
+)
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.analysis.nccl_log import describe_init, describe_start_up
+from commbench.answers.check import document as gate_document
+from commbench.answers.check.gate import GateResult
+from commbench.answers.compare.comparison import Comparison, distinct_names
+from commbench.answers.compare.document import Comparisons
+from commbench.answers.compare.document import document as compare_document
+from commbench.answers.report.reproduce import reproduce, reproduce_sweep
+from commbench.answers.show import run_document
+from commbench.answers.show.plan import plan_facts
+from commbench.answers.sweep.document import document as sweep_document
+from commbench.answers.sweep.result import SweepResult
+from commbench.errors import UsageError
+from commbench.output.paragraphs import list_some
+from commbench.results.files import is_folder, why_unreadable
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV
+from commbench.results.schema import RunHeader
+from commbench.units import format_about, format_sizes
+from commbench.views.document import (
+    Block,
+    Document,
+    Download,
+    Facts,
+    Folded,
+    Section,
+    Table,
+    Text,
+    text_table,
+)
+from commbench.worker.entrypoint import LOCAL
+
+MOST_EMBEDDED_BYTES = 450_000
+"""All the journals in a report, compressed; base64 makes a third more of them."""
+MOST_READ_BYTES = 64 << 20
+"""A larger file is not even compressed: it would not fit."""
+MOST_HOSTS, MOST_LEFT_OUT = 8, 5
+MOST_COLUMNS = 4
+"""A table with a column for each run has up to this many; of more runs each has a row."""
+
+NamedRuns = Mapping[str, LoadedRun]
+"""The runs of a report, each by a name of its own."""
+
+
+class Contents(NamedTuple):
+    """A document, and what the appendix needs."""
+
+    document: Document
+    runs: NamedRuns
+    commands: Sequence[Block] = ()
+    """What measures all the runs again, if one command does."""
+    asked: Sequence[tuple[str, str]] = ()
+    """What was asked of all runs together, each with its name."""
+    files: Mapping[str, Path] | None = None
+    """The files to embed, by what they are called; None for those of the runs."""
+
+
+def find_contents(
+    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
+) -> Contents:
+    """What a report says of one of these, or of comparisons with the same first run."""
+    comparisons = [each for each in what if isinstance(each, Comparison)]
+    if what and len(comparisons) == len(what):
+        found = compare_document(Comparisons(comparisons))
+        return Contents(found, _named([comparisons[0].a, *(each.b for each in comparisons)]))
+    if len(what) != 1:
+        raise UsageError(
+            "a report is about one run, several runs, one check or one sweep",
+            "make a report of each",
+        )
+    match what[0]:
+        case LoadedRun(run=None) as rows:
+            raise UsageError(
+                f"{rows.path} contains rows, but no record of the run",
+                "name the run's folder or its run.jsonl; two results.csv can be compared",
+            )
+        case LoadedRun(run=run) as loaded if run:
+            shown = run_document.ShownRun(run)
+            return Contents(run_document.document(shown), {run.name: loaded})
+        case GateResult() as gate:
+            return _check_contents(gate)
+        case SweepResult() as sweep:
+            return _sweep_contents(sweep)
+    raise UsageError(f"a {type(what[0]).__name__} has no report", "name runs or a sweep")
+
+
+def _named(runs: Sequence[LoadedRun]) -> NamedRuns:
+    return dict(zip(distinct_names(runs), runs, strict=True))
+
+
+def _describe(runs: NamedRuns) -> str:
+    """How the runs were measured, each way once."""
+    texts = (run_document.describe_run(run.run) for run in runs.values() if run.run)
+    return " | ".join(dict.fromkeys(texts))
+
+
+def make_document(contents: Contents) -> Document:
+    """The whole report."""
+    now = datetime.now(timezone.utc)
+    found, runs = contents.document, contents.runs
+    return found._replace(
+        subtitle=found.subtitle or [_describe(runs)],
+        blocks=(
+            Section("Results", found.blocks),
+            asked_section(runs, contents.asked),
+            environment_section(runs),
+            reproduce_section(runs, contents.commands),
+            journals_section(contents.files or find_files(runs)),
+        ),
+        footer=f"Written by commbench {__version__} on {now:%Y-%m-%d %H:%M} UTC.",
+    )
+
+
+def _check_contents(gate: GateResult) -> Contents:
+    """A run, checked against rules."""
+    runs = _named([run for run in (gate.run, gate.baseline) if run])
+    found = gate_document.document(gate)
+    rules = "; ".join(result.rule.title for result in gate.results)
+    return Contents(
+        found._replace(subtitle=[*found.subtitle, _describe(runs)]),
+        runs,
+        asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
+    )
+
+
+def _sweep_contents(result: SweepResult) -> Contents:
+    """A sweep, as far as it was measured."""
+    measured = [each for each in result.settings if each.run]
+    runs = {result.names[each.setting]: as_loaded_run(each.run) for each in measured if each.run}
+    headers = [run.header for run in runs.values() if run.header]
+    found = sweep_document(result)
+    title = f"Sweep {result.sweep.label or result.path.name}"
+    files = sorted(result.path.glob(f"*/round-*/{JOURNAL}"))
+    return Contents(
+        found._replace(title=title, subtitle=[found.title]),
+        runs,
+        reproduce_sweep(result.sweep, headers[0]) if headers else (),
+        asked=[
+            ("settings", "; ".join(result.names[each.setting] for each in result.settings)),
+            ("rounds", str(result.sweep.rounds)),
+            ("tolerance", f"{result.sweep.tolerance * 100:g} %"),
+        ],
+        files={f"{path.parent.parent.name} {path.parent.name}": path for path in files},
+    )
+
+
+def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:
+    """What was asked: first `more`, then the operations and sizes, the ranks and where they ran."""
+    facts = {name: _asked_facts(run.header) for name, run in runs.items() if run.header}
+    blocks = _facts_blocks(facts, "What was asked of each run")
+    return Section("What was asked", [*([Facts(more)] if more else []), *blocks])
+
+
+_IMPORTED = ("operations", "dtypes", "reduce ops", "backend", "device", "world size")
+"""What is known of the plan of another tool's file."""
+
+
+def _asked_facts(header: RunHeader) -> dict[str, str]:
+    plan = header.plan
+    facts = dict(plan_facts(plan))
+    if not header.ranks:
+        facts = {name: facts[name] for name in _IMPORTED if name in facts}
+    return facts | {
+        "sizes": format_sizes(plan.sizes),
+        "nodes": str(header.launched_nodes) if header.launched_nodes > 1 else "",
+        "hosts": list_some(header.hosts, MOST_HOSTS),
+        "started": header.started.replace("T", " ").replace("+00:00", " UTC"),
+    }
+
+
+def environment_section(runs: NamedRuns) -> Section:
+    """How and where it was measured: what differs between the runs first."""
+    headers = {name: run.header for name, run in runs.items() if run.header}
+    variables = {name: _variables(header) for name, header in headers.items()}
+    if len(headers) > 1:
+        unset = {variable: NOT_SET for found in variables.values() for variable in found}
+        variables = {name: unset | found for name, found in variables.items()}
+    facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
+    blocks = _facts_blocks(facts, "What differs between the runs")
+    if len(headers) > 1 and not any(isinstance(block, Table) for block in blocks):
+        blocks.insert(0, Text("Nothing that is recorded here differs between the runs."))
+    if missing := [name for name, run in runs.items() if not run.header]:
+        blocks.append(Text(f"No environment is recorded in {', '.join(missing)}."))
+    return Section("Environment", blocks)
+
+
+def _variables(header: RunHeader) -> dict[str, str]:
+    """The variables with their values, and which of them are the default for ranks."""
+    return {
+        name: f"{value} (default of commbench)" if is_default(header, name, value) else value
+        for name, value in environment_variables(header).items()
+    }
+
+
+def _environment_facts(header: RunHeader) -> dict[str, str]:
+    facts = {k: v for k, v in environment_facts(header).items() if k not in ("hosts", "notes")}
+    facts["launcher"] = {LOCAL: "commbench"}.get(header.launcher, header.launcher)
+    facts["start_up"] = describe_start_up(header)
+    return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
+
+
+def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[Block]:
+    """A table of the facts in which runs differ, then those that are the same in all of them."""
+    names = dict.fromkeys(name for found in facts.values() for name in found)
+    rows = [(name, *(found.get(name, "") for found in facts.values())) for name in names]
+    same = [(name, value) for name, value, *more in rows if value and {value}.issuperset(more)]
+    lines: list[tuple[str, ...]] = [("", *facts), *(row for row in rows if len({*row[1:]}) > 1)]
+    blocks: list[Block] = []
+    if len(lines) > 1:
+        if len(facts) > MOST_COLUMNS:
+            lines = list(zip(*lines, strict=True))
+        blocks.append(text_table(title, lines[0], lines[1:], lines[0][1:]))
+    return [*blocks, Facts(same)] if same else blocks
+
+
+def reproduce_section(runs: NamedRuns, whole: Sequence[Block] = ()) -> Section:
+    """The commands that measure each run again, after those that measure all of them."""
+    parts: list[Block] = [*whole]
+    for name, run in runs.items():
+        blocks: tuple[Block, ...] = (Text("A results.csv does not contain the command."),)
+        if run.header:
+            blocks = reproduce(run.header)
+        if run.run and run.header and run.header.ranks and run.run.incomplete:
+            blocks = (Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
+        parts += blocks if len(runs) == 1 else [Folded(f"How to measure {name} again", blocks)]
+    return Section("How to reproduce", parts)
+
+
+def journals_section(files: Mapping[str, Path]) -> Section:
+    """Files for download, each with what it is called, as many as fit."""
+    blocks: list[Block] = []
+    left_out: list[str] = []
+    room = MOST_EMBEDDED_BYTES
+    for name, path in files.items():
+        why = why_unreadable(path, MOST_READ_BYTES)
+        content = b"" if why else gzip.compress(path.read_bytes(), mtime=0)
+        if why or len(content) > room:
+            left_out.append(f"{path} ({why or f'{format_about(len(content))} compressed'})")
+            continue
+        room -= len(content)
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
+        text = f"{path.name} of {name}, {format_about(len(content))} compressed"
+        blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
+    if left_out:
+        listed = list_some(left_out, MOST_LEFT_OUT)
+        blocks.append(Text(f"Too large for this report, or not readable: {listed}."))
+    return Section("Recorded data", blocks)
+
+
+def find_files(runs: NamedRuns) -> dict[str, Path]:
+    """The file that each run was read from."""
+    return {name: _file_of(Path(run.path)) for name, run in runs.items()}
+
+
+def _file_of(path: Path) -> Path:
+    if not is_folder(path):
+        return path
+    return next((f for f in (path / JOURNAL, path / RESULTS_CSV) if f.is_file()), path / JOURNAL)

@@ -1,0 +1,196 @@
+"""EXPORTERS: the table of formats in which `export` writes a run.
+
+OpenMetrics is for Prometheus and other readers of its format. Source: OpenMetrics 1.0
+(prometheus/OpenMetrics, specification/OpenMetrics.md). The lines of a family are together. Names
+end in their unit. Labels escape backslash, quotation mark and line feed. The text ends with # EOF.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from commbench.analysis.columns import KEY, written_values
+from commbench.analysis.csv_file import make_csv
+from commbench.analysis.environment_diff import time_statistic
+from commbench.analysis.load import LoadedRun, index_rows
+from commbench.answers.show.formats import NCCL_TESTS
+from commbench.answers.show.nccl_tests import nccl_tests_text
+from commbench.errors import UnavailableError, UsageError
+from commbench.output.table import clean
+from commbench.results.schema import OK
+from commbench.validation import choose
+from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
+from commbench.views.markdown import escape, table
+
+SCHEMA = 1
+"""Version of the JSON; raised when a field changes its meaning or goes."""
+
+
+def csv_parts(source: LoadedRun) -> Iterator[str]:
+    """The rows as in results.csv."""
+    rows = (written_values(row, source.columns) for row in source.rows)
+    lines = chain([source.columns], rows)
+    while some := [*islice(lines, 1000)]:
+        yield make_csv(some)
+
+
+def json_facts(source: LoadedRun) -> dict[str, Any]:
+    """The name, and plan and environment where a journal holds them."""
+    if not (header := source.header):
+        return {"name": source.name, "run": None}
+    names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
+    facts = {name: getattr(header, name) for name in names} | {"plan": header.plan.as_json()}
+    return {"name": source.name, "run": facts}
+
+
+def json_parts(source: LoadedRun) -> Iterator[str]:
+    """The rows, and plan and environment where a journal holds them; null for unknown values.
+    Samples are in the journal itself, which is JSON lines."""
+    document: dict[str, Any] = {"schema": SCHEMA, **json_facts(source)}
+    document["rows"] = []
+    yield json.dumps(document, indent=1, allow_nan=False).removesuffix("]\n}")
+    for number, row in enumerate(source.rows):
+        written = dict(zip(source.columns, written_values(row, source.columns), strict=True))
+        text = json.dumps(written, indent=1, allow_nan=False).replace("\n", "\n  ")
+        yield f"{',' if number else ''}\n  {text}"
+    yield "\n ]\n}\n" if source.rows else "]\n}\n"
+
+
+MARKDOWN_COLUMNS = (
+    Column("case", attrgetter("case.title"), TEXT),
+    Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, BYTES),
+    Column("time", attrgetter("time"), TIME),
+    Column("95 % interval", attrgetter("time"), TIME_INTERVAL),
+    Column("n", lambda row: row.iterations if row.time else None, NUMBER),
+    Column("algbw GB/s", attrgetter("algbw"), BANDWIDTH),
+    Column("busbw GB/s", attrgetter("busbw"), BANDWIDTH),
+    Column("status", attrgetter("status"), TEXT),
+)
+
+
+def markdown_text(source: LoadedRun) -> str:
+    """A table with a row per case, for an issue or a page."""
+    rows = [[column.cell(row) for column in MARKDOWN_COLUMNS] for row in source.rows]
+    lines = table([column.heading for column in MARKDOWN_COLUMNS], rows, left="case,status")
+    return "\n".join([f"### {escape(source.name)}", "", *lines]) + "\n"
+
+
+def parquet_bytes(source: LoadedRun) -> bytes:
+    """Apache Parquet, written by pandas and pyarrow."""
+    if find_spec("pyarrow") is None:
+        raise UnavailableError(
+            "parquet needs pyarrow, which is not installed", "pip install 'pyarrow>=15'"
+        )
+    content: bytes = source.frame().to_parquet(index=False)
+    return content
+
+
+def nccl_tests_table(source: LoadedRun) -> str:
+    """The tables that nccl-tests would print; UsageError without the samples of a journal."""
+    if source.run is None:
+        raise UsageError(
+            f"{NCCL_TESTS} needs the samples of the run, and {source.path} has none",
+            "give the run folder or its run.jsonl",
+        )
+    return nccl_tests_text(source.run) + "\n"
+
+
+class MetricFamily(NamedTuple):
+    """One metric: a gauge with a sample per row."""
+
+    name: str
+    unit: str
+    field: str
+    help: str
+
+
+FAMILIES = (
+    MetricFamily("time_seconds", "seconds", "time_s", "Time of a call: {statistic}"),
+    MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_s",
+           "Lower end of the 95 % interval of the median time"),
+    MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_s",
+           "Upper end of the 95 % interval of the median time"),
+    MetricFamily("time_p95_seconds", "seconds", "time_p95_s", "95th percentile of the time"),
+    MetricFamily("time_p99_seconds", "seconds", "time_p99_s", "99th percentile of the time"),
+    MetricFamily("algbw_bytes_per_second", "bytes_per_second", "algbw_bytes_per_s",
+           "Algorithm bandwidth: size over time"),
+    MetricFamily("busbw_bytes_per_second", "bytes_per_second", "busbw_bytes_per_s",
+           "Bus bandwidth: algorithm bandwidth times the operation's factor"),
+    MetricFamily("iterations", "", "iterations", "Timed iterations"),
+    MetricFamily("wrong_elements", "elements", "wrong", "Wrong elements over all ranks"),
+)  # fmt: skip
+"""Values that were not measured have no sample; a family without a sample is left out."""
+
+_LABELS = (
+    "label", *KEY[:-1], "cpu_mode", "backend", "device", "world_size", "num_nodes", "size_bytes",
+)  # fmt: skip
+"""Columns that become labels; empty ones are left out, which means the same."""
+
+
+def openmetrics(source: LoadedRun) -> str:
+    """The text. Raises RecordsError where two rows would be the same time series."""
+    index_rows(source)
+    rows = source.rows
+    labels = [_labels(row) for row in rows]
+    lines: list[str] = []
+    for family in FAMILIES:
+        name = f"commbench_{family.name}"
+        values = [getattr(row, family.field) for row in rows]
+        samples = zip(values, labels, strict=True)
+        if found := [f"{name}{label} {v:.10g}" for v, label in samples if v is not None]:
+            statement = family.help.format(statistic=time_statistic(source))
+            lines += [f"# TYPE {name} gauge"]
+            lines += [f"# UNIT {name} {family.unit}"] if family.unit else []
+            lines += [f"# HELP {name} {_escaped(statement)}", *found]
+    lines += [
+        "# TYPE commbench_row_ok gauge",
+        "# HELP commbench_row_ok 1: measured, with right results",
+    ]
+    oks = ("1" if row.status == OK else "0" for row in rows)
+    lines += [f"commbench_row_ok{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _labels(row: Any) -> str:
+    values = {name: _text(getattr(row, name)) for name in _LABELS}
+    inner = ",".join(f'{name}="{_escaped(text)}"' for name, text in values.items() if text)
+    return f"{{{inner}}}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else f"{value:.0f}"
+
+
+def _escaped(text: str) -> str:
+    """A label's value: line feeds have an escape of their own, other control characters none."""
+    text = "\n".join(map(clean, text.split("\n")))
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+EXPORTERS: dict[str, Callable[[LoadedRun], str | bytes | Iterable[str]]] = {
+    "csv": csv_parts,
+    "json": json_parts,
+    "markdown": markdown_text,
+    NCCL_TESTS: nccl_tests_table,
+    "parquet": parquet_bytes,
+    "openmetrics": openmetrics,
+}
+"""What writes the content of a file, or its parts. Bytes are not printed to a terminal."""
+
+
+def require_exporter(format_: str) -> None:
+    """Raise UsageError for an unknown format."""
+    choose("format", format_, EXPORTERS)
+
+
+def export_run(source: LoadedRun, format_: str) -> Iterable[Any]:
+    """The run in that format, in parts: texts, or one of bytes."""
+    content = EXPORTERS[format_](source)
+    return [content] if isinstance(content, str | bytes) else content

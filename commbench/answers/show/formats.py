@@ -1,0 +1,26 @@
+"""The formats in which `run` and `show` print a run, for the options of commands."""
+
+from __future__ import annotations
+
+from commbench.validation import choose
+
+NCCL_TESTS = "nccl-tests"
+FORMATS = ("text", "markdown", "html", "json", NCCL_TESTS)
+"""Those of views.formats, which takes time to import, and one of runs only."""
+FORMAT_HELP = (
+    "Layout of the result: text; markdown; html; json; nccl-tests, which scripts for its output "
+    "can read."
+)
+PEAK_HELP = (
+    "Add a column with the part of this speed that was reached: 450GB/s, 400Gbit/s, or a name that "
+    "`commbench links` lists."
+)
+
+
+def require_format(format_: str, peak: str | None) -> None:
+    """Raise UsageError for an unknown format or a peak that cannot be parsed."""
+    choose("format", format_, dict.fromkeys(FORMATS))
+    if peak is not None:
+        from commbench.plan.links import parse_peak
+
+        parse_peak(peak)

@@ -1,0 +1,211 @@
+"""A run in the layout of nccl-tests 2.19, for scripts that read its tables.
+
+nccl-tests is one program per operation, so cases that differ in more than size and placement
+are in tables of their own. Data rows have 13 fields; every other line begins with `#`.
+Comments name the differences between how commbench and nccl-tests measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
+
+from commbench import __version__
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.answers.show.run_notes import run_end_text
+from commbench.output.table import clean
+from commbench.plan.dtypes import DTYPES
+from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.timing_modes import GRAPH, describe_timing
+from commbench.results.schema import OK, WRONG, Run, RunHeader, is_imported
+from commbench.units import GB, MICRO, format_time
+
+PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
+
+TIME, BANDWIDTH, WRONG_ELEMENTS = 7, 6, 6
+WIDTHS = (12, 12, 8, 6, 6, *(TIME, BANDWIDTH, BANDWIDTH, WRONG_ELEMENTS) * 2)
+
+HEADINGS = (
+    "#",
+    "#" + " " * 62 + "out-of-place" + " " * 23 + "in-place" + " " * 10,
+    "#       size         count      type   redop    root"
+    "     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
+    "#        (B)    (elements)                          "
+    "     (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
+)
+
+Pair = tuple[ResultRow | None, ResultRow | None]
+"""A line of the table: the rows of one size in each of PLACEMENTS; None where not measured."""
+
+
+def nccl_tests_text(run: Run) -> str:
+    """The tables of a run in nccl-tests' layout, separated by empty lines."""
+    tables: dict[tuple[object, ...], list[ResultRow]] = {}
+    for row in make_rows(run):
+        case = row.measurement.case
+        tables.setdefault(case.key("placement", "size_bytes"), []).append(row)
+    texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
+    ending = run_end_text(run)
+    return "\n\n".join([*texts, _comment(ending)] if ending else texts)
+
+
+def _table(run: Run, rows: list[ResultRow]) -> list[str]:
+    pairs = _pairs([row for row in rows if _has_line(row)])
+    left_out = _left_out([row for row in rows if not _has_line(row)])
+    if not pairs:
+        return left_out
+    program = OPERATIONS[rows[0].measurement.case.operation].nccl_tests
+    busbw = [row.busbw or 0.0 for pair in pairs for row in _shown(pair)]
+    wrong = sum(row.measurement.wrong or 0 for row in rows)
+    return [
+        _origin(run),
+        f"# Collective test starting: {program}",
+        _parameters(run, rows[0].measurement.case.launch_mode),
+        "#",
+        "# Using devices",
+        *_devices(run.header),
+        "#",
+        *_remarks(run.header, pairs),
+        *HEADINGS,
+        *(_line(pair) for pair in pairs),
+        *left_out,
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {sum(busbw) / len(busbw) / GB:g} ",
+        "#",
+        f"# Collective test concluded: {program}",
+    ]
+
+
+def _has_line(row: ResultRow) -> bool:
+    case, status = row.measurement.case, row.measurement.status
+    known = bool(OPERATIONS[case.operation].nccl_tests) and case.placement in PLACEMENTS
+    return known and status in (OK, WRONG) and row.busbw is not None
+
+
+def _pairs(rows: list[ResultRow]) -> list[Pair]:
+    """Rows by ascending size; a size that was measured several times makes several lines."""
+    sizes: dict[int, tuple[list[ResultRow], list[ResultRow]]] = {}
+    for row in rows:
+        case = row.measurement.case
+        both = sizes.setdefault(case.size_bytes, ([], []))
+        both[PLACEMENTS.index(case.placement)].append(row)
+    return [pair for _, both in sorted(sizes.items()) for pair in zip_longest(*both)]
+
+
+def _shown(pair: Pair) -> list[ResultRow]:
+    """The row of each placement, or that of the other placement where it was not measured."""
+    first, second = pair
+    return [row for row in (first or second, second or first) if row]
+
+
+def _line(pair: Pair) -> str:
+    shown = _shown(pair)
+    case = shown[0].measurement.case
+    dtype = DTYPES[case.dtype]
+    cells = [
+        str(case.size_bytes),
+        str(case.count),
+        dtype.nccl_tests or dtype.name,
+        "_".join(clean(case.reduce_op).split()) or "none",
+        str(-1 if case.root is None else case.root),
+    ]
+    for measured, row in zip(pair, shown, strict=True):
+        wrong = measured.measurement.wrong if measured else None
+        cells += [
+            _number(row.time.median / MICRO if row.time else 0.0, TIME),
+            _number((row.algbw or 0.0) / GB, BANDWIDTH),
+            _number((row.busbw or 0.0) / GB, BANDWIDTH),
+            "N/A" if wrong is None else str(wrong),
+        ]
+    return "  ".join(f"{cell:>{wide}}" for cell, wide in zip(cells, WIDTHS, strict=True))
+
+
+def _number(value: float, wide: int) -> str:
+    """The number with two decimals if they fit into the width, else one, none, or an exponent."""
+    texts = [format(value, form) for form in (".2f", ".1f", ".0f", ".1e", ".0e")]
+    return next((text for text in texts if len(text) <= wide), texts[-1])
+
+
+def _origin(run: Run) -> str:
+    """Who measured a run, and when; of an imported run its file."""
+    header, known = run.header, run.header.environment.get
+    if is_imported(header):
+        where = f"imported from {known('imported_from', '')} ({known('tool', '')})"
+        return _comment(f"commbench {__version__}, run {run.name}, {where}")
+    return _comment(f"commbench {header.commbench}, run {run.name}, started {header.started}")
+
+
+def _parameters(run: Run, launch_mode: str) -> str:
+    plan = run.header.plan
+    sizes = sorted(set(plan.sizes)) or [0]
+    unknown = "unknown" if is_imported(run.header) else "adaptive"
+    reported = {m.reported.iterations for m in run.measurements if m.reported} - {0}
+    iterations = reported.pop() if len(reported) == 1 else plan.iterations or unknown
+    warmup = unknown if plan.warmup is None else plan.warmup
+    return (
+        f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {_step(sizes)} "
+        f"warmup iters: {warmup} iters: {iterations} agg iters: 1 "
+        f"validation: {int(plan.check)} graph: {int(launch_mode == GRAPH)} unalign: 0"
+    )
+
+
+def _step(ascending: Sequence[int]) -> str:
+    """The step between sizes: `2(factor)`, `1048576(bytes)`, or `listed` for an irregular one."""
+    factors = {high / low for low, high in pairwise(ascending)}
+    differences = {high - low for low, high in pairwise(ascending)}
+    if len(factors) == 1 and min(factors).is_integer():
+        return f"{min(factors):.0f}(factor)"
+    return f"{min(differences)}(bytes)" if len(differences) == 1 else "listed"
+
+
+def _devices(header: RunHeader) -> list[str]:
+    """A line for each rank; of an imported run, whose ranks are not recorded, one line."""
+    if is_imported(header):
+        return [f"#  {clean(header.describe_ranks())}"]
+    lines = []
+    for rank in header.ranks:
+        device, _, name = clean(rank.device).partition(" ")
+        kind, _, index = device.partition(":")
+        lines.append(
+            f"#  Rank {rank.rank:2} Group  0 Pid {rank.pid:6} on {clean(rank.host):>10} "
+            f"device {index or '0':>2} [n/a] {name or kind}"
+        )
+    return lines
+
+
+def _remarks(header: RunHeader, pairs: list[Pair]) -> list[str]:
+    """How these numbers differ from nccl-tests' own."""
+    plan, measurement = header.plan, _shown(pairs[0])[0].measurement
+    case, reported = measurement.case, measurement.reported
+    kind = case.title_without("operation", "dtype", "reduce_op", "placement", "root", "timing")
+    texts = [
+        f"{case.operation} of {case.dtype}, {case.ranks} {plan.backend} ranks, {plan.device}"
+        + (f", {kind}" if kind else ""),
+        f"time: {reported.statistic if reported else describe_timing(case.timing).nccl_tests}",
+    ]
+    for column, name in enumerate(("out-of-place", "in-place")):
+        missing = sum(pair[column] is None for pair in pairs)
+        if missing:
+            texts.append(
+                f"{name} was not measured in {missing} of {len(pairs)} lines; "
+                "there its columns repeat the other placement's, with #wrong N/A"
+            )
+    if header.gpu_shared:
+        texts.append("ranks share a GPU: these times do not measure performance")
+    return [_comment(text) for text in texts]
+
+
+def _left_out(rows: list[ResultRow]) -> list[str]:
+    """A comment for each row that has no line in the table: its time, or why it has none."""
+    texts = []
+    for row in rows:
+        case, status, reason = row.measurement.case, row.measurement.status, row.measurement.reason
+        if status == OK and row.time:
+            reason = f"{format_time(row.time.median)}; nccl-tests has no such line"
+        texts.append(_comment(f"{case.name}: {status}: {reason}"))
+    return texts
+
+
+def _comment(text: str) -> str:
+    return f"# {clean(text)}"

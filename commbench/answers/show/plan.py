@@ -1,0 +1,302 @@
+"""What a document of a plan says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from commbench.analysis.row_names import name_rows
+from commbench.output.paragraphs import list_some
+from commbench.plan.case import READY, Case
+from commbench.plan.cases import count_allocations, find_oversized
+from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
+from commbench.plan.groups import (
+    ALONE,
+    BOTH,
+    TOGETHER,
+    format_group,
+    parse_mesh,
+)
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
+from commbench.plan.plan import Plan
+from commbench.plan.workload import Workload, make_workload
+from commbench.units import format_about, format_bytes, format_count, format_sizes
+from commbench.views.cells import BYTES, NUMBER, TEXT, Column
+from commbench.views.document import Code, Document, Facts, Items, Table
+
+MOST_ROWS = 60
+"""A plan with more cases is printed with a row for each kind of case."""
+
+
+class HostMemory(NamedTuple):
+    """The memory that the ranks of one host share."""
+
+    ranks: Collection[int]
+    free_bytes: int | None
+    """None where that is not known, as for GPUs, whose ranks are not started yet."""
+    cores: int
+
+
+def plan_document(
+    plan: Plan, torchrun_line: str, host: HostMemory | None = None, title: str = "Plan"
+) -> Document:
+    """A plan, its cases, the bytes that each rank and this host need, and the torchrun command."""
+    every = plan.cases()
+    cases = merge_rounds(plan, every)
+    kinds: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.status == READY:
+            kinds.setdefault(case.title, []).append(case)
+    of_memory: dict[str, int] = {}
+    for own in kinds.values():
+        if not own[0].step:
+            most = _most_bytes(plan, own)
+            of_memory[own[0].memory] = max(of_memory.get(own[0].memory, 0), most)
+    largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
+    steps = [[case] for case in cases if case.step and case.status == READY]
+    largest = max([largest, *(_most_bytes(plan, own) for own in steps)])
+    what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
+    answer = [f"Cases: {len(every)}; a rank needs at most {format_bytes(largest)} for {what}."]
+    return Document(
+        title,
+        (),
+        [*answer, *(_host_texts(plan, cases, host) if host else ())],
+        [
+            Facts(plan_facts(plan)),
+            *_case_tables(plan, list(kinds.values())),
+            Items(list_missing([(case, _why(case)) for case in cases]), "Not measured"),
+            _groups_table(plan),
+            Items(left_out(plan)),
+            Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
+            Items([*_shapes(cases)]),
+            Code("The same with torchrun:", torchrun_line),
+        ],
+    )
+
+
+def _case_tables(plan: Plan, kinds: list[list[Case]]) -> Iterator[Table]:
+    """A row for each case; of many cases a terminal shows a row for each kind."""
+    single = [[case] for own in kinds for case in own]
+    columns = _columns(plan)
+    if len(single) > MOST_ROWS > len(kinds):
+        yield Table("Kinds of cases", columns, kinds)
+        yield Table("Cases", columns, single, brief=())
+    else:
+        yield Table("", columns, single)
+
+
+def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
+    """The cases; of those that differ only in the round of all pairs the first, with the pairs that
+    the plan names."""
+    names = [text for text in plan.pairs if text in (EVERY_PAIR, QUICK)]
+    listed = {text.removesuffix(BACK) for text in plan.pairs}
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        named = case
+        if names and case.pairs and case.pairs.removesuffix(BACK) not in listed:
+            named = case._replace(pairs=names[0])
+        found.setdefault((*named.key(), named.status, named.reason), named)
+    return list(found.values())
+
+
+def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
+    """What all ranks of this host need together, what is free, and what does not fit."""
+    kinds = count_allocations(cases)
+    what = "buffers and computations" if any(case.overlap for case in cases) else "buffers"
+    needed = [kinds * plan.needed_bytes(case, host.ranks) for case in cases if case.status == READY]
+    ranks = format_count(len(host.ranks), "rank")
+    free = "" if host.free_bytes is None else f"; {format_about(host.free_bytes)} free"
+    yield f"On this host: {ranks}, {format_about(max(needed, default=0))} for all {what}{free}."
+    if host.free_bytes is not None:
+        too_large = find_oversized(plan, cases, "this host", host.ranks, host.free_bytes)
+        if too_large:
+            names = name_rows((case for case in cases if case.index in too_large), cases, 200)
+            yield f"These do not fit, and a run skips them: {names}."
+    if plan.device == "cpu" and len(host.ranks) > host.cores:
+        cores = format_count(host.cores, "core")
+        yield f"{ranks} share {cores}: the times will show the scheduler."
+
+
+def _shapes(cases: Sequence[Case]) -> Iterator[str]:
+    """A line for each kind of case that is not one call of all ranks."""
+    largest = {case.title: case for case in cases if case.status == READY}
+    for title, case in largest.items():
+        if text := " ".join(describe_shape(case)):
+            yield f"{title}: {text}"
+
+
+MOST_GROUPS = 4
+"""Groups of a dimension that are named."""
+HOW = {TOGETHER: "all at once", ALONE: "one at a time", BOTH: "all at once, then one at a time"}
+GROUP_COLUMNS = (
+    Column("groups", lambda found: found.name, TEXT),
+    Column("number", lambda found: len(found.groups), NUMBER),
+    Column("ranks", lambda found: ", ".join(map(str, sorted({*map(len, found.groups)}))), NUMBER),
+    Column("which", lambda found: list_some([*map(format_group, found.groups)], MOST_GROUPS), TEXT,
+           is_wrapped=True),
+)  # fmt: skip
+
+
+def _groups_table(plan: Plan) -> Table:
+    """The groups of each dimension, and which of them call at once."""
+    found = [each for each in plan.group_sets if each.name]
+    return Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, found)
+
+
+def left_out(plan: Plan) -> list[str]:
+    """What is not measured because it has one rank, and the ranks in no group."""
+    sizes = parse_mesh(plan.mesh) if plan.mesh and not plan.over else {}
+    measured = {name for name, _ in plan.group_sets}
+    single = [f"dimension {name}" for name in sizes if name not in measured]
+    idle: list[str] = []
+    for name, groups in plan.group_sets:
+        if name:
+            alone = [f"group {format_group(group)}" for group in groups if len(group) == 1]
+            single += alone if len(alone) < len(groups) else []
+            members = {rank for group in groups for rank in group}
+            idle += [str(rank) for rank in range(plan.world_size) if rank not in members]
+    found = {"Of one rank, so not measured": single, "Ranks in no group": idle}
+    return [f"{what}: {list_some(named, MOST_GROUPS)}." for what, named in found.items() if named]
+
+
+def _most_groups_of_a_rank(plan: Plan) -> int:
+    """In how many groups of a dimension one rank is, at most: more than one where they overlap."""
+    counts = (
+        Counter(rank for group in found.groups for rank in group) for found in plan.group_sets
+    )
+    return max(max(count.values()) for count in counts)
+
+
+def plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    """The fields of the plan that are set, but the sizes."""
+    of_cases = {d.plan_field for d in DIMENSIONS}
+    unused = of_cases - used_plan_fields(plan)
+    if plan.workload:  # it has the cases
+        unused = of_cases - {"workload", "variants"} | {"rounding"}
+    if not plan.open_groups:
+        unused.add("open_groups")
+    return [
+        (_field_name(name), _field_text(name, value))
+        for name, value in plan.as_json().items()
+        if name not in ("sizes", "matrix", *unused) and value not in (None, "", [], {})
+    ]
+
+
+def _field_name(name: str) -> str:
+    """What a field of a plan is called in a table: `reduce ops`, `timeout`."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
+def _field_text(name: str, value: Any) -> str:
+    """The value of a field of a plan: `0.2 s`, `5 %`, `yes`; of a workload its name and steps."""
+    if isinstance(value, dict):
+        return _workload_text(make_workload(value)) if value else "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "precision":
+        return f"{100 * value:g} %"
+    return f"{value:g} s" if name.endswith("_s") else str(value)
+
+
+def _workload_text(workload: Workload) -> str:
+    """A workload in a few words: `llama, step train (12 calls of rank 0)`."""
+    steps = [
+        f"step {step.name} ({format_count(len(step.programs[0].calls), 'call')} of rank "
+        f"{step.programs[0].ranks[0]})"
+        for step in workload.steps
+    ]
+    return f"{workload.name}: {list_some(steps, 4)}"
+
+
+def list_missing(cases: Sequence[tuple[Case, str]]) -> list[str]:
+    """A line for each reason why cases are not measured; the reason of one that is measured is
+    empty."""
+    kinds: dict[str, set[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for case, why in cases:
+        kinds.setdefault(case.title, set()).add(why)
+    for case, why in cases:
+        if why:
+            name = case.title if len(kinds[case.title]) == 1 else case.name
+            reasons.setdefault(why, {})[name] = None
+    return [f"{list_some([*names], 4)}: {why}" for why, names in reasons.items()]
+
+
+def _why(case: Case) -> str:
+    return "" if case.status == READY else f"{case.status}: {case.reason}"
+
+
+def _sizes(cases: Sequence[Case]) -> str:
+    """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
+    if not cases[0].dtype:
+        return ""
+    sizes = format_sizes(tuple(case.size_bytes for case in cases))
+    if len(cases) > 1 and "," not in sizes:
+        return sizes
+    return " to ".join(dict.fromkeys(format_bytes(c.size_bytes) for c in (cases[0], cases[-1])))
+
+
+def _needed_bytes(case: Case) -> list[int]:
+    """Bytes of buffers on the root and on another rank."""
+    ranks = range(case.ranks) if case.imbalance else {case.root or 0, case.ranks - 1, 0}
+    return [case.needed_bytes(rank) for rank in ranks]
+
+
+def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
+    """Bytes of buffers of the rank that needs most for a case of this kind."""
+    if not (name := cases[0].step):
+        return max(max(_needed_bytes(case)) for case in cases)
+    programs = make_workload(plan.workload).steps
+    firsts = {p.ranks[0] for step in programs if step.name == name for p in step.programs}
+    return max(plan.needed_bytes(cases[0], (rank,)) for rank in firsts)
+
+
+def _others_bytes(cases: Sequence[Case]) -> int | None:
+    """Bytes of buffers of ranks that are not the root, where they need less."""
+    if cases[0].root is None:
+        return None
+    least, most = (max(map(ends, map(_needed_bytes, cases))) for ends in (min, max))
+    return least if least < most else None
+
+
+def _columns(plan: Plan) -> tuple[Column, ...]:
+    """The columns of cases of one kind, which are a row."""
+
+    def count(cases: Sequence[Case]) -> int | None:
+        return cases[0].count if cases[0].dtype and len(cases) == 1 else None
+
+    return (
+        Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
+        Column("size", _sizes, NUMBER),
+        Column("count", count, NUMBER, 1),
+        Column("bytes\nper rank", partial(_most_bytes, plan), BYTES),
+        Column("not at\nthe root", _others_bytes, BYTES, 2),
+    )
+
+
+def describe_shape(case: Case) -> Iterator[str]:
+    """Sentences about what its time is of, its pairs, and the load of its ranks."""
+    operation = OPERATIONS[case.operation]
+    if operation.part != "call":
+        window = f" of {case.window}" if operation.has_window and case.window else ""
+        yield f"Time is that of {operation.part}{window}."
+    if operation.is_paired:
+        pairs = count_pairs(case.pairs, case.ranks)
+        idle = case.ranks - 2 * pairs
+        without = f"; {format_count(idle, 'rank')} without a pair" if idle else ""
+        of = {EVERY_PAIR: ", in", QUICK: ", some of"}.get(case.pairs, "")
+        named = case.pairs + (of and f"{of} {format_count(count_rounds(case.ranks), 'round')}")
+        yield f"{format_count(pairs, 'pair')} at once ({named}){without}."
+    if load := case.load:
+        worst = f"worst rank {load.worst_rank}"
+        if load.worst_rank is None:
+            worst = "all ranks alike"
+        yield (
+            f"Max/mean sent {load.sent:.2f}, received {load.received:.2f}; {worst}: "
+            f"{load.worst_link:.2f} x S on the wire."
+        )

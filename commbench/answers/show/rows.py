@@ -1,0 +1,343 @@
+"""The rows of a run as tables: every row, a summary of each kind of call, both timings, and what a
+computation and a communication cost each other when they run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
+from commbench.analysis.row_names import short_titles
+from commbench.analysis.rows import ResultRow, worst_alone
+from commbench.answers.pairs.matrix import outside_matrix
+from commbench.answers.show.plan import describe_shape
+from commbench.answers.show.run_notes import expectation_lines
+from commbench.output.paragraphs import list_some
+from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
+from commbench.results.schema import CUT_OFF, OK
+from commbench.stats.estimate import Estimate, known, ratio
+from commbench.units import format_about, format_bytes
+from commbench.views.cells import (
+    BANDWIDTH,
+    BYTES,
+    NUMBER,
+    RATIO,
+    RATIO_INTERVAL,
+    RATIO_WITH_INTERVAL,
+    SHARE,
+    SHARE_WITH_INTERVAL,
+    TEXT,
+    TIME,
+    TIME_INTERVAL,
+    Column,
+    Unit,
+    bandwidth_text,
+)
+from commbench.views.document import BAD, Block, Table, Text
+
+if TYPE_CHECKING:
+    from commbench.plan.case import Case
+    from commbench.plan.links import Peak
+
+Kinds = dict[str, list[ResultRow]]
+"""The rows that were timed, by the title of their case."""
+MOST_ROWS = 60
+"""After a run, more rows of several kinds are left out: there is a summary."""
+LARGEST_LATENCY = 8 << 10
+"""Bytes up to which the time of a call is called its latency; beyond, bandwidth is a part of it."""
+
+
+def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
+    """The rows that were timed, by the title of their case; of groups that were measured alone, the
+    slowest of each dimension."""
+    kinds: Kinds = {}
+    for row in worst_alone(outside_matrix(rows)):
+        if row.time:
+            kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
+    return kinds
+
+
+def size_of(case: Case) -> int | None:
+    """The size of a case in bytes; None for an operation without data."""
+    return case.size_bytes if case.dtype else None
+
+
+def time_of(row: ResultRow | None) -> Estimate | None:
+    """The median time of a row; None where it was not timed."""
+    return row.time.estimate if row and row.time else None
+
+
+def _at_time(bandwidth: Callable[[float], float | None], row: ResultRow) -> Estimate | None:
+    """A bandwidth of a row, with the interval that follows from that of its time."""
+    if not row.time:
+        return None
+    ends = (None if end is None else bandwidth(end) for end in (row.time.high, row.time.low))
+    return known(bandwidth(row.time.median), *ends)
+
+
+def busbw_of(row: ResultRow | None) -> Estimate | None:
+    """The bus bandwidth of a row; None where it has none."""
+    return _at_time(row.busbw_at, row) if row else None
+
+
+def _p5(row: ResultRow) -> Estimate | None:
+    """The time of undisturbed calls, the 5th percentile."""
+    return row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high)
+
+
+_PER_SECOND = Unit("{:,.0f}".format)
+SIZE = Column("size", lambda row: size_of(row.measurement.case), BYTES)
+
+
+def _status(row: ResultRow) -> str:
+    """A word on a row that is not as the others: `cut off`, `wrong`."""
+    if row.measurement.status != OK:
+        return row.measurement.status
+    return CUT_OFF if row.stop_reason == CUT_OFF else ""
+
+
+def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, ...]:
+    """The columns of rows; with a peak, one has the fraction of it that the bandwidth reached."""
+
+    def share(row: ResultRow) -> float | None:
+        found = find_peak_fraction(row, peak) if peak else None
+        return found and found.fraction
+
+    forms = sorted({row.reference.measurement.case.form for row in rows if row.reference})
+    return (
+        SIZE,
+        Column("status", _status, TEXT),
+        Column("count", lambda row: row.measurement.case.dtype and row.measurement.case.count,
+               NUMBER, 1),
+        Column("time", time_of, TIME),
+        Column("95 % interval", time_of, TIME_INTERVAL, 8),
+        Column("p5", _p5, TIME, 6),
+        Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), TEXT, 5),
+        Column("n", attrgetter("time.iterations"), NUMBER, 4),
+        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), BANDWIDTH, 3),
+        Column("busbw\nGB/s", busbw_of, BANDWIDTH, 8),
+        Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
+               RATIO, 7),
+        Column("slowest\ngroup", attrgetter("worst_group"), TEXT, 8),
+        Column("inter-\nference", lambda row: row.group_interference.get(row.worst_group),
+               RATIO, 8),
+        Column("largest\ninter-\nference", _largest_interference, RATIO, 7),
+        Column("of\npeak", share, SHARE, 6),
+        Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
+        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), BANDWIDTH, 3),
+        Column("logical\nGB/s", attrgetter("logical_bandwidth"), BANDWIDTH, 2),
+        Column("wire\nGB/s", attrgetter("wire_bandwidth"), BANDWIDTH, 3),
+        Column("wrong", attrgetter("measurement.wrong"), NUMBER, 7),
+    )  # fmt: skip
+
+
+def _largest_interference(row: ResultRow) -> Estimate | None:
+    """That of the group with the largest, where it is not the slowest one."""
+    found = row.group_interference
+    largest = max(found, key=lambda ranks: found[ranks].value, default="")
+    return found[largest] if largest != row.worst_group and row.worst_group in found else None
+
+
+def rows_table(kinds: Kinds, peak: Peak | None, brief: Sequence[ResultRow] | None) -> Table:
+    """The rows of all kinds, of which a terminal shows the brief ones."""
+    rows = [row for own in kinds.values() for row in own]
+    titles = {id(row): title for title, own in kinds.items() for row in own}
+    is_one = len(kinds) == 1
+    return Table(
+        (rows and is_one and titles[id(rows[0])]) or "Every row",
+        _row_columns(peak, rows),
+        rows,
+        label=None if is_one else lambda row: titles[id(row)],
+        tone=lambda row: BAD if row.measurement.status != OK else "",
+        brief=brief,
+    )
+
+
+class Kind(NamedTuple):
+    """A kind of call, and the figures of its rows."""
+
+    title: str
+    rows: Sequence[ResultRow]
+    curve: CurveSummary
+
+    @property
+    def wrong(self) -> int | None:
+        """Its wrong elements; None where results were not checked."""
+        known = [row.measurement.wrong for row in self.rows if row.measurement.wrong is not None]
+        return sum(known) if known else None
+
+    @property
+    def has_latency(self) -> bool:
+        """Whether the smallest size is so small that its time is a latency."""
+        small = self.curve.smallest
+        return small is None or small.measurement.case.size_bytes <= LARGEST_LATENCY
+
+
+def summarise_kinds(kinds: Kinds) -> list[Kind]:
+    """The figures of each kind."""
+    cases = {title: rows[0].measurement.case for title, rows in kinds.items()}
+    titles = short_titles(cases, ("group_ranks",))
+    return [Kind(titles[title], rows, summarise_curve(rows)) for title, rows in kinds.items()]
+
+
+def _half(kind: Kind) -> str:
+    """The half-bandwidth size, without its fraction."""
+    if (half := kind.curve.half_bytes) is None:
+        return ""
+    return f"below {format_bytes(round(half))}" if kind.curve.is_below else format_about(half)
+
+
+def summary_table(kinds: Sequence[Kind]) -> Table:
+    """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
+    smallest = "latency" if all(kind.has_latency for kind in kinds) else "smallest size"
+    columns = (
+        Column(smallest, lambda kind: time_of(kind.curve.smallest), TIME),
+        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), BANDWIDTH),
+        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.measurement.case), BYTES),
+        Column("half of\npeak at", _half, NUMBER),
+        Column("wrong", attrgetter("wrong"), NUMBER, 7),
+    )
+    title = "Summary: one row for each kind of call"
+    return Table(title, columns, kinds, attrgetter("title"))
+
+
+SUMMARY_MEANINGS = {
+    "latency, smallest size": "The time of the smallest size.",
+    "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
+    "half of peak at": "The size that reaches half of the peak. If the peak is at the largest "
+    "size, larger sizes may have a higher peak, and then this size is larger, too.",
+}
+"""What the figures of a summary mean."""
+
+
+def highest_sentence(kinds: Sequence[Kind]) -> str:
+    """The highest bus bandwidth of all kinds; empty where none has a bandwidth."""
+    peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
+    if not peaks:
+        return ""
+    row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
+    busbw, size = bandwidth_text(busbw_of(row)), format_bytes(row.measurement.case.size_bytes)
+    return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
+
+
+def kind_notes(kinds: Sequence[Kind]) -> list[str]:
+    """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
+    plausible; a sentence that is about several kinds once."""
+    found: dict[str, list[str]] = {}
+    for kind in kinds:
+        case = kind.rows[-1].measurement.case
+        for line in (*describe_shape(case), *expectation_lines(kind.rows)):
+            found.setdefault(line, []).append(kind.title)
+    lines = [
+        line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
+        for line, titles in found.items()
+    ]
+    if any(row.group_interference for kind in kinds for row in kind.rows):
+        lines.append("Interference is that of the slowest group; --groups prints each group.")
+    return lines
+
+
+def timings_table(rows: Sequence[ResultRow]) -> Table:
+    """The cases that were timed in both modes."""
+    modes = expand_timing(BOTH)
+    times: dict[tuple[str, int], dict[str, ResultRow]] = {}
+    for row in rows:
+        if row.time:
+            case = row.measurement.case
+            times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
+    twice = [
+        (title, *(found[mode] for mode in modes))
+        for (title, _), found in times.items()
+        if all(mode in found for mode in modes)
+    ]
+    alone, back_to_back = (TIMING_MODES[name].heading for name in modes)
+
+    def over(row: tuple[str, ResultRow, ResultRow]) -> Estimate | None:
+        return ratio(time_of(row[1]), time_of(row[2]))
+
+    columns = (
+        Column("size", lambda row: size_of(row[1].measurement.case), BYTES),
+        Column(alone, lambda row: time_of(row[1]), TIME),
+        Column(back_to_back, lambda row: time_of(row[2]), TIME),
+        Column("ratio", over, RATIO),
+        Column("95 %\ninterval", over, RATIO_INTERVAL, 8),
+    )
+    return Table(f"Time {alone} over time {back_to_back}", columns, twice, itemgetter(0))
+
+
+OVERLAP_MEANINGS = {
+    "hidden": "The part of the shorter time, alone, that is saved when both run at once: "
+    "(communication + computation - both) / min(communication, computation).",
+    "slower by": "How much longer the computation, or the communication, takes than alone.",
+    "gain": "The time of one after the other over that of both at once.",
+    "IMB, OSU": "Overlap by the formulas of the source of IMB-NBC and of OSU's benchmarks.",
+}
+"""What the columns of overlaps mean."""
+
+
+def _alone(part: int) -> Callable[[ResultRow], Any]:
+    return lambda row: time_of(row.parts[part]) if row.parts else None
+
+
+FIGURES = (
+    SIZE,
+    Column("hidden\n%", attrgetter("overlap.hidden"), SHARE_WITH_INTERVAL),
+    Column(
+        "computation\nslower by %",
+        attrgetter("overlap.computation_slowdown"),
+        SHARE_WITH_INTERVAL,
+        8,
+    ),
+    Column(
+        "communication\nslower by %",
+        attrgetter("overlap.communication_slowdown"),
+        SHARE_WITH_INTERVAL,
+        8,
+    ),
+    Column("gain", attrgetter("overlap.gain"), RATIO_WITH_INTERVAL, 7),
+)
+"""The four figures of an overlap, each with its interval."""
+TIMES = (
+    SIZE,
+    Column("communi-\ncation\nalone", _alone(0), TIME),
+    Column("at once", attrgetter("overlap.communication_s"), TIME, 6),
+    Column("compu-\ntation\nalone", _alone(1), TIME),
+    Column("at once ", attrgetter("overlap.computation_s"), TIME, 6),
+    Column("both\nended", time_of, TIME),
+    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), SHARE, 2),
+    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), SHARE, 2),
+)
+"""The times from which they are computed, and the formulas of other tools."""
+
+
+def without_overlaps(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows without the parts of overlaps, which have tables of their own."""
+    shown = {row.measurement.case.key("part") for row in rows if row.overlap}
+    return [row for row in rows if row.measurement.case.key("part") not in shown]
+
+
+def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
+    """Two tables with a row for each kind of overlap and size: the four figures with their 95 %
+    intervals, and the times; then what the computations are. None where nothing was measured at
+    once."""
+    kinds: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.overlap:
+            kinds.setdefault(row.measurement.case.title_without("part"), []).append(row)
+    for title, found in kinds.items():
+        yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
+        yield Table(f"{title}: times", TIMES, found)
+        if work := _work(found):
+            yield Text(f"The computation is {work}.")
+
+
+def _work(rows: Sequence[ResultRow]) -> str:
+    """What the computations are: `12 to 96 x matmul 128x128x128 float32`."""
+    works = [row.measurement.batches[-1].work.partition(" x ") for row in rows]
+    units = [int(number) for number, _, _ in works if number.isdigit()]
+    if not units:
+        return ""
+    least, most = min(units), max(units)
+    number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{number} x {works[0][2]}"

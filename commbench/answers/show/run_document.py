@@ -1,0 +1,257 @@
+"""What a document of a run says: the answer, its tables, what was not measured, and warnings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from commbench.analysis.nccl_log import describe_start_up
+from commbench.analysis.row_names import column_meanings
+from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
+from commbench.answers.pairs.matrix import has_matrix
+from commbench.answers.show import rows as run_table
+from commbench.answers.show import run_notes
+from commbench.answers.show.formats import NCCL_TESTS
+from commbench.answers.show.groups import groups_blocks
+from commbench.answers.show.plan import left_out, list_missing
+from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_overlaps
+from commbench.plan.operations import REPLAY
+from commbench.plan.timing_modes import describe_timing
+from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
+from commbench.units import format_count
+from commbench.views.document import (
+    BAD,
+    Block,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    Pictures,
+    Table,
+    Text,
+)
+from commbench.views.formats import View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from commbench.answers.replay.replay import StepReplay
+    from commbench.plan.links import Peak
+    from commbench.views.pictures import Picture
+
+GPU_SHARED = "Ranks share a GPU: these times do not measure performance."
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """A run, and which parts of it a terminal shows."""
+
+    run: Run
+    given_peak: str | None = None
+    """The speed of which a column has the part that was reached; None for that of the run."""
+    are_warnings_explained: bool = False
+    has_calls: bool = False
+    """Whether the single calls of a replay are shown."""
+    only_groups: bool = False
+    is_brief: bool = False
+    """Whether many rows are left out, as after a run."""
+
+    @cached_property
+    def rows(self) -> tuple[ResultRow, ...]:
+        """The rows of the run."""
+        return make_rows(self.run)
+
+    @cached_property
+    def warnings(self) -> list[run_notes.RowsWarning]:
+        """The warnings about the rows."""
+        return run_notes.find_warnings(self.rows)
+
+    @cached_property
+    def peak(self) -> Peak | None:
+        """The speed of which a column has the part that was reached."""
+        if not (text := self.given_peak or self.run.header.plan.peak):
+            return None
+        from commbench.plan.links import parse_peak
+
+        return parse_peak(text)
+
+    @cached_property
+    def steps(self) -> tuple[StepReplay, ...]:
+        """The steps that the run replays."""
+        if not self.run.header.plan.workload:
+            return ()
+        from commbench.answers.replay.replay import analyse_replay
+
+        return analyse_replay(self.run, self.rows, self.peak)
+
+    def as_json(self) -> dict[str, Any]:
+        """The rows in SI units, the plan, the environment, warnings, and the steps of a replay."""
+        from commbench.analysis.load import as_loaded_run
+        from commbench.answers.replay.document import replay_answer
+        from commbench.answers.show.exporters import json_facts
+        from commbench.plan.replay import replayed_workload
+
+        loaded, replay = as_loaded_run(self.run), None
+        if self.steps:
+            workload = replayed_workload(self.run.header.plan)
+            replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
+            verdict = replay_answer(self.run, self.steps)
+            replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
+        facts = {"rows": loaded.rows, "warnings": self.warnings, REPLAY: replay}
+        return json_facts(loaded) | facts
+
+
+def document(shown: ShownRun) -> Document:
+    """The whole run; of `only_groups` the tables of its groups."""
+    run, rows = shown.run, shown.rows
+    where, _, how = describe_run(run).partition("; ")
+    if shown.only_groups:
+        return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
+    kinds = run_table.summarise_kinds(run_table.timed_kinds(without_overlaps(rows)))
+    special, sections = _special(shown)
+    found = [*special] if shown.steps else [run_table.highest_sentence(kinds), *special]
+    is_bad = bool(run.incomplete) or has_wrong(run)
+    answer = [*_status(shown), *found] if is_bad else [*found, *_status(shown)]
+    missing = list_missing(
+        [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
+    )
+    of_groups = [row for row in rows if row.measurement.case.group and row.time]
+    start_up = describe_start_up(run.header)
+    notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
+    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS
+    meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
+    blocks: list[Block] = [
+        *sections,
+        Pictures(lambda: _pictures(run)),
+        *_tables(shown, kinds),
+        Items(missing, "Not measured"),
+        Items(left_out(run.header.plan)),
+        Items([note for note in notes if "left out" not in note], "Notes about the imported file"),
+        run_table.timings_table(rows),
+        *overlap_blocks(rows),
+        *([Folded("Each group", groups_blocks(run.header, of_groups))] if of_groups else []),
+        run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
+        run_notes.slow_links_table(run.header),
+        Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
+        *([Folded("Start-up", [Text(f"{start_up}.")])] if start_up else []),
+        Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
+        Folded("What the columns mean", [Facts([*meanings.items()])]),
+    ]
+    return Document(
+        run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""
+    )
+
+
+def _special(shown: ShownRun) -> tuple[list[str], list[Block]]:
+    """The answer and the sections of a run that replays a step, or measures pairs in rounds."""
+    run = shown.run
+    if shown.steps:
+        from commbench.answers.replay.document import replay_answer, replay_sections
+
+        answer = replay_answer(run, shown.steps)
+        return answer, [*replay_sections(run, shown.steps)]
+    if has_matrix(run.header.plan):
+        from commbench.answers.pairs import document as pairs_table
+
+        pairs = pairs_table.diagnose_pairs(run)
+        return [*pairs_table.pairs_answer(pairs)], [*pairs_table.pairs_blocks(run, pairs)]
+    return [], []
+
+
+def _pictures(run: Run) -> Sequence[Picture]:
+    from commbench.answers.show.plots import run_pictures
+
+    return run_pictures([run])
+
+
+def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[Table | Items]:
+    """The summary of several kinds, every row, and what they mean. A terminal shows the rows of a
+    replay and of the parts of an overlap only where they are asked for."""
+    every = run_table.timed_kinds(shown.rows)
+    if not every:
+        return
+    if any(len(kind.rows) > 1 for kind in kinds) and not shown.steps:
+        yield run_table.summary_table(kinds)
+    brief = [row for kind in kinds for row in kind.rows]
+    notes = run_table.kind_notes(kinds)
+    if shown.is_brief and len(kinds) > 1 and len(brief) > run_table.MOST_ROWS:
+        brief = []
+        notes.append(f"`commbench show {run_notes.typed_name(shown.run)}` prints every row.")
+    table = run_table.rows_table(every, shown.peak, None if shown.has_calls else brief)
+    if shown.steps:
+        table = table._replace(title="Single calls, and whole steps", brief=table.brief and [])
+    yield table
+    yield Items(notes)
+
+
+def describe_run(run: Run) -> str:
+    """One line: how many ranks of which backend, where, and how they were timed."""
+    plan = run.header.plan
+    done = f"{run.launches} of " if run.incomplete and run.launches < plan.launches else ""
+    launches = f"; {done}{plan.launches} launches" if plan.launches > 1 else ""
+    statistics = {m.reported.statistic for m in run.measurements if m.reported}
+    how = "; ".join(sorted(statistics)) or describe_timing(plan.timing).summary
+    return f"{run.header.describe_ranks()}; {how}{launches}"
+
+
+def has_wrong(run: Run) -> bool:
+    """Whether some result of the run is wrong."""
+    return any(m.wrong or m.status == WRONG for m in run.measurements)
+
+
+def _status(shown: ShownRun) -> Iterator[str]:
+    """How many cases were measured, whether results are right, how the run ended, and which
+    warnings there are; of an imported run how many rows were read, and which were left out."""
+    run = shown.run
+    if is_imported(run.header):
+        facts = run.header.environment
+        rows = format_count(len(run.measurements), "row")
+        yield f"{rows} imported from {facts['imported_from']}."
+        yield from (f"{n[:1].upper()}{n[1:]}." for n in facts.get("notes", ()) if "left out" in n)
+        if has_wrong(run):
+            yield "Some results are wrong."
+    else:
+        yield _measured(run)
+    if run.header.gpu_shared:
+        yield GPU_SHARED
+    if run.resumed:
+        times = "once" if run.resumed == 1 else f"{run.resumed} times"
+        yield f"This run was cut off and resumed {times}."
+    yield run_notes.run_end_text(run)
+    if names := [each.name for each in shown.warnings]:
+        yield f"Read the warnings before you use the times: {', '.join(names)}."
+
+
+def _measured(run: Run) -> str:
+    """`4 of 5 cases were measured, 1 skipped; all results are correct.`"""
+    found = run.measurements
+    cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
+    measured = [m for m in found if m.status == OK]
+    whole = [m for m in measured if find_stop_reason(run.header, m) != CUT_OFF]
+    checked = [m for m in whole if m.wrong == 0]
+    parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
+    if part := len(measured) - len(whole):
+        parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
+    others = Counter(m.status for m in found if m.status != OK)
+    parts += [f"{number} {status}" for status, number in others.items()]
+    if has_wrong(run):
+        results = ". Some results are wrong"
+    elif not checked:
+        results = ". Results were not checked" if whole else ""
+    elif len(checked) == len(found):
+        results = f"; {'all results' if len(checked) > 1 else 'its results'} are correct"
+    else:
+        results = f"; the results of {len(checked)} were checked and are correct"
+    return f"{', '.join(parts)}{results}."
+
+
+def _nccl_tests(shown: ShownRun) -> str:
+    from commbench.answers.show.nccl_tests import nccl_tests_text
+
+    return nccl_tests_text(shown.run) + "\n"
+
+
+VIEW = View(document, schema=2, more={NCCL_TESTS: _nccl_tests})

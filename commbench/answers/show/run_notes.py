@@ -1,0 +1,185 @@
+"""What limits the figures of a run: warnings, slow links, how it ended, what a peak means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.analysis.diagnostics import DIAGNOSTICS, find_causes
+from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
+from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import median
+from commbench.output.paragraphs import list_some
+from commbench.results.run_folder import RESULTS
+from commbench.results.schema import COMPLETE, INCOMPLETE, LinkProbe, Run, RunHeader
+from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
+from commbench.views.document import Block, Folded, Items, Section, Table, Text
+
+if TYPE_CHECKING:
+    from commbench.plan.links import Peak
+
+MOST_CHARACTERS = 400
+"""Of the names of rows below the explanation of a warning."""
+
+
+class RowsWarning(NamedTuple):
+    """A diagnostic that applies to some rows of a run."""
+
+    name: str
+    which: str
+    """The rows in a few words: `all rows`, `all_reduce 1M-64M`."""
+    message: str
+    """What is wrong, and what to do."""
+    explanation: str
+    """What the message means, in sentences."""
+    rows: str
+    """The names of all these rows, as far as they fit a few lines; empty if they are all rows."""
+
+
+def find_warnings(
+    rows: Sequence[ResultRow], name_runs: Callable[[Sequence[ResultRow]], str] | None = None
+) -> list[RowsWarning]:
+    """The warnings about these rows, the most important first.
+
+    `name_runs` says of which runs some of the rows are: `under plain`.
+    """
+    causes = [(row, find_causes(row)) for row in rows]
+    timed = [row.measurement.case for row in rows if row.time]
+    warnings = []
+    for diagnostic in DIAGNOSTICS:
+        concerned = [(row, found[diagnostic]) for row, found in causes if diagnostic in found]
+        if not concerned:
+            continue
+        own = [row for row, _ in concerned]
+        which, names = "all rows", ""
+        if len(own) < len(timed):
+            cases, runs = [row.measurement.case for row in own], name_runs and name_runs(own)
+            which, names = (
+                " ".join(filter(None, [name_rows(cases, timed, longest), runs]))
+                for longest in (LONGEST, MOST_CHARACTERS)
+            )
+        message, explanation = diagnostic.describe(concerned), diagnostic.explanation
+        warnings.append(RowsWarning(diagnostic.name, which, message, explanation, names))
+    return warnings
+
+
+def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:
+    """Warnings, and what they mean, which is folded unless they `are_explained`."""
+    section = Section if are_explained else Folded
+    if not found:
+        return Section("Warnings", [Text("None.")]) if are_explained else Items(())
+    explanations = [
+        f"{each.name}: {each.explanation}{f' Rows: {each.rows}.' if each.rows else ''}"
+        for each in found
+    ]
+    lines = Items([f"{each.name} ({each.which}): {each.message}" for each in found])
+    return Section("Warnings", [lines, section("What the warnings mean", [Items(explanations)])])
+
+
+def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Whether the bandwidth of these rows is plausible on their hardware, in a line; none where
+    nothing is known of that."""
+    if not rows or not _has_known_links(rows[0].header):
+        return []
+    from commbench.answers.expect.document import row_text
+    from commbench.answers.expect.question import choose_row
+
+    found = choose_row(rows)
+    return [row_text(*found)] if found else []
+
+
+def _has_known_links(header: RunHeader) -> bool:
+    """Whether the links of a run may be known: not those of ranks on the CPUs of one host. Reading
+    the tables of links takes time."""
+    return header.plan.device != "cpu" or header.num_nodes > 1
+
+
+def typed_name(run: Run) -> str:
+    """The run as a command takes it: its label where it lies under results/, else its path."""
+    path = Path(run.path)
+    return run.name if path.parent == RESULTS else quote(run.path or run.name)
+
+
+SLOWER = 1.6
+"""A probe that takes so many times as long as the usual one is slow; scatter is smaller."""
+
+
+def slow_links_table(header: RunHeader) -> Table:
+    """The slow probes, the slowest first, each with the rank whose host is the likely cause: one
+    that both sends and receives slowly, where there is one; else the sender. The usual probe is the
+    median; of two probes, the faster."""
+    probes = header.link_probes
+    ordered = sorted(probe.seconds for probe in probes)
+    usual = (ordered[0] if len(probes) == 2 else median(ordered)) if len(probes) > 1 else 0.0
+    slow = [probe for probe in probes if usual and probe.seconds > SLOWER * usual]
+    both = {probe.sender for probe in slow} & {probe.receiver for probe in slow}
+    hosts = {rank.rank: rank.host for rank in header.ranks}
+    several = len({*hosts.values()}) > 1
+
+    def name(rank: int) -> str:
+        return f"{hosts[rank]} (rank {rank})" if several and rank in hosts else f"rank {rank}"
+
+    def bottleneck(probe: LinkProbe) -> str:
+        is_receiver = probe.receiver in both and probe.sender not in both
+        return name(probe.receiver if is_receiver else probe.sender)
+
+    columns = (
+        Column("bottleneck", bottleneck, TEXT),
+        Column("from", lambda probe: name(probe.sender), TEXT, 8),
+        Column("to", lambda probe: name(probe.receiver), TEXT, 8),
+        Column("size", lambda probe: probe.size_bytes, BYTES, 1),
+        Column("time", lambda probe: probe.seconds, TIME, 7),
+        Column("GB/s", lambda probe: probe.size_bytes / probe.seconds, BANDWIDTH, 6),
+        Column("over the\nusual time", lambda probe: probe.seconds / usual, RATIO),
+    )
+    return Table("Slow links", columns, sorted(slow, key=lambda probe: -probe.seconds))
+
+
+def interfaces_text(header: RunHeader) -> str:
+    """The network interface and address of each host; empty for a single host."""
+    interfaces: dict[str, dict[str, None]] = {}
+    for rank in header.ranks:
+        if rank.address:
+            hosts = interfaces.setdefault(rank.interface or "an unknown interface", {})
+            hosts[f"{rank.host} ({rank.address})"] = None
+    parts = [f"{name} of {list_some(list(hosts), 8)}" for name, hosts in sorted(interfaces.items())]
+    is_told = header.num_nodes > 1 and bool(parts)
+    return f"Network interfaces: {'; '.join(parts)}." if is_told else ""
+
+
+_ENDED = {
+    "failed": "This run failed", "interrupted": "This run was interrupted",
+    INCOMPLETE: "This run cannot be used whole",
+}  # fmt: skip
+
+
+def run_end_text(run: Run) -> str:
+    """How a run ended that is not complete; empty for a complete one."""
+    if run.end is None:
+        return "This run has not ended: it is still running, or it was cut off."
+    if run.end.status == COMPLETE:
+        return f"This run is incomplete: {run.incomplete}." if run.incomplete else ""
+    ended = _ENDED.get(run.end.status, f"This run ended as {run.end.status}")
+    return f"{ended}: {run.end.reason}" if run.end.reason else f"{ended}."
+
+
+def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
+    """What the column `of peak` means, and why it may exceed 100 %."""
+    shares = [share for row in rows if (share := find_peak_fraction(row, peak))]
+    if not shares:
+        why = f": {why_no_peak_fraction(rows[0], peak)}" if rows else ""
+        return [f"There is no column `of peak`{why}."]
+    texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
+    if _has_known_links(rows[0].header):
+        from commbench.answers.expect.question import peak_remark
+
+        texts += filter(None, [peak_remark(rows[0].header, peak)])
+    if any(1 < share.fraction <= share.ceiling for share in shares):
+        most = max(share.ceiling for share in shares)
+        texts.append(
+            f"Where the network itself reduces (NVLS, SHARP), up to {most:.5g} is possible."
+        )
+    return texts

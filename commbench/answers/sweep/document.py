@@ -1,0 +1,293 @@
+"""What a document of a sweep says: the fastest settings, times, ranges of sizes, and what limits
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from shlex import quote
+from typing import Any
+
+from commbench.analysis.row_names import short_titles
+from commbench.analysis.rows import ResultRow
+from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.show.run_notes import find_warnings, warnings_section
+from commbench.answers.sweep.ranking import (
+    BEST,
+    TIED,
+    PooledSetting,
+    SettingTime,
+    SizeRange,
+    SweepPoint,
+    pool_settings,
+    rank_settings,
+    steps_as_made,
+    varied_fields,
+)
+from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
+from commbench.answers.sweep.runner import SettingResult, plain_reason
+from commbench.answers.sweep.settings import make_axes, shown_value
+from commbench.output.paragraphs import list_some
+from commbench.stats.verdict import FASTER, SAME, UNDECIDED
+from commbench.units import format_count
+from commbench.views import cells
+from commbench.views.cells import Column
+from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table, Text
+from commbench.views.formats import View
+
+MOST_NAMED = 3
+MOST_ROWS = 24
+"""Rows of times in a terminal."""
+MOST_COMPARED = 3
+"""Settings that a terminal shows against the fastest one: of more, the best and the worst."""
+MOST_RANKED = 12
+MOST_DRAWN = 10
+"""Pictures; `commbench sweep` draws all of them."""
+MOST_SENTENCES = 6
+"""Sentences of the answer; of more, a summary."""
+ENOUGH_ROUNDS = 3
+_FEW = (
+    f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
+)
+_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "undecided between {}"}
+
+
+def document(result: SweepResult) -> Document:
+    """A sweep, as far as it was measured."""
+    answer, items = answers(result), []
+    if len(answer) > MOST_SENTENCES and result.ranks:
+        best = result.names[result.ranks[0].setting]
+        text = f"Over all {len(answer)} ranges of sizes, {best} has the shortest times on average."
+        answer, items = [text], answer
+    steps = [point for point in result.points if point.case.step]
+    others = [point for point in result.points if not point.case.step]
+    failed = [each for each in result.settings if each.failure]
+    blocks = [
+        Items(items),
+        *(_times(result, points) for points in (steps, others) if points),
+        *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
+        _ranges(result),
+        *([_ranking(result)] if len(result.ranks) > 2 else []),
+        Table("Failed", _failed_columns(result), failed),
+        _warnings(result),
+        *_lines_to_paste(result),
+        Pictures(lambda: _pictures(result)),
+    ]
+    return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
+
+
+def _title(result: SweepResult) -> str:
+    """What was varied, and on which ranks."""
+    axes = [
+        f"{name} ({list_some([*map(shown_value, values)], 8)})"
+        for name, values in make_axes(result.sweep.settings)
+    ]
+    numbers = (len(result.settings), "setting"), (result.sweep.rounds, "round")
+    parts = [format_count(*number) for number in numbers]
+    plans = {each.run.header.plan for each in result.settings if each.run}
+    targets = {(plan.world_size, plan.backend, plan.device) for plan in plans}
+    if len(targets) == 1:
+        ranks, backend, device = targets.pop()
+        parts.append(f"{ranks} {backend} ranks on {device}")
+    return f"Sweep of {', '.join(axes)}: {', '.join(parts)}."
+
+
+def _pictures(result: SweepResult) -> Sequence[Any]:
+    from commbench.answers.sweep.plot import sweep_pictures
+
+    return sweep_pictures(result)[:MOST_DRAWN]
+
+
+# The answer.
+
+
+def answers(result: SweepResult) -> list[str]:
+    """The sentences about what decides: the steps of a workload as the program makes them, and the
+    variants that are faster; else all kinds of cases."""
+    judged = steps_as_made(result.points) or result.points
+    variants = [
+        f"With {variant.replace(':', ' ')} under {result.names[setting]} the step {step} takes "
+        f"{cells.ratio_with_interval_text(ratio)} times as long as with its own calls."
+        for step, setting, variant, ratio in result.faster_variants
+    ]
+    sentences = range_sentences(result, {point.kind for point in judged})
+    return [*sentences, *variants] or ["Nothing was timed."]
+
+
+def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
+    """Which setting is the fastest at which sizes of these kinds of cases."""
+    found = []
+    titles = _short_kinds(result)
+    for kind, title in titles.items():
+        ranges = [each for each in result.ranges if each.kind == kind]
+        if kind in kinds:
+            found += [_sentence(result, titles, each) for each in ranges] or [
+                f"{title}: no case has a time under two settings; there is nothing to compare."
+            ]
+    return found
+
+
+def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) -> str:
+    """Which setting is the fastest there: one, several that are tied, or undecided; and how much
+    longer the next one takes."""
+    ranks = rank_settings(found.points)
+    names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
+    text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
+    if found.verdict == FASTER and found.decided < len(found.points):
+        text += f", decided at {found.decided} of {len(found.points)} sizes"
+    if second := next((rank for rank in ranks if rank.setting not in found.best), None):
+        pooled = pool_settings(found.points, result.sweep.tolerance)
+        ratios = [each.pooled.ratio for each in pooled if each.setting == second.setting]
+        if ratios:
+            ends = map(cells.ratio_with_interval_text, (min(ratios), max(ratios)))
+            times = " to ".join(dict.fromkeys(ends))
+            text += f"; {result.names[second.setting]} takes {times} times as long"
+    return f"{name_range(titles, found)}: {text}."
+
+
+def _short_kinds(result: SweepResult) -> dict[str, str]:
+    """A short title of each kind of case."""
+    cases = {point.kind: point.case for point in result.points}
+    return short_titles(cases, varied_fields(result.sweep.settings))
+
+
+# The times.
+
+
+def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
+    """A row for each case and setting. A terminal shows, of many, the settings that are not known
+    to be slower than the fastest, or the fastest."""
+    rows = [
+        (point, setting, row)
+        for point in points
+        for setting, row in zip(result.sweep.settings, point.rows, strict=True)
+    ]
+    columns = (
+        Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
+        Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
+        Column("time", lambda row: row[2] and row[2].estimate, cells.TIME),
+        Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
+        Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
+        Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
+        Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
+    )
+    brief = rows
+    for places in ((BEST, TIED, UNDECIDED), (BEST,)):
+        if len(brief) > MOST_ROWS:
+            brief = [row for row in brief if row[2] and row[2].place in places]
+    title = f"Times; ratio: to the time under {result.names[result.sweep.settings[0]]}"
+    return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
+
+
+def _place(point: SweepPoint, row: SettingTime | None) -> str:
+    """How a setting does against the fastest one, or why it has no time."""
+    if row is None:
+        return "not measured"
+    if row.estimate is None:
+        status = row.row.measurement.status
+        return "no time" if status == "ok" else status
+    return (row.place or "slower") if point.is_compared else ""
+
+
+def _selected(row: SettingTime | None) -> str:
+    """What NCCL selected; empty where that is not known."""
+    found = row.selection if row else None
+    return f"{found.algorithm} {found.protocol} x{found.channels}" if found else ""
+
+
+# What follows the times.
+
+
+def _ranges(result: SweepResult) -> Table:
+    """Each setting against the one with the shortest times, for ranges of sizes."""
+    names, titles = result.names, _short_kinds(result)
+
+    columns = [
+        Column("A", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
+        Column("B", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
+        *map(_of_pooled, RANGE_COLUMNS),
+    ]
+    brief: list[PooledSetting] = []
+    for _, rows in groupby(result.pooled, attrgetter("pooled.kind")):
+        same = [*rows]
+        ends = (same[0].setting, same[-1].setting)
+        is_short = len({row.setting for row in same}) <= MOST_COMPARED
+        brief += [row for row in same if is_short or row.setting in ends]
+    title = "Ranges of sizes: B/A is the time under B over that under A"
+    return Table(
+        title, columns, result.pooled, lambda row: name_range(titles, row.pooled), brief=brief
+    )
+
+
+def _of_pooled(column: Column) -> Column:
+    """A column of ranges of sizes, for their settings."""
+    return column._replace(of=lambda row: column.of(row.pooled))
+
+
+def _ranking(result: SweepResult) -> Table:
+    """The settings by their time over all cases."""
+    columns = (
+        Column("setting", lambda rank: result.names[rank.setting], cells.TEXT, is_wrapped=True),
+        Column("alone\nfastest", attrgetter("won"), cells.NUMBER),
+        Column("fastest\nor tied", attrgetter("tied"), cells.NUMBER),
+        Column("time over\nbest time", attrgetter("times_best"), cells.RATIO),
+    )
+    of_steps = any(point.case.step for point in result.points)
+    title = "All steps together" if of_steps else "All cases together"
+    return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
+
+
+def _failed_columns(result: SweepResult) -> Sequence[Column]:
+    """Of the settings that were not measured in full."""
+
+    def rounds(each: SettingResult) -> str:
+        return f"{each.rounds} of {result.sweep.rounds}"
+
+    return (
+        Column("setting", attrgetter("setting.name"), cells.TEXT),
+        Column("rounds", rounds, cells.NUMBER),
+        Column("error", lambda each: plain_reason(each.failure), cells.TEXT, 8, is_wrapped=True),
+    )
+
+
+def _warnings(result: SweepResult) -> Block:
+    """The warnings about the runs, each with the settings concerned. What they say of launches is
+    said of rounds: these are the launches of one run."""
+    names = {setting.name: name for setting, name in result.names.items()}
+
+    def under(rows: Sequence[ResultRow]) -> str:
+        concerned = dict.fromkeys(names[row.header.label] for row in rows)
+        return f"under {list_some([*concerned], MOST_NAMED)}"
+
+    rows = [row for each in result.settings for row in each.rows]
+    found = find_warnings(rows, under)
+    return warnings_section(
+        [
+            warning._replace(
+                **{
+                    name: getattr(warning, name).replace("launches", "rounds")
+                    for name in ("name", "message", "explanation")
+                }
+            )
+            for warning in found
+        ]
+    )
+
+
+def _lines_to_paste(result: SweepResult) -> list[Block]:
+    """What measures the missing runs, and what exports the fastest settings."""
+    resume = f"commbench sweep --resume {quote(str(result.path))}"
+    blocks: list[Block] = []
+    if missing := result.missing_rounds:
+        why = "failed, and will fail again on this host" if result.fails_again else "are missing"
+        runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs {why}"
+        blocks.append(Code(f"{runs}. This measures them:", resume))
+    if make_tuner_ranges(result.compared):
+        text = "This writes the fastest settings as a configuration of NCCL's tuner plugin:"
+        blocks.append(Code(text, f"{resume} --export {TUNER}"))
+    return blocks
+
+
+VIEW = View(document, schema=1)
+"""The JSON is that of the result."""

@@ -1,0 +1,154 @@
+"""Pictures of a sweep: curves where few settings differ in one value, and heat maps.
+
+A heat map has one cell for a setting, or for a setting and a size: the time over that of the
+fastest setting of the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log
+from typing import TYPE_CHECKING
+
+from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, ratio_panels
+from commbench.answers.sweep.document import range_sentences
+from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint, rank_settings
+from commbench.answers.sweep.settings import Setting, make_axes, shown_value
+from commbench.stats.verdict import UNDECIDED
+from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
+
+if TYPE_CHECKING:
+    from commbench.answers.sweep.result import SweepResult
+
+MOST_CURVES = 6
+MOST_MAPS = 9
+MOST_ROWS, MOST_COLUMNS = 24, 18
+LEAST_RANGE = 1.25
+"""The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
+FRAMES = {
+    BEST: ("shortest time", Look(INK, width=1.8, fill=0)),
+    TIED: ("tied with it", Look(INK, dashes=(2, 1.5), width=1.1, fill=0)),
+    UNDECIDED: ("undecided", Look(INK, dashes=(0.8, 2), width=0.9, fill=0)),
+}
+"""How the places of settings are framed."""
+
+
+def sweep_pictures(result: SweepResult) -> list[Picture]:
+    """The pictures of a sweep, of each kind of case in turn.
+
+    Curves against size, of times and of ratios to the first setting, for at most six settings. Heat
+    maps where two variables or options are swept, one for each size; and where settings are too
+    many for curves, one with a row for each setting and a column for each size. None for two
+    settings at one size.
+    """
+    kinds: dict[str, list[SweepPoint]] = {}
+    for point in sorted(result.compared, key=lambda point: point.size_bytes):
+        kinds.setdefault(point.case.operation if point.case.step else point.kind, []).append(point)
+    return [
+        picture for kind, points in kinds.items() for picture in _pictures(result, kind, points)
+    ]
+
+
+def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> Iterator[Picture]:
+    axes = make_axes(result.sweep.settings)
+    timed = {each.setting for point in points for each in point.by_time}
+    settings = [setting for setting in result.sweep.settings if setting in timed]
+    texts = range_sentences(result, {point.kind for point in points})[:MOST_SENTENCES]
+    name, description = f"sweep-{as_file_name(kind)}", " ".join(texts)
+    title = f"{kind} under {len(settings)} settings"
+    has_curves = len(settings) <= MOST_CURVES and len([p for p in points if p.size_bytes]) > 1
+    if has_curves:
+        panels = ratio_panels(_sides(result, settings, points), result.sweep.tolerance)
+        yield Picture(name, title, description, panels, [*texts, "Median time of a call"])
+    if len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS:
+        (row_name, rows), (column_name, columns) = axes
+        title, chosen = f"{kind}: {row_name} and {column_name}", _spread(points, MOST_MAPS)
+        note = f"Rows: {row_name}. Columns: {column_name}. Number: {_reading(points)}."
+        names = [[*map(shown_value, values)] for values in (rows, columns)]
+        values = {setting: dict(setting.values) for setting in settings}
+        places = {
+            each: (rows.index(own[row_name]), columns.index(own[column_name]))
+            for each, own in values.items()
+        }
+        shown = [
+            (_label(point), {places[each.setting]: (point, each) for each in point.by_time})
+            for point in chosen
+        ]
+    elif not has_curves and (len(points) > 1 or len(settings) > 2):
+        chosen, kept = _spread(points, MOST_COLUMNS), settings
+        if len(settings) > MOST_ROWS:
+            best = {rank.setting for rank in rank_settings(points)[:MOST_ROWS]}
+            kept = [setting for setting in settings if setting in best]
+        note = f"The best {len(kept)} of {len(settings)} settings."
+        names = [[result.names[setting] for setting in kept], [*map(_label, chosen)]]
+        cells = {
+            (kept.index(each.setting), column): (point, each)
+            for column, point in enumerate(chosen)
+            for each in point.by_time
+            if each.setting in kept
+        }
+        shown = [(_reading(points).capitalize(), cells)]
+    else:
+        return
+    what = "sizes" if points[0].size_bytes else "cases"
+    notes = [*texts, note, f"{len(chosen)} of {len(points)} {what} are shown."]
+    highest = max(_ratio(*each) for _, times in shown for each in times.values())
+    maps = [_heat_map(heading, names, times, highest) for heading, times in shown]
+    yield Picture(f"{name}-map", title, description, maps, notes)
+
+
+def _sides(
+    result: SweepResult, settings: Sequence[Setting], points: Sequence[SweepPoint]
+) -> list[Side]:
+    """Times and ratios of each setting; those that lack the first setting's times have no ratio."""
+    sides = []
+    for setting in settings:
+        own = [
+            (point.size_bytes, each)
+            for point in points if point.size_bytes
+            for each in point.by_time if each.setting == setting
+        ]  # fmt: skip
+        ratios = [(size, each.ratio) for size, each in own if each.ratio]
+        sides.append(Side(result.names[setting], [(s, each.time) for s, each in own], ratios))
+    return sides
+
+
+def _heat_map(
+    heading: str, names: Sequence[Sequence[str]],
+    times: Mapping[tuple[int, int], tuple[SweepPoint, SettingTime]], highest: float,
+) -> HeatMap:  # fmt: skip
+    """A heat map of times, each over the best of its point."""
+    cells, frames = {}, []
+    for place, (point, each) in times.items():
+        ratio = _ratio(point, each)
+        text = f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
+        shade = 0.06 + 0.84 * log(ratio) / log(max(LEAST_RANGE, highest))
+        cells[place] = Cell(shade, text, is_bold=each.place == BEST)
+        if each.place:
+            frames.append(Frame(*FRAMES[each.place], *place))
+    rows, columns = ({place + 0.5: name for place, name in enumerate(own)} for own in names)
+    extent = len(rows), len(columns)
+    return HeatMap(heading, rows, columns, cells, extent, frames, missing="no time")
+
+
+def _ratio(point: SweepPoint, each: SettingTime) -> float:
+    """Its time over the shortest one."""
+    return each.time.value / point.best.time.value
+
+
+def _label(point: SweepPoint) -> str:
+    """What a point is called among others of its kind: its size; of a step also its variant."""
+    if point.size_bytes:
+        return size_label(point.size_bytes)
+    return point.kind.removeprefix(point.case.operation).strip() or "no size"
+
+
+def _reading(points: Sequence[SweepPoint]) -> str:
+    """What the number in a cell is."""
+    return f"time over the shortest time of the same {'size' if points[0].size_bytes else 'case'}"
+
+
+def _spread(points: Sequence[SweepPoint], most: int) -> list[SweepPoint]:
+    """At most so many points, evenly spread, with the first and the last."""
+    number = min(most, len(points))
+    return [points[round(n * (len(points) - 1) / max(1, number - 1))] for n in range(number)]

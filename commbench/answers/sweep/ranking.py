@@ -1,0 +1,378 @@
+"""Which setting is best at which sizes, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import exp, log
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
+from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.nccl_log import NcclSelection, one_selection
+from commbench.analysis.row_names import named_bytes
+from commbench.analysis.rows import ResultRow
+from commbench.answers.compare.pooling import PooledRatio, pool_kind
+from commbench.answers.compare.ratio import ComparedRow, compare_rows, widen_for_launches
+from commbench.answers.sweep.runner import SettingResult
+from commbench.answers.sweep.settings import Setting
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.workload_variants import AS_TRACED
+from commbench.results.schema import OK
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import CHANGED, FASTER, SAME, SLOWER, UNDECIDED, decide
+from commbench.views.as_json import fields_of
+
+BEST, TIED = "best", "tied"
+_PLACES = {SAME: TIED, UNDECIDED: UNDECIDED, SLOWER: ""}
+
+
+class SettingTime(NamedTuple):
+    """One case under one setting, over all its rounds."""
+
+    setting: Setting
+    row: ResultRow
+    estimate: Estimate | None
+    """Median and 95 % interval, in seconds; None where there is no valid time."""
+    ratio: Estimate | None
+    """Its time over that under the first setting; None for the first setting itself, and where
+    the first setting has no time."""
+    place: str
+    """BEST for the fastest; TIED where the whole interval of the ratio to that lies within the
+    tolerance; UNDECIDED; or empty for a slower one, and one without a time."""
+
+    @property
+    def time(self) -> Estimate:
+        """Its time, of one of SweepPoint.times."""
+        assert self.estimate
+        return self.estimate
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.row.measurement.case
+
+    @property
+    def selection(self) -> NcclSelection | None:
+        """What NCCL selected, as the first round recorded it; None where that is not known."""
+        return one_selection(self.row.header.environment, self.case)
+
+    def as_json(self) -> dict[str, Any]:
+        """The case, its time and its ratio to that of the first setting."""
+        return {name: getattr(self.case, name) for name in KEY} | {
+            "time_s": self.estimate,
+            "busbw_bytes_per_s": self.row.busbw if self.estimate else None,
+            "status": self.row.measurement.status,
+            "warnings": [each.name for each in diagnose_row(self.row)],
+            **fields_of(self, "selection", without=("row", "estimate")),
+        }
+
+
+class SweepPoint(NamedTuple):
+    """One case under all settings."""
+
+    kind: str
+    """The title of the case without the fields that are varied."""
+    size_bytes: int
+    """0 for an operation without a size, such as the step of a workload."""
+    rows: tuple[SettingTime | None, ...]
+    """One for each setting, in the order of the sweep; None where a setting did not measure it."""
+
+    @property
+    def times(self) -> tuple[SettingTime | None, ...]:
+        """The rows; None where a setting has no valid time."""
+        return tuple(each if each and each.estimate else None for each in self.rows)
+
+    @property
+    def by_time(self) -> list[SettingTime]:
+        """The settings that have a time, fastest first."""
+        return sorted(filter(None, self.times), key=lambda each: each.time.value)
+
+    @property
+    def best(self) -> SettingTime:
+        """The fastest setting."""
+        return self.by_time[0]
+
+    @property
+    def tied(self) -> tuple[Setting, ...]:
+        """The fastest setting, then those that are tied with it."""
+        return tuple(each.setting for each in self.by_time if each.place in (BEST, TIED))
+
+    @property
+    def not_slower(self) -> tuple[Setting, ...]:
+        """The settings that are not known to be slower than the fastest, fastest first."""
+        return tuple(each.setting for each in self.by_time if each.place)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether at least two settings have a time."""
+        return len(self.by_time) > 1
+
+    @property
+    def case(self) -> Case:
+        """The case under the fastest setting that measured it."""
+        return [*self.by_time, *filter(None, self.rows)][0].case
+
+
+class PooledSetting(NamedTuple):
+    """Two settings at neighbouring sizes of one kind of case, together."""
+
+    setting: Setting
+    against: Setting
+    """The setting that has the shortest times of this kind on average."""
+    pooled: PooledRatio
+    """The time under `setting` over that under `against`."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The names of the settings, and the ratio."""
+        return {"setting": self.setting, "against": self.against, **self.pooled.as_json()}
+
+    def slower_at(self, point: SweepPoint) -> Setting | None:
+        """Which of the two is slower at the sizes around a point, if that is known."""
+        found = self.pooled
+        if found.kind != point.kind or found.verdict not in CHANGED:
+            return None
+        is_there = found.low_bytes <= point.size_bytes <= found.high_bytes
+        slower = self.setting if found.verdict == SLOWER else self.against
+        return slower if is_there else None
+
+
+class SizeRange(NamedTuple):
+    """Neighbouring sizes of one kind at which a setting is the fastest, or not known to be
+    slower."""
+
+    kind: str
+    best: tuple[Setting, ...]
+    """The settings that are the fastest, or not known to be slower, at each of these sizes."""
+    points: tuple[SweepPoint, ...]
+    """By ascending size; at least one."""
+    decided: int = 0
+    """At how many of these sizes every other setting is slower."""
+
+    @property
+    def low_bytes(self) -> int:
+        """The smallest size."""
+        return self.points[0].size_bytes
+
+    @property
+    def high_bytes(self) -> int:
+        """The largest size."""
+        return self.points[-1].size_bytes
+
+    @property
+    def verdict(self) -> str:
+        """FASTER than all others, at most of these sizes at least; SAME: these settings are tied;
+        or UNDECIDED."""
+        if 2 * self.decided > len(self.points):
+            return FASTER
+        is_tie = len(self.best) > 1 and all({*self.best} <= {*p.tied} for p in self.points)
+        return SAME if is_tie else UNDECIDED
+
+    def as_json(self) -> dict[str, Any]:
+        """Its sizes, settings and verdict."""
+        more = {"sizes": len(self.points)}
+        return fields_of(self, "low_bytes", "high_bytes", "verdict", without=("points",)) | more
+
+
+class FasterVariant(NamedTuple):
+    """A variant of a step that is faster than the step as the program makes it."""
+
+    step: str
+    setting: Setting
+    """The best setting of the step."""
+    variant: str
+    ratio: Estimate
+    """Its time over that of the step as it is made."""
+
+
+class SettingRank(NamedTuple):
+    """How one setting does over all cases."""
+
+    setting: Setting
+    won: int
+    """Cases in which every other setting is slower."""
+    tied: int
+    """Cases in which it is the fastest or tied with it."""
+    times_best: float
+    """Geometric mean of its time over the best time; a ratio of ratios, used for ranking only."""
+
+
+def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[SweepPoint, ...]:
+    """Every case that a setting measured: steps of a workload first, else in the order of the
+    plan."""
+    settings = [result.setting for result in results]
+    varied = varied_fields(settings)
+    found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
+    for result in results:
+        for row in result.rows:
+            case = row.measurement.case
+            # On other ranks a step has other groups, although its calls have the same sizes.
+            ranks = case.ranks if case.step else 0
+            key = (case.title_without(*varied), case.size_bytes, ranks)
+            found.setdefault(key, {})[result.setting] = row
+    points = [
+        SweepPoint(
+            kind,
+            named_bytes(next(iter(rows.values())).measurement.case),
+            _make_times(settings, rows, tolerance),
+        )
+        for (kind, *_), rows in found.items()
+    ]
+    return tuple(sorted(points, key=lambda point: not point.case.step))
+
+
+def varied_fields(settings: Sequence[Setting]) -> list[str]:
+    """The dimensions of a case that differ between settings."""
+    options = {f"--{name}" for setting in settings for name, _ in setting.options}
+    return [dimension.field for dimension in DIMENSIONS if dimension.option in options]
+
+
+def _make_times(
+    settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
+) -> tuple[SettingTime | None, ...]:
+    times = {
+        setting: row.time.estimate
+        for setting, row in rows.items()
+        if row.time and row.time.median and row.measurement.status == OK
+    }
+    best = min(times, key=lambda setting: times[setting].value, default=None)
+    found: list[SettingTime | None] = []
+    for setting in settings:
+        row, time, place = rows.get(setting), times.get(setting), ""
+        if row is None:
+            found.append(None)
+            continue
+        if setting == best:
+            place = BEST
+        elif best and time:
+            behind = allow_for_launches(ratio(time, times[best]), row, rows[best])
+            place = _PLACES[decide(behind, tolerance)]
+        over_first = None if setting == settings[0] else ratio(time, times.get(settings[0]))
+        found.append(SettingTime(setting, row, time, over_first, place))
+    return tuple(found)
+
+
+def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Estimate | None:
+    """The ratio of two rows, with what launches usually differ by. One run measures all of its rows
+    in the same launches."""
+    if a.header is b.header:
+        return ratio
+    launches = [len(row.launch_medians) for row in (a, b)]
+    return widen_for_launches(ratio, launches, a.header.plan.backend)
+
+
+def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
+    """Of each kind of case, every setting against the one with the shortest times on average, for
+    each range of sizes in which the ratio does not change, as `commbench compare` pools the rows of
+    two runs."""
+    found = []
+    for kind in dict.fromkeys(point.kind for point in points):
+        same = [point for point in points if point.kind == kind]
+        same.sort(key=attrgetter("size_bytes"))
+        ranked = [rank.setting for rank in rank_settings(same)]
+        for setting in ranked[1:]:
+            rows = [
+                row for point in same if (row := _compare(point, ranked[0], setting, tolerance))
+            ]
+            pooled = pool_kind(rows, tolerance)
+            found += [PooledSetting(setting, ranked[0], each) for each in pooled]
+    return tuple(found)
+
+
+def _compare(
+    point: SweepPoint, first: Setting, second: Setting, tolerance: float
+) -> ComparedRow | None:
+    """The time under the second setting over that under the first; None where one has none."""
+    times = {each.setting: each.row for each in point.by_time}
+    if first not in times or second not in times:
+        return None
+    a, b = times[first], times[second]
+    row = compare_rows(point.kind, _values(a), _values(b), tolerance)
+    return row._replace(samples=(a.measurement, b.measurement)) if row.ratio else None
+
+
+_COLUMNS = (
+    "operation", "size_bytes", "launches", "backend", "status", "part", "work",
+    *TIMES, *UNDISTURBED_TIMES,
+)  # fmt: skip
+
+
+def _values(row: ResultRow) -> Any:
+    """A row with the columns that its ratio needs."""
+    return row_type(_COLUMNS)(*row_values(row, _COLUMNS))
+
+
+def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    """The steps of a workload with the calls that the program makes; with its gaps where these were
+    measured."""
+    found: dict[str, SweepPoint] = {}
+    for variant in AS_TRACED:
+        for point in points:
+            if point.case.step and point.case.variant == variant:
+                found.setdefault(point.case.step, point)
+    return list(found.values())
+
+
+def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[FasterVariant, ...]:
+    """The variant of each step that takes least time under the best setting of the step, if it is
+    faster than the step as it is made."""
+    compared = [point for point in points if point.case.step and point.is_compared]
+    found = []
+    for made in steps_as_made(compared):
+        step, setting = made.case.step, made.best.setting
+        others = [
+            (each.time, point.case.variant)
+            for point in compared
+            for each in point.by_time
+            if (point.case.step, each.setting) == (step, setting)
+            and point.case.variant not in AS_TRACED
+        ]
+        time, fastest = min(others, default=(None, ""))
+        gain = ratio(time, made.best.time)
+        if gain and decide(gain, tolerance) == FASTER:
+            found.append(FasterVariant(step, setting, fastest, gain))
+    return tuple(found)
+
+
+def make_ranges(
+    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting] = ()
+) -> tuple[SizeRange, ...]:
+    """Join neighbouring sizes of a kind as long as one setting is not known to be slower than the
+    fastest at any of them. A setting that `pooled` shows to be slower is known to be."""
+    ranges: list[SizeRange] = []
+    compared = [point for point in points if point.is_compared]
+    for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
+        slower = {each.slower_at(point) for each in pooled}
+        best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
+        decided = int(len(best) == 1)
+        last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
+        common = tuple(setting for setting in last.best if setting in best) if last else ()
+        if last and common:
+            joined = (*last.points, point)
+            ranges[-1] = SizeRange(point.kind, common, joined, last.decided + decided)
+        else:
+            ranges.append(SizeRange(point.kind, best, (point,), decided))
+    return tuple(ranges)
+
+
+def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
+    """The settings that have a time for some case that was compared, best first."""
+    ratios: dict[Setting, list[float]] = {}
+    won: Counter[Setting] = Counter()
+    tied: Counter[Setting] = Counter()
+    for point in points:
+        times = point.by_time
+        if len(times) < 2:
+            continue
+        for each in times:
+            ratios.setdefault(each.setting, []).append(each.time.value / times[0].time.value)
+        not_slower = [each.setting for each in times if each.place]
+        won.update(not_slower if len(not_slower) == 1 else ())
+        tied.update(each.setting for each in times if each.place in (BEST, TIED))
+    ranks = [
+        SettingRank(setting, won[setting], tied[setting], exp(sum(map(log, own)) / len(own)))
+        for setting, own in ratios.items()
+    ]
+    return tuple(sorted(ranks, key=lambda rank: rank.times_best))

@@ -1,0 +1,268 @@
+"""What a sweep found: the times of every case under every setting, and which settings are best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.analysis.columns import KEY, TEXTS
+from commbench.analysis.csv_file import make_csv
+from commbench.analysis.nccl_log import TunerRange, tuner_lines
+from commbench.answers.sweep import ranking, runner
+from commbench.answers.sweep.runner import SettingResult, Sweep
+from commbench.answers.sweep.settings import Setting, short_names
+from commbench.errors import RecordsError, UnavailableError, WrongResultError, unwritable_error
+from commbench.results.files import write_new
+from commbench.results.run_folder import find_sweep
+from commbench.results.schema import WRONG
+from commbench.units import GB, MICRO, seven_digits
+from commbench.views.as_json import fields_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COLUMNS = (
+    *KEY, "setting", "time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps", "ratio",
+    "ratio_ci_low", "ratio_ci_high", "place", "status",
+)  # fmt: skip
+"""The columns of a sweep's frame: a row for each case under each setting. `ratio` is the time over
+that under the first setting; `place` is best, tied, undecided or empty."""
+CSV = "sweep.csv"
+TUNER = "nccl-tuner"
+"""What --export takes: a file for NCCL's plugins/tuner/example."""
+TUNER_FILE = f"{TUNER}.csv"
+
+
+class Winner(NamedTuple):
+    """The best setting of one case."""
+
+    kind: str
+    """The title of the case without the fields that are varied."""
+    size_bytes: int
+    best: str
+    """The name of the fastest setting."""
+    tied: tuple[str, ...]
+    """The names of settings whose time is the same, within the tolerance."""
+    undecided: tuple[str, ...]
+    """The names of settings that may be as fast, but are not known to be."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep and what was measured of it until now."""
+
+    path: Path
+    """The folder of the sweep."""
+    sweep: Sweep
+    """Its settings, number of rounds and tolerance."""
+    settings: tuple[SettingResult, ...]
+    """What was measured under each setting, in the order of the sweep."""
+    cases: tuple[ranking.SweepPoint, ...]
+    """Each case under all settings, in the order of the plan."""
+
+    @cached_property
+    def points(self) -> tuple[ranking.SweepPoint, ...]:
+        """The cases that have a time under some setting."""
+        return tuple(point for point in self.cases if point.by_time)
+
+    @property
+    def compared(self) -> list[ranking.SweepPoint]:
+        """The cases that have a time under several settings."""
+        return [point for point in self.points if point.is_compared]
+
+    @property
+    def rows(self) -> tuple[ranking.SettingTime, ...]:
+        """Each case under each setting, setting by setting."""
+        by_setting = zip(*(point.rows for point in self.cases), strict=True)
+        return tuple(row for rows in by_setting for row in rows if row)
+
+    @property
+    def names(self) -> dict[Setting, str]:
+        """A short name for each setting."""
+        return short_names(self.sweep.settings)
+
+    @property
+    def winners(self) -> tuple[Winner, ...]:
+        """The best setting of each case that was measured under two settings or more."""
+        found = []
+        for point in self.compared:
+            best, *tied = (setting.name for setting in point.tied)
+            undecided = (s.name for s in point.not_slower if s not in point.tied)
+            size = point.size_bytes
+            found.append(Winner(point.kind, size, best, tuple(tied), tuple(undecided)))
+        return tuple(found)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The settings that were not measured in full, by name, each with the error's message."""
+        return {each.setting.name: each.failure for each in self.settings if each.failure}
+
+    @property
+    def fails_again(self) -> bool:
+        """Whether all that is missing would fail again, because the request or the environment
+        does not allow it."""
+        lacking = [each for each in self.settings if each.rounds < self.sweep.rounds]
+        return bool(lacking) and all(each.is_permanent for each in lacking)
+
+    @property
+    def missing_rounds(self) -> int:
+        """How many runs are still to be made or failed; `commbench sweep --resume` makes them."""
+        return sum(self.sweep.rounds - each.rounds for each in self.settings)
+
+    @cached_property
+    def pooled(self) -> tuple[ranking.PooledSetting, ...]:
+        """Each setting against the one with the shortest times, for ranges of sizes."""
+        return ranking.pool_settings(self.points, self.sweep.tolerance)
+
+    @cached_property
+    def ranges(self) -> tuple[ranking.SizeRange, ...]:
+        """Which settings are the fastest at which sizes, of each kind of case."""
+        return ranking.make_ranges(self.points, self.pooled)
+
+    @property
+    def ranks(self) -> tuple[ranking.SettingRank, ...]:
+        """The settings by their time over all cases; of a replay over its steps."""
+        steps = [point for point in self.points if point.case.step]
+        return ranking.rank_settings(steps or self.points)
+
+    @property
+    def faster_variants(self) -> tuple[ranking.FasterVariant, ...]:
+        """For each step of a workload the variant to use, if one is faster."""
+        return ranking.faster_variants(self.points, self.sweep.tolerance)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything that is known."""
+        settings = [
+            {
+                "name": each.setting,
+                "short_name": self.names[each.setting],
+                "variables": dict(each.setting.variables),
+                "options": dict(each.setting.options),
+                "world_size": each.run and each.run.header.plan.world_size,
+                "backend": each.run and each.run.header.plan.backend,
+                "device": each.run and each.run.header.plan.device,
+                **fields_of(each, without=("setting", "run", "rows")),
+            }
+            for each in self.settings
+        ]
+        sweep = fields_of(self.sweep, without=("settings", "arguments", "environments", "backends"))
+        found = fields_of(
+            self, "ranges", "pooled", "rows", "winners", "ranks", "faster_variants",
+            "missing_rounds", "fails_again", without=("sweep", "settings", "cases"),
+        )  # fmt: skip
+        return sweep | {"settings": settings} | found
+
+    def frame(self) -> DataFrame:
+        """A row for each case under each setting as a pandas DataFrame, with COLUMNS."""
+        from commbench.analysis.load import make_frame
+
+        return make_frame(self.frame_rows(), COLUMNS, (*TEXTS, "setting", "place"))
+
+    def frame_rows(self) -> Iterator[tuple[Any, ...]]:
+        """The rows of the sweep's frame, as values of COLUMNS."""
+        for each in self.rows:
+            yield (
+                *(getattr(each.case, name) for name in KEY),
+                each.setting.name,
+                *(_scaled(value, MICRO) for value in each.estimate or _UNKNOWN),
+                _scaled(each.row.busbw, GB) if each.estimate else None,
+                *(_scaled(value, 1) for value in each.ratio or _UNKNOWN),
+                each.place,
+                each.row.measurement.status,
+            )
+
+
+_UNKNOWN = (None, None, None)
+
+
+def _scaled(value: float | None, unit: float) -> float | None:
+    """A value in a unit, with seven digits."""
+    return None if value is None else seven_digits(value / unit)
+
+
+def load_sweep(text: str | Path) -> SweepResult:
+    """The sweep in a folder, or of a name under results/; RecordsError where there is none, or
+    where no round is complete."""
+    folder = find_sweep(str(text)) or Path(text)
+    sweep = runner.read_sweep(folder)
+    rounds = runner.read_rounds(sweep, folder)
+    if not rounds:
+        raise RecordsError(
+            f"no round of the sweep {folder} was completed",
+            f"`commbench sweep --resume {folder}` continues it",
+        )
+    return make_result(sweep, folder, rounds)
+
+
+def make_result(sweep: Sweep, folder: Path, rounds: runner.Rounds) -> SweepResult:
+    """The result of a sweep from the rounds that are complete."""
+    results = runner.make_results(sweep, folder, rounds)
+    return SweepResult(folder, sweep, results, ranking.make_points(results, sweep.tolerance))
+
+
+def write_csv(result: SweepResult) -> None:
+    """Write the rows of the frame into sweep.csv, in the sweep's folder."""
+    path = result.path / CSV
+    try:
+        path.write_bytes(make_csv([COLUMNS, *result.frame_rows()]).encode())
+    except OSError as error:
+        raise unwritable_error(path, error) from None
+
+
+def require_correct(result: SweepResult) -> None:
+    """Raise WrongResultError, with the result, where a setting gave wrong results: forcing a
+    protocol can do that."""
+    for each in result.settings:
+        for measurement in each.run.measurements if each.run else ():
+            if measurement.status == WRONG:
+                error = WrongResultError(
+                    f"under {each.setting.name} {measurement.case.name} is wrong: "
+                    f"{measurement.reason}",
+                    "do not use this setting; the table leaves such times out",
+                )
+                error.run = result
+                raise error
+
+
+def make_tuner_ranges(points: Sequence[ranking.SweepPoint]) -> tuple[TunerRange, ...]:
+    """NCCL's selections under the best setting, by operation and range of sizes. A range extends to
+    the next measured size, so that the plugin's own default holds nowhere. Of a replay the setting
+    that is best for its first step counts for all calls."""
+    steps = ranking.steps_as_made(points)
+    setting = steps[0].best.setting if steps else None
+    ranges: list[TunerRange] = []
+    for point in sorted(points, key=lambda p: (p.case.operation, p.size_bytes)):
+        operation, size = point.case.operation, point.size_bytes
+        chosen = [each for each in point.by_time if setting in (None, each.setting)][:1]
+        selection = chosen[0].selection if chosen else None
+        is_plain = point.case.call_form.is_reference
+        if selection is None or not selection.is_of_table or not is_plain:
+            continue
+        wanted = (selection.algorithm.lower(), selection.protocol.lower(), selection.channels)
+        last = ranges[-1] if ranges and ranges[-1].operation == operation else None
+        is_same = last and (last.algorithm, last.protocol, last.channels) == wanted
+        if last and (is_same or last.high_bytes == size):  # of several of one size, the first
+            ranges[-1] = last._replace(high_bytes=size)
+            continue
+        if last:
+            ranges[-1] = last._replace(high_bytes=size - 1)
+        ranges.append(TunerRange(operation, size if last else 0, size, *wanted))
+    return tuple(ranges)
+
+
+def export_tuner(points: Sequence[ranking.SweepPoint], folder: Path) -> Path:
+    """Write the best selections for NCCL's example tuner plugin; UnavailableError where NCCL logged
+    none, for without a number of channels the plugin would use one channel."""
+    ranges = make_tuner_ranges(points)
+    if not ranges:
+        raise UnavailableError(
+            "there is nothing to export: NCCL logged no selection",
+            "NCCL 2.24 or newer logs its selections where NCCL_DEBUG is not set otherwise",
+        )
+    path, header = folder / TUNER_FILE, points[0].best.row.header
+    lines = tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+    write_new(path, [f"{line}\n" for line in lines])
+    return path

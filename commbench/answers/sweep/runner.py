@@ -1,0 +1,360 @@
+"""The description of a sweep in its folder, and the runs of its rounds.
+
+Every round of every setting is a `commbench run` in a process of its own, with a run folder of its
+own, so that a sweep that was stopped can be resumed. Folders:
+
+    sweep.json                 the description
+    workload.json              the workload that is replayed, if there is one
+    SETTING/round-1            the run of the first round; round-1.2 is the second attempt at it
+    SETTING/failure.txt        the error of the last round that failed, and its exit code
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, NamedTuple
+
+from commbench.analysis.rows import ResultRow, make_rows
+from commbench.answers.sweep.settings import (
+    MOST_ROUNDS,
+    MOST_SETTINGS,
+    NAME,
+    UNSET,
+    Setting,
+    order_rounds,
+    short_names,
+)
+from commbench.errors import Interrupted, RecordsError
+from commbench.results.files import path_exists, why_unreadable, write_new
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import SWEEP
+from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
+from commbench.validation import brief
+
+if TYPE_CHECKING:
+    from commbench.output.progress import ProgressListener
+
+FORMAT = 1
+LARGEST_BYTES = 1 << 24
+FAILURE = "failure.txt"
+WORKLOAD = "workload.json"
+WRONG_RESULTS, INTERRUPTED = 5, 128
+PERMANENT = (2, 3)
+"""Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
+_EXIT_CODE = "exit code "
+"""The beginning of the line of a failure file with the exit code of the run."""
+_LINE = 72
+"""Columns of a line about a failed round, after the percentage. The result has the whole error."""
+STOP_S = 60.0
+"""Seconds that a run may take to end after a signal."""
+_PROGRESS = re.compile(r"\[(\d+) %\]")
+"""The beginning of a line about the progress of a run, which output/progress.py prints."""
+_NOISE = (
+    re.compile(r"\[enforce fail at [^\]]*\] (?:[^.]*\. (?=\S))?"),
+    re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] "),
+    re.compile(r"Exception raised from .*"),
+)
+"""Parts of messages of gloo and torch that name a place in their sources."""
+
+
+class Sweep(NamedTuple):
+    """What is measured under which settings, how often."""
+
+    settings: tuple[Setting, ...]
+    arguments: tuple[tuple[str, ...], ...]
+    """For each setting the arguments of `commbench run`, without its folder."""
+    environments: tuple[tuple[tuple[str, str], ...], ...]
+    """For each setting the variables as they are set: NCCL_ALGO names its functions there."""
+    rounds: int
+    seed: int
+    label: str
+    tolerance: float = 0.05
+    """Relative differences up to this count as none; `--tolerance` on resuming replaces it."""
+    backends: tuple[str, ...] = ()
+    """The backend of each setting; empty in a description of an older version."""
+
+
+class SettingResult(NamedTuple):
+    """The result of one setting."""
+
+    setting: Setting
+    run: Run | None
+    """All its complete rounds as launches of one run; None where no round is complete."""
+    rows: tuple[ResultRow, ...]
+    """The rows of that run."""
+    rounds: int
+    """How many of its rounds are complete."""
+    failure: str
+    """Why a round or a case has no result; empty where all have one."""
+    is_permanent: bool = False
+    """Whether the failure comes from the request or the environment, so that it comes again."""
+
+
+Rounds = dict[tuple[Setting, int], Run]
+"""The complete runs of a sweep by setting and round, rounds counted from 1."""
+
+
+def write_sweep(folder: Path, sweep: Sweep) -> None:
+    """Write the description of a sweep into its folder, before the first round."""
+    values = {"format": FORMAT, **sweep._asdict()}
+    text = json.dumps(values | {"settings": [s._asdict() for s in sweep.settings]}, indent=1)
+    write_new(folder / SWEEP, f"{text}\n")
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """The sweep that is described in a folder. Raises RecordsError where there is none."""
+    path = folder / SWEEP
+    if not path_exists(path):
+        hint = "name its folder or its label: `commbench list` lists sweeps"
+        raise RecordsError(f"there is no sweep {str(folder)!r}", hint)
+    if why := why_unreadable(path, LARGEST_BYTES):
+        raise RecordsError(f"cannot read {path}: {why}", "name the folder of a sweep")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.pop("format") != FORMAT:
+            raise ValueError("its format is unknown")
+        sweep = Sweep(
+            settings=tuple(
+                Setting(_pairs(s["variables"]), _pairs(s["options"])) for s in values["settings"]
+            ),
+            arguments=tuple(tuple(map(str, each)) for each in values["arguments"]),
+            environments=tuple(_pairs(each) for each in values["environments"]),
+            rounds=int(values["rounds"]),
+            seed=int(values["seed"]),
+            label=str(values["label"]),
+            tolerance=float(values.get("tolerance", Sweep._field_defaults["tolerance"])),
+            backends=tuple(map(str, values.get("backends", ()))),
+        )
+        _require_valid(sweep)
+        return sweep
+    except OSError as error:
+        raise RecordsError(
+            f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
+        ) from None
+    except (
+        LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
+    ) as error:  # fmt: skip
+        raise RecordsError(f"{path} describes no sweep: {error}", "start a new sweep") from None
+
+
+def _require_valid(sweep: Sweep) -> None:
+    """Raise ValueError for values that are out of range or that no process can be given."""
+    if not 1 <= sweep.rounds <= MOST_ROUNDS:
+        raise ValueError(f"rounds is {brief(sweep.rounds)}")
+    if not 0 <= sweep.tolerance < 10:
+        raise ValueError(f"tolerance is {brief(sweep.tolerance)}")
+    if not 1 <= len(sweep.settings) <= MOST_SETTINGS:
+        raise ValueError(f"it has {len(sweep.settings)} settings")
+    if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
+        raise ValueError("it lacks the arguments or variables of a setting")
+    for name, value in (pair for each in sweep.environments for pair in each):
+        if not NAME.fullmatch(name) or "\0" in value:
+            raise ValueError(f"{brief(name)} is no variable")
+    if any("\0" in word for each in sweep.arguments for word in each):
+        raise ValueError("an argument contains a NUL byte")
+
+
+def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(value)) for name, value in values)
+
+
+def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
+    """Read every journal of a sweep once, and keep the runs that are complete."""
+    found: Rounds = {}
+    for setting in sweep.settings:
+        for number in range(1, sweep.rounds + 1):
+            attempts = _attempts(_round_folder(folder, setting, number))
+            if run := next(filter(None, map(_read_complete, attempts)), None):
+                found[setting, number] = run
+    return found
+
+
+def run_missing_rounds(
+    sweep: Sweep, folder: Path, rounds: Rounds, progress: ProgressListener
+) -> None:
+    """Run every round that has no complete run yet, and add it to `rounds`.
+
+    A round that fails is kept as a failure, and the others are run; a setting that this environment
+    cannot measure at all is not tried again. Raises Interrupted.
+    """
+    order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
+    total, before = len(order), len(rounds)
+    missing = [(number, setting) for number, setting in order if (setting, number) not in rounds]
+    names = short_names(sweep.settings)
+    unmeasurable: set[Setting] = set()
+    for done, (number, setting) in enumerate(missing):
+
+        def advance(share: float, done: int = done) -> None:
+            progress.advanced((before + done + share) / total)
+
+        head = f"{names[setting]}, round {number} of {sweep.rounds}"
+        progress.started(head)
+        if setting in unmeasurable:
+            advance(1.0)
+            progress.finished(f"{head}: skipped, because this setting failed before", "")
+            continue
+        start = time.monotonic()
+        first = _round_folder(folder, setting, number)
+        earlier = len(_attempts(first))
+        attempt = first.with_name(f"{first.name}.{earlier + 1}") if earlier else first
+        # What NCCL logs of itself is the same in every round.
+        is_known = any(setting == known for known, _ in rounds)
+        more = ["--no-nccl-log"] if is_known else []
+        more += [f"--workload={folder / WORKLOAD}"] if path_exists(folder / WORKLOAD) else []
+        code, failure = run_once(sweep, setting, attempt, more, advance)
+        if run := _read_complete(attempt):
+            rounds[setting, number] = run
+        elif code in PERMANENT:
+            unmeasurable.add(setting)
+        advance(1.0)
+        ended = f"{head}: done in {time.monotonic() - start:.1f} s"
+        if failure:
+            ended = shorten(f"{head}: failed: {plain_reason(failure)}", _LINE, placeholder=" ...")
+        progress.finished(ended, "")
+
+
+def run_once(
+    sweep: Sweep, setting: Setting, folder: Path, more: Sequence[str],
+    advanced: Callable[[float], None],
+) -> tuple[int, str]:  # fmt: skip
+    """Run a setting once in a process of its own; return its exit code and its error message, which
+    is empty if it succeeded. `advanced` receives the part of the run that is done, 0 to 1.
+
+    Raises Interrupted where this process or that one is stopped by a signal.
+    """
+    index = sweep.settings.index(setting)
+    environment = dict(os.environ)
+    for name, value in sweep.environments[index]:
+        if value == UNSET:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable, "-m", "commbench", "run", *sweep.arguments[index], *more, "--launches=1",
+        "--no-plots", "--output", str(folder),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace",
+    )  # fmt: skip
+    lines: list[str] = []
+    try:
+        for line in process.stderr or ():
+            lines.append(line)
+            if match := _PROGRESS.match(line):
+                advanced(int(match[1]) / 100)
+        process.wait()
+    except BaseException:
+        _stop(process)
+        raise
+    if process.returncode > INTERRUPTED:
+        number = process.returncode - INTERRUPTED
+        raise Interrupted(f"stopped by {signal.Signals(number).name}", signal_number=number)
+    if not process.returncode:
+        return 0, ""
+    failure = _error_message(lines) or f"exit code {process.returncode}"
+    if process.returncode != WRONG_RESULTS:
+        text = f"{failure}\n{_EXIT_CODE}{process.returncode}\n"
+        (folder.parent / FAILURE).write_text(text, encoding="utf-8")
+    return process.returncode, failure
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a run and wait for it."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+        return
+    process.kill()
+    process.wait()
+
+
+def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:
+    """The result of each setting, from the rounds that are complete."""
+    found = []
+    for setting in sweep.settings:
+        numbers = range(1, sweep.rounds + 1)
+        runs = {
+            number: rounds[setting, number] for number in numbers if (setting, number) in rounds
+        }
+        run = merge_rounds(runs, setting.name) if runs else None
+        failed = folder / setting.slug / FAILURE
+        failure, is_permanent = "", False
+        if len(runs) < sweep.rounds and failed.exists():
+            failure, _, code = (
+                failed.read_text(encoding="utf-8").strip().partition(f"\n{_EXIT_CODE}")
+            )
+            is_permanent = code in map(str, PERMANENT)
+        elif run:
+            failures = (m for m in run.measurements if m.status == FAILED)
+            failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
+        rows = make_rows(run) if run else ()
+        found.append(SettingResult(setting, run, rows, len(runs), failure, is_permanent))
+    return tuple(found)
+
+
+def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
+    """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
+    case has its worst round's status."""
+    worst: dict[int, Measurement] = {}
+    batches: dict[int, list[Batch]] = {}
+    for number, run in runs.items():
+        for measurement in run.measurements:
+            index = measurement.case.index
+            worst[index] = worse_outcome(worst.get(index), measurement)
+            batches.setdefault(index, []).extend(
+                batch._replace(launch=number - 1) for batch in measurement.batches
+            )
+    measurements = tuple(m._replace(batches=tuple(batches[i])) for i, m in sorted(worst.items()))
+    several = list(runs.values())
+    return several[0]._replace(
+        header=several[0].header._replace(label=name),
+        measurements=measurements,
+        end=several[-1].end,
+    )
+
+
+def _round_folder(folder: Path, setting: Setting, number: int) -> Path:
+    return folder / setting.slug / f"round-{number}"
+
+
+def _attempts(first: Path) -> list[Path]:
+    """The folders of all attempts at a round: `round-1`, then `round-1.2` …"""
+    again = sorted(first.parent.glob(f"{first.name}.*"))
+    return [path for path in (first, *again) if path.exists()]
+
+
+def _read_complete(folder: Path) -> Run | None:
+    """The run in a folder; None where it cannot be read or did not end completely."""
+    try:
+        run = read_run(folder)
+    except RecordsError:
+        return None
+    return run if run.end is not None and run.end.status == "complete" else None
+
+
+def plain_reason(message: str) -> str:
+    """An error's message without what only developers of torch read: the place in its sources and
+    the condition that was not met."""
+    plain = message
+    for noise in _NOISE:
+        plain = noise.sub("", plain)
+    return " ".join(plain.split()) or message
+
+
+def _error_message(stderr: Sequence[str]) -> str:
+    """The error that a run printed: the last line that begins with `error: `, or the last line."""
+    lines = [line.strip() for line in stderr if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1]

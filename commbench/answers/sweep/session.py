@@ -1,0 +1,252 @@
+"""Starts a sweep, or continues one, and returns its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commbench.answers.sweep import runner
+from commbench.answers.sweep.ranking import varied_fields
+from commbench.answers.sweep.result import (
+    TUNER,
+    SweepResult,
+    export_tuner,
+    make_result,
+    require_correct,
+    write_csv,
+)
+from commbench.answers.sweep.settings import (
+    ALGORITHM,
+    FUNCTIONS_SINCE,
+    MOST_ROUNDS,
+    Setting,
+    make_value,
+    require_read,
+)
+from commbench.errors import (
+    Interrupted,
+    UnavailableError,
+    UsageError,
+    ignore_interruptions,
+)
+from commbench.output.progress import work_listener
+from commbench.plan.operations import REPLAY
+from commbench.plan.plan import Plan
+from commbench.plan.workload import make_workload
+from commbench.results.run_folder import empty_folder, find_sweep, new_folder
+from commbench.results.workload_file import write_workload
+from commbench.runner.run_options import RunOptions
+from commbench.runner.session import raise_at_signals
+from commbench.units import format_count
+
+if TYPE_CHECKING:
+    from commbench.launch.devices import Capabilities
+
+Notify = Callable[[str], None]
+"""Receives a line about what happens. Progress is not among them: the sweep shows that itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """The options of `commbench sweep`."""
+
+    settings: tuple[Setting, ...]
+    runs: tuple[RunOptions, ...]
+    """The options of `commbench run` under each setting."""
+    rounds: int = 3
+    tolerance: float = 0.05
+    label: str | None = None
+    output: Path | None = None
+    export: str | None = None
+    force: bool = False
+    """Whether variables that the backend does not read are swept, too."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            hint = f"write a number from 1 to {MOST_ROUNDS}; use 3 or more"
+            raise UsageError(f"--rounds is {self.rounds}", hint)
+        if self.label is not None:
+            from commbench.runner.option import require_label
+
+            require_label(self.label)
+        _require_exportable(self.export)
+
+
+def start(options: SweepOptions, notify: Notify) -> SweepResult:
+    """Carry out a new sweep.
+
+    Raises what ended it, with the result in `run` where there is one: Interrupted; UnavailableError
+    where no setting could be measured; WrongResultError for wrong results.
+    """
+    sweep = _make_sweep(options)
+    _require_exportable(options.export, sweep.backends)
+    workload = options.runs[0].workload_values
+    name = "sweep" + (f"-{options.label}" if options.label else "")
+    folder = empty_folder(options.output or new_folder(name))
+    runner.write_sweep(folder, sweep)
+    if workload:
+        write_workload(folder / runner.WORKLOAD, make_workload(workload))
+    return _run(sweep, folder, options.export, options.runs[0].plots, notify)
+
+
+def resume(
+    text: str, notify: Notify, tolerance: float | None = None, export: str | None = None,
+    plots: bool = True,
+) -> SweepResult:  # fmt: skip
+    """Carry out the missing rounds of the sweep in a folder, or of a name under results/. Raises as
+    `start` does, and RecordsError where there is no sweep."""
+    folder = find_sweep(text) or Path(text)
+    sweep = runner.read_sweep(folder)
+    if tolerance is not None:
+        sweep = sweep._replace(tolerance=tolerance)
+    _require_exportable(export, sweep.backends)
+    return _run(sweep, folder, export, plots, notify)
+
+
+def _require_exportable(export: str | None, backends: Collection[str] = ()) -> None:
+    """Raise, before anything is measured, UsageError for an unknown export, and UnavailableError
+    for what could not be exported."""
+    if export is None:
+        return
+    if export != TUNER:
+        raise UsageError(f"unknown export {export!r}", f"known: {TUNER}")
+    if others := sorted({*backends} - {"nccl"}):
+        raise UnavailableError(
+            f"--export {TUNER} needs the backend nccl, and this sweep uses {', '.join(others)}",
+            "leave --export out, or sweep --backend nccl on GPUs",
+        )
+    if backends and _nccl_version() < FUNCTIONS_SINCE:
+        raise UnavailableError(
+            f"--export {TUNER} needs NCCL 2.24 or newer: older versions do not log their choices",
+            "leave --export out, or use a torch with a newer NCCL",
+        )
+
+
+def _nccl_version() -> tuple[int, ...]:
+    import torch
+
+    return tuple(torch.cuda.nccl.version())
+
+
+def _make_sweep(options: SweepOptions) -> runner.Sweep:
+    from commbench.launch.devices import choose_target, detect_capabilities, import_torch
+
+    import_torch()
+    from commbench.worker.groups import make_nccl_options
+
+    capabilities = detect_capabilities()
+    arguments, environments, backends = [], [], []
+    runs = _on_one_device(options.runs, capabilities)
+    for setting, run in zip(options.settings, runs, strict=True):
+        target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
+        if not options.force:
+            require_read(options.settings, target.backend)
+        plan = run.plan(target.backend, target.device, target.ranks_per_node)
+        make_nccl_options(plan)  # raises where there are none
+        _require_one_case(setting, plan)
+        variables, operations = [], run.op
+        if plan.workload:
+            operations = tuple(name for name in plan.operations if name != REPLAY)
+        for name, value in setting.variables:
+            if name == ALGORITHM and target.backend == "nccl":
+                value, operations = make_value(operations, value, _nccl_version())
+                if not operations:
+                    raise UnavailableError(
+                        f"no operation of this sweep has the algorithm of {setting.name}",
+                        "see `commbench ops`; all_reduce has every algorithm",
+                    )
+            variables.append((name, value))
+        # A round reads the workload in the folder of the sweep.
+        words = replace(run, op=operations, workload=None).arguments()
+        arguments.append((*words, f"--nproc-per-node={target.ranks_per_node}"))
+        environments.append(tuple(variables))
+        backends.append(target.backend)
+    return runner.Sweep(
+        settings=options.settings,
+        arguments=tuple(arguments),
+        environments=tuple(environments),
+        rounds=options.rounds,
+        seed=options.runs[0].seed,
+        label=options.label or "",
+        tolerance=options.tolerance,
+        backends=tuple(backends),
+    )
+
+
+def _on_one_device(
+    runs: Sequence[RunOptions], capabilities: Capabilities
+) -> tuple[RunOptions, ...]:
+    """The runs; where their backends have different default devices, all on one that they have in
+    common: NCCL and gloo both on GPUs."""
+    from commbench.launch.devices import find_common_device
+
+    backends = tuple(dict.fromkeys(run.backend for run in runs if run.backend))
+    if any(run.device for run in runs):
+        return tuple(runs)
+    device = find_common_device(capabilities, backends)
+    return tuple(replace(run, device=device) for run in runs)
+
+
+def _require_one_case(setting: Setting, plan: Plan) -> None:
+    """Raise UsageError where a varied option makes several cases of what is one case under another
+    setting: `--vary timing=both`."""
+    varied = varied_fields([setting])
+    seen = Counter((case.title_without(*varied), case.size_bytes) for case in plan.cases())
+    if varied and max(seen.values(), default=1) > 1:
+        raise UsageError(
+            f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "
+            "several cases that are one case under other settings",
+            "give single values, such as --vary timing=isolated,pipelined",
+        )
+
+
+def _run(
+    sweep: runner.Sweep, folder: Path, export: str | None, plots: bool, notify: Notify
+) -> SweepResult:
+    """Run what is missing of a sweep, then draw and export all its results."""
+    total = len(sweep.settings) * sweep.rounds
+    rounds = runner.read_rounds(sweep, folder)
+    before = len(rounds)
+    done = f", {before} of them measured before" if before else ""
+    notify(
+        f"{format_count(len(sweep.settings), 'setting')} x {format_count(sweep.rounds, 'round')} = "
+        f"{format_count(total, 'run')}{done}; in {folder}"
+    )
+    raise_at_signals()
+    progress = work_listener(0, 1, has_cases=True, done_before=before / total)
+    try:
+        runner.run_missing_rounds(sweep, folder, rounds, progress)
+    except Interrupted as stopped:
+        ignore_interruptions()
+        hint = f"`commbench sweep --resume {folder}` continues it"
+        error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        # A run may complete after the signal.
+        rounds |= runner.read_rounds(sweep, folder)
+        error.run = make_result(sweep, folder, rounds) if rounds else None
+        raise error from None
+    finally:
+        progress.close()
+    result = make_result(sweep, folder, rounds)
+    if not rounds:
+        name, why = next(iter(result.failures.items()))
+        raise UnavailableError(
+            f"no setting could be measured; {name}: {runner.plain_reason(why)}",
+            f"the whole error messages are in {folder}",
+        )
+    write_csv(result)
+    files = []
+    if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
+        from commbench.answers.sweep.plot import sweep_pictures
+        from commbench.views.draw import write_pictures
+
+        files += write_pictures(sweep_pictures(result), folder)
+    if export:
+        files.append(export_tuner(result.compared, folder))
+    for file in files:
+        notify(str(file))
+    notify(f"results are in {folder}")
+    require_correct(result)
+    return result

@@ -1,0 +1,225 @@
+"""Settings to compare: every combination of values, their names and the order of the rounds."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
+from math import prod
+from random import Random
+from typing import NamedTuple
+
+from commbench.errors import UsageError
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.settings import find_unread, suggest_variable
+
+UNSET = "-"
+"""The value that stands for a variable that is not set."""
+MOST_SETTINGS = 256
+MOST_ROUNDS = 1000
+ALGORITHM = "NCCL_ALGO"
+FUNCTIONS_SINCE = (2, 24)
+"""The first version of NCCL in which a value of NCCL_ALGO may name its function. From this version
+on, a function fails where the value names no algorithm that it has."""
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Setting(NamedTuple):
+    """One combination of values."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables and their values; UNSET removes one."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Options of `commbench run`, without dashes, and their values."""
+
+    @property
+    def values(self) -> tuple[tuple[str, str], ...]:
+        """Names and values, of variables first."""
+        return self.variables + self.options
+
+    @property
+    def name(self) -> str:
+        """Its values in words: `NCCL_ALGO=RING NCCL_PROTO unset`."""
+        return " ".join(
+            f"{name} unset" if value == UNSET else f"{name}={value}" for name, value in self.values
+        )
+
+    def as_json(self) -> str:
+        """Its name."""
+        return self.name
+
+    @property
+    def slug(self) -> str:
+        """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
+        checksum where the name is long or holds other characters."""
+        parts = [f"{name}={value}" for name, value in self.values]
+        plain = "+".join(re.sub(r"[^A-Za-z0-9._=-]+", "+", part) for part in parts)[:120]
+        if plain != "+".join(parts) or any("+" in part for part in parts):
+            checksum = zlib.crc32(" ".join(parts).encode("utf-8", "surrogateescape"))
+            return f"{plain}-{checksum:08x}"
+        return plain or "as-it-is"
+
+
+def make_settings(
+    variables: Mapping[str, Sequence[str]], options: Mapping[str, Sequence[str]]
+) -> tuple[Setting, ...]:
+    """Every combination of the values of variables and of run options.
+
+    Raises UsageError for what is no variable or cannot be varied, for fewer than two settings and
+    for too
+    many.
+    """
+    from commbench.runner.run_options import VARIED_OPTIONS
+
+    for name, values in variables.items():
+        if not NAME.fullmatch(name) or any("\0" in value for value in values):
+            raise UsageError(
+                f"{name!r} cannot be an environment variable",
+                "a name has letters, digits and '_', and a value has no NUL byte",
+            )
+    for name in options:
+        if name not in VARIED_OPTIONS:
+            raise UsageError(
+                f"--vary {name}: this option cannot be varied",
+                f"choose from {', '.join(VARIED_OPTIONS)}; --env varies environment variables",
+            )
+    count = prod(map(len, [*variables.values(), *options.values()]))
+    if count < 2:
+        raise UsageError(
+            "there is only one setting: nothing to compare",
+            "give several values: --vary cpu-mode=quiet,plain, or --env NCCL_ALGO=RING,TREE "
+            "('-' leaves a variable unset)",
+        )
+    if count > MOST_SETTINGS:
+        why = f"these make {count} settings, more than {MOST_SETTINGS}"
+        raise UsageError(why, "use fewer values")
+    return tuple(
+        Setting(
+            tuple(zip(variables, of_variables, strict=True)),
+            tuple(zip(options, of_options, strict=True)),
+        )
+        for of_variables in product(*variables.values())
+        for of_options in product(*options.values())
+    )
+
+
+def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
+    """The values of each name in texts `NAME=V1,V2` of `--env` or `--vary`.
+
+    A name may be given several times. `NAME:=VALUE` gives one value that may hold commas. Raises
+    UsageError for any other text.
+    """
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        keeps_commas = name.endswith(":")
+        name = name.removesuffix(":").strip()
+        word = name.replace("-", "_") if option == "vary" else name
+        if not equals or not NAME.fullmatch(word) or not values:
+            raise UsageError(
+                f"--{option} {text!r} is not NAME=VALUE,VALUE",
+                "'-' as a value leaves a variable unset; NAME:=VALUE keeps the commas of a value",
+            )
+        several = [values] if keeps_commas else [value.strip() for value in values.split(",")]
+        if not all(several):
+            raise UsageError(
+                f"--{option} {text!r} has an empty value", "'-' leaves a variable unset"
+            )
+        known = found.setdefault(name, [])
+        known += [value for value in dict.fromkeys(several) if value not in known]
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def shown_value(value: str) -> str:
+    """A value as a reader sees it."""
+    return "unset" if value == UNSET else value
+
+
+def make_axes(settings: Sequence[Setting]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What varies between settings: each name that has several values, with its values in order.
+    The settings are every combination of them."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in settings:
+        for name, value in setting.values:
+            values.setdefault(name, {})[value] = None
+    return tuple((name, tuple(found)) for name, found in values.items() if len(found) > 1)
+
+
+def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
+    """A name for each setting that leaves out what all settings share: `RING`, `RING LL`.
+
+    A value that is no word of its own is preceded by its name: `NCCL_MIN_NCHANNELS=2`. The name
+    also stands where two variables have a value in common.
+    """
+    axes = dict(make_axes(settings))
+    named = {
+        name
+        for name, values in axes.items()
+        if not all(value[:1].isalpha() for value in values if value != UNSET)
+        or any(set(values) & set(others) for other, others in axes.items() if other != name)
+    }
+    return {setting: _short_name(setting, axes, named) for setting in settings}
+
+
+def _short_name(setting: Setting, axes: Collection[str], named: Collection[str]) -> str:
+    words = [
+        f"{name} unset" if value == UNSET else f"{name}={value}" if name in named else value
+        for name, value in setting.values
+        if name in axes
+    ]
+    return " ".join(words) or setting.name
+
+
+def require_read(settings: Sequence[Setting], backend: str) -> None:
+    """Raise UsageError for a variable that nothing reads, or that this backend does not read: the
+    settings would not differ."""
+    names = dict.fromkeys(name for setting in settings for name, _ in setting.variables)
+    for name in names:
+        if (suggestion := suggest_variable(name, backend)) is not None:
+            raise UsageError(
+                f"--env {name}: nothing in torch or its backends is known to read {name}",
+                (f"did you mean {suggestion}? " if suggestion else "") + "--force sweeps it anyway",
+            )
+    if unread := find_unread(names, backend):
+        raise UsageError(
+            f"{backend} does not read {', '.join(unread)}: the settings would not differ",
+            "choose the --backend that reads it; --force sweeps it anyway",
+        )
+
+
+def make_value(
+    operations: Sequence[str], value: str, version: tuple[int, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The value of NCCL_ALGO to set for these operations, and the operations that it applies to.
+
+    Sources: NCCL's documentation of NCCL_ALGO, its src/graph/tuning.cc and src/enqueue.cc (2.30).
+    `TREE` becomes `allreduce:tree`: from 2.24 on a bare TREE makes every function without a tree
+    algorithm fail. A value that already names or excludes functions stays as it is.
+    """
+    algorithms = [part.strip().lower().replace("_", "") for part in value.split(",")]
+    known = {name for operation in OPERATIONS.values() for name in operation.nccl_algorithms}
+    if set(value) & set(":;^") or not set(algorithms) <= known:
+        return value, tuple(operations)
+    fitting = {
+        operation: [a for a in algorithms if a in OPERATIONS[operation].nccl_algorithms]
+        for operation in operations
+    }
+    applies = tuple(operation for operation, found in fitting.items() if found)
+    if version < FUNCTIONS_SINCE:
+        return value, applies
+    functions = [OPERATIONS[operation].nccl_function.lower() for operation in applies]
+    parts = (f"{name}:{','.join(fitting[o])}" for name, o in zip(functions, applies, strict=True))
+    return ";".join(dict.fromkeys(parts)), applies
+
+
+def order_rounds(
+    settings: Sequence[Setting], rounds: int, seed: int
+) -> tuple[tuple[int, Setting], ...]:
+    """Round numbers, from 1, and settings in the order of measuring: each round has each setting
+    once, in a random order, so that a drift of the machine affects all settings alike."""
+    generator = Random(seed)
+    order: list[tuple[int, Setting]] = []
+    for number in range(1, rounds + 1):
+        order += [(number, setting) for setting in generator.sample(list(settings), len(settings))]
+    return tuple(order)

@@ -1,0 +1,115 @@
+"""CPU modes: on which cores and under which scheduling policy a rank runs; and how long this
+process waited for processors: read around a batch, never within one.
+
+A mode is applied before the process group is created, so that the threads of the backend inherit
+it. gloo's loop thread spins while the other rank's thread waits for a time slice; under the default
+policy an iteration then costs microseconds or several milliseconds, by chance. SCHED_BATCH keeps
+the spinning thread from being preempted at every wake-up, and a core of its own keeps a rank from
+waiting for another one. Neither needs a privilege.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.errors import UnavailableError
+from commbench.host.procfs import HOST, find_cpu_statistics, read_cpu_ticks, read_throttled_ns
+
+REALTIME_PRIORITY = 10
+
+
+class CpuMode(NamedTuple):
+    """How the threads of a rank are scheduled."""
+
+    policy: int | None
+    """The scheduling policy; None: it is not changed."""
+    is_pinned: bool
+    """Whether each rank keeps to one core, round robin by its local rank."""
+
+
+MODES = {
+    "quiet": CpuMode(os.SCHED_BATCH, is_pinned=True),
+    "plain": CpuMode(None, is_pinned=False),
+    "realtime": CpuMode(os.SCHED_FIFO, is_pinned=True),
+    "batch": CpuMode(os.SCHED_BATCH, is_pinned=False),
+    "pinned": CpuMode(None, is_pinned=True),
+}
+"""By name, in the order of plan.plan.CPU_MODES."""
+
+
+def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
+    """Apply a CPU mode to this process; returns the cores it may then use.
+
+    Raises UnavailableError where SCHED_FIFO is not permitted.
+    """
+    mode, cores = MODES[cpu_mode], sorted(os.sched_getaffinity(0))
+    if mode.is_pinned:
+        cores = [cores[local_rank % len(cores)]]
+        os.sched_setaffinity(0, cores)
+    if mode.policy is None:
+        return tuple(cores)
+    realtime = mode.policy == os.SCHED_FIFO
+    try:
+        os.sched_setscheduler(0, mode.policy, os.sched_param(REALTIME_PRIORITY * realtime))
+    except PermissionError:
+        raise UnavailableError(
+            f"this user may not use SCHED_FIFO, which --cpu-mode {cpu_mode} needs",
+            "allow it (ulimit -r, CAP_SYS_NICE), or use --cpu-mode quiet, which needs no privilege",
+        ) from None
+    return tuple(cores)
+
+
+UNKNOWN = -1
+FIELDS = ("elapsed_s", "queued_s", "switches", "throttled_s", "stolen_s")
+"""The values of `CpuCounters.since` in order; all but the switches are in nanoseconds."""
+
+
+class CpuCounters:
+    """Reads the kernel's counters; the difference of two readings is what happened in between."""
+
+    def __init__(self, host: Path = HOST) -> None:
+        self._host = host
+        self._cpu_statistics = find_cpu_statistics(host)
+
+    def read(self) -> list[int]:
+        """Values of FIELDS, each from a start of its own; UNKNOWN where this host has none."""
+        ticks = read_cpu_ticks(host=self._host)
+        throttled = read_throttled_ns(self._cpu_statistics) if self._cpu_statistics else None
+        return [
+            time.perf_counter_ns(),
+            _queued_ns(self._host / "proc/self/task"),
+            resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            UNKNOWN if throttled is None else throttled,
+            UNKNOWN if ticks is None else ticks.stolen * 1_000_000_000 // os.sysconf("SC_CLK_TCK"),
+        ]
+
+    def since(self, before: list[int]) -> list[int]:
+        """The differences to an earlier reading; UNKNOWN where one of the two is."""
+        return [
+            max(0, now - then) if then != UNKNOWN and now != UNKNOWN else UNKNOWN
+            for then, now in zip(before, self.read(), strict=True)
+        ]
+
+
+def _queued_ns(tasks: Path) -> int:
+    """Time for which threads of this process were ready to run but did not run, summed over
+    threads."""
+    total = 0
+    try:
+        # Paths and buffered files would cost more than the reading, and ranks may be many.
+        for task in os.listdir(tasks):  # noqa: PTH208
+            try:
+                file = os.open(f"{tasks}/{task}/schedstat", os.O_RDONLY)
+                try:
+                    total += int(os.read(file, 100).split()[1])
+                finally:
+                    os.close(file)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # the thread has ended
+    except (OSError, IndexError, ValueError):
+        return UNKNOWN
+    return total

@@ -1,1 +1,0 @@
-"""Files that nccl-tests wrote, as JSON or as text."""

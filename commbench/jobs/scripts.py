@@ -1,0 +1,222 @@
+"""Job scripts: a batch script for Slurm's sbatch, in which srun starts the ranks, and a manifest
+for kubectl, in which torchrun starts the ranks in each pod.
+
+KINDS is the table of the operators that a manifest can be for. Sources: Slurm's manual pages,
+sbatch(1) and srun(1); for the options of containers the usage page of NVIDIA's plugin pyxis,
+https://github.com/NVIDIA/pyxis/wiki/Usage; those of the operators, at
+https://github.com/kubeflow/trainer (TrainJob, v2.3) and its branch release-1.9 (PyTorchJob).
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError, name_error
+from commbench.jobs.job import Job, require_match, require_printable
+from commbench.validation import require_within
+
+
+def render(template: str, **values: Any) -> str:
+    """A file of this folder with its blanks filled in."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Kubernetes would replace `$(NAME)` by a variable.
+    literally = {"literally": lambda text: text.replace("$", "$$")}
+    environment.filters |= {"quote": shlex.quote, "yaml": yaml_text, **literally}
+    return environment.get_template(template).render(values).rstrip("\n") + "\n"
+
+
+def yaml_text(text: str) -> str:
+    """A text in YAML. One that some version of YAML may read as another value, such as `1e3` and
+    `y`, goes in quotes."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
+_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
+
+
+_SLURM_NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")
+_SLURM_TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d+(:\d{1,2}){0,2}", re.ASCII)
+_SHORT_TIME = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions:
+    """The options of the job beside nodes and ranks; None where an option was not given."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: str = "30m"
+    """30m, 2h, 1d, or as Slurm writes it."""
+    cpus_per_task: int | None = None
+    exclusive: bool = True
+    """Whether the job gets whole nodes; on shared nodes it measures other jobs, too."""
+    container: str | None = None
+    """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell before the run, such as `module load cuda`."""
+
+    def __post_init__(self) -> None:
+        for option, name in (("--partition", self.partition), ("--account", self.account)):
+            if name is not None:
+                require_match(
+                    _SLURM_NAME, option, name, "use letters, digits and any of _ . , : + @ / -"
+                )
+        require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
+        if self.container is not None:
+            require_printable("--container", self.container)
+        for line in self.setup:
+            require_printable("--setup", line)
+        slurm_time(self.time)
+
+    def script(self, job: Job) -> str:
+        """The batch script of the job; texts from users are quoted for the shell."""
+        return render("slurm.sh.jinja", job=job, options=self, time=slurm_time(self.time))
+
+
+def slurm_time(text: str) -> str:
+    """A time limit in Slurm's notation: `30m` becomes `00:30:00`, Slurm's own forms stay."""
+    if match := _SHORT_TIME.fullmatch(text):
+        seconds = int(match[1]) * _SECONDS[match[2]]
+        if seconds:
+            return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    elif _SLURM_TIME.fullmatch(text):
+        return text
+    raise UsageError(
+        f"--time {text!r} is not a time", "write 30m, 2h, 1d, or as Slurm does: 90, 1:30:00, 2-12"
+    )
+
+
+LONGEST_NAME = 40
+"""Names of pods and services are made of a job's, and have 63 characters at most."""
+CLAIM_FOLDER, POD_FOLDER = "/results", "/tmp"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_IMAGE = re.compile(r"[!-~]+")
+_RESOURCE = re.compile(
+    r"(cpu|memory|ephemeral-storage|hugepages-[A-Za-z0-9]+|[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+)"
+    r"=(\d+(\.\d+)?(m|k|[KMGTP]i?)?)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """The options of the job beside nodes and ranks; None where an option was not given."""
+
+    image: str
+    """With commbench and torch in it."""
+    kind: str = "trainjob"
+    name: str | None = None
+    namespace: str | None = None
+    claim: str | None = None
+    """PersistentVolumeClaim to keep results in."""
+    runtime: str = "torch-distributed"
+    """ClusterTrainingRuntime that a TrainJob refers to."""
+    resources: tuple[tuple[str, str], ...] = ()
+    """Names and quantities of the resources of each pod, beside GPUs."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise name_error("kind", self.kind, list(KINDS))
+        require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
+        words = "use small letters, digits and '-'"
+        if self.name is not None:
+            rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
+            require_match(_NAME, "--name", self.name, rule)
+        for pattern, option, name in (
+            (_LABEL, "--namespace", self.namespace),
+            (_SUBDOMAIN, "--claim", self.claim),
+            (_SUBDOMAIN, "--runtime", self.runtime),
+        ):
+            if name is not None:
+                require_match(pattern, option, name, words)
+
+    def script(self, job: Job) -> str:
+        """The manifest; texts from users are quoted, and Kubernetes does not expand them."""
+        parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
+        if self.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
+            raise UsageError(
+                f"--output {job.output} of run is outside the claim, which is at {CLAIM_FOLDER}",
+                f"leave it out, or write --output {CLAIM_FOLDER}/NAME",
+            )
+        name = re.sub(r"[^a-z0-9]+", "-", f"commbench-{job.title}".lower())[:LONGEST_NAME]
+        name = self.name or name.strip("-")
+        folder = job.output or f"{CLAIM_FOLDER if self.claim else POD_FOLDER}/{name}"
+        words = ["--module", "--", "commbench", "run", *job.words]
+        gpus = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
+        return render(
+            "manifest.yaml.jinja",
+            job=job,
+            options=self,
+            name=name,
+            folder=folder,
+            kind=KINDS[self.kind],
+            words=[*words, *([] if job.output else [f"--output={folder}"])],
+            resources=(gpus | dict(self.resources)).items(),
+            claim_folder=CLAIM_FOLDER,
+        )
+
+
+class Operator(NamedTuple):
+    """An operator's resource that starts torchrun on several nodes."""
+
+    api_version: str
+    name: str
+    first_pod: str
+    """Labels of the pod of rank 0, after those with the job's name."""
+    job_label: str
+    needs: str
+    """What must be on the cluster."""
+    claim_modes: str
+    """Which access the claim has to allow."""
+
+
+def parse_resources(texts: list[str]) -> tuple[tuple[str, str], ...]:
+    """Names and quantities of `NAME=QUANTITY`; each name once."""
+    rule = "write NAME=QUANTITY: cpu=32, memory=64Gi, amd.com/gpu=8, rdma/hca=1"
+    found: dict[str, str] = {}
+    for text in texts:
+        require_match(_RESOURCE, "--resource", text, rule)
+        name, _, quantity = text.partition("=")
+        if name in found:
+            raise UsageError(f"--resource {name} is given twice", "give it once")
+        found[name] = quantity
+    return tuple(found.items())
+
+
+KINDS = {
+    "trainjob": Operator(
+        api_version="trainer.kubeflow.org/v1alpha1",
+        name="TrainJob",
+        job_label="jobset.sigs.k8s.io/jobset-name",
+        first_pod="batch.kubernetes.io/job-completion-index=0",
+        needs="Kubeflow Trainer 2.2 or newer, the runtime below",
+        claim_modes="ReadWriteMany",
+    ),
+    "pytorchjob": Operator(
+        api_version="kubeflow.org/v1",
+        name="PyTorchJob",
+        job_label="training.kubeflow.org/job-name",
+        first_pod="training.kubeflow.org/replica-type=master",
+        needs="Kubeflow Training Operator 1.7 or newer",
+        claim_modes="ReadWriteOnce",
+    ),
+}

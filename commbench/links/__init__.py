@@ -1,1 +1,0 @@
-"""`commbench links`: the speeds of links, and the bandwidths that were published for them."""

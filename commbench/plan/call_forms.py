@@ -1,0 +1,319 @@
+"""The table of forms of a call: ways to move the same bytes to the same result.
+
+A form takes one tensor of S bytes, or S bytes in several tensors. The direct call of one tensor,
+and of all bytes in one flat tensor, are the references with which the other forms are compared.
+The functions take the operation's call, the module `torch.distributed` and the rank's buffers, so
+that this file needs no torch. An entry says everything about its form, and nothing else in the
+program tests its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from commbench.errors import UsageError
+from commbench.plan.operation import Operation, Works
+from commbench.plan.operations import OPERATIONS
+from commbench.units import format_size, parse_size
+from commbench.validation import by_name
+
+DIRECT = "direct"
+ALL_FORMS = "all"
+"""Choice of forms: each that applies."""
+
+
+class CallForm(NamedTuple):
+    """One form of a call."""
+
+    name: str
+    summary: str
+    calls: str
+    """What is timed, for the table of `commbench ops`; `call` is the operation's own function."""
+    run: Callable[[Callable[..., Any], Any, Any], object]
+    """`run(call, torch.distributed, buffers)` makes the operation's calls once and waits for
+    them."""
+    start: Callable[[Callable[..., Any], Any, Any], Any] | None = None
+    """`start(call, torch.distributed, buffers)` only starts the calls and returns what `wait()` is
+    called on. None: they follow one another, so they cannot all be started at once."""
+    one: bool = True
+    """Whether it takes one tensor."""
+    several: bool = False
+    """Whether it takes several tensors."""
+    is_reference: bool = False
+    """Whether it is one direct call of all bytes. Other forms are compared with it."""
+    operations: tuple[str, ...] = ()
+    """The only operations that can be done in this way; empty for a form of every operation."""
+    steps: tuple[str, ...] = ()
+    """The operations that have its result together, one after another, in the same memory."""
+    has_flat: bool = False
+    """Whether it copies the tensors into one more buffer, a flat one, and back."""
+    is_coalesced: bool = False
+    """Whether the backend is given all calls as one."""
+    calls_before: int | None = None
+    """It is a call on a process group that was made for it, after so many calls there. The host's
+    clock times it, call by call. None for a call on the group that is measured."""
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether each tensor of a case has memory of its own: not where one is a part of all."""
+        return self.several and not self.is_reference
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether S must be whole elements for each rank: a step has blocks."""
+        return any(OPERATIONS[name].blocks for name in self.steps)
+
+    def suits(self, operation: Operation) -> bool:
+        """Whether an operation can be done in this way, on some backend."""
+        if self.operations:
+            return operation.name in self.operations
+        own = operation.prepare or operation.is_on_host or operation.memory or operation.registers
+        return self.is_reference or not own
+
+    def takes(self, tensors: str) -> bool:
+        """Whether it applies to the value of Case.tensors."""
+        return self.one if tensors == ONE_TENSOR else self.several
+
+
+_DIRECT = (
+    lambda call, dist, b: call(dist, b),
+    lambda call, dist, b: call(dist, b, async_op=True),
+)  # fmt: skip
+"""Makes the call and waits; only starts it."""
+
+
+def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    for part in b.tensors:
+        call(dist, part)
+
+
+def _async(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    _start_all(call, dist, b).wait()
+
+
+def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
+    return Works([call(dist, part, async_op=True) for part in b.tensors])
+
+
+def _coalesced(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    with _coalescing(dist, b):
+        for part in b.tensors:
+            call(dist, part)
+
+
+def _start_coalesced(call: Callable[..., Any], dist: Any, b: Any) -> Any:
+    with _coalescing(dist, b, async_ops=True) as batch:
+        for part in b.tensors:
+            call(dist, part, async_op=True)
+    return batch
+
+
+@contextmanager
+def _coalescing(dist: Any, b: Any, async_ops: bool = False) -> Iterator[Any]:
+    """torch's coalescing manager. What a backend refuses would leave torch's list of calls behind,
+    and later calls would only be added to it."""
+    c10d, device = dist.distributed_c10d, b.send.device
+    try:
+        # With a device, the backend itself groups the calls; a CPU's has no such function.
+        of_backend = None if device.type == "cpu" else device
+        with c10d._coalescing_manager(b.group, of_backend, async_ops) as batch:
+            yield batch
+    except BaseException:
+        c10d._world.pg_coalesce_state.pop(b.group or dist.group.WORLD, None)
+        raise
+
+
+def _flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> None:
+    b.copy_in()
+    call(dist, b.flat)
+    b.copy_out()
+
+
+class _CopiedWork(NamedTuple):
+    """A call of a flat tensor that is under way; its result is copied when it is waited for."""
+
+    work: Any
+    copy_out: Callable[[], object]
+
+    def wait(self) -> None:
+        self.work.wait()
+        self.copy_out()
+
+
+def _start_flat_copy(call: Callable[..., Any], dist: Any, b: Any) -> _CopiedWork:
+    b.copy_in()
+    return _CopiedWork(call(dist, b.flat, async_op=True), b.copy_out)
+
+
+def _in_steps(_: Callable[..., Any], dist: Any, b: Any) -> None:
+    for call, buffers in b.steps:
+        call(dist, buffers)
+
+
+def _sends_and_receives(_: Callable[..., Any], dist: Any, b: Any) -> None:
+    transfers = []
+    for peer in range(b.ranks):
+        if peer != b.rank:
+            number = b.global_ranks[peer]
+            transfers.append(dist.P2POp(dist.isend, b.send_blocks[peer], number, b.group))
+            transfers.append(dist.P2POp(dist.irecv, b.receive_blocks[peer], number, b.group))
+    works = Works(dist.batch_isend_irecv(transfers) if transfers else ())
+    b.receive_blocks[b.rank].copy_(b.send_blocks[b.rank])
+    works.wait()
+
+
+def _composition(operation: str, *steps: str) -> CallForm:
+    """The form of an operation that consists of others."""
+    name = "+".join(steps)
+    calls = " + ".join(OPERATIONS[step].torch_call for step in steps)
+    return CallForm(
+        name, f"{operation} as {' and '.join(steps)}", calls, _in_steps,
+        operations=(operation,), steps=steps,
+    )  # fmt: skip
+
+
+CALL_FORMS = by_name(
+    CallForm(
+        DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
+        is_reference=True,
+    ),
+    CallForm(
+        "flat", "one call of all bytes in one tensor, no copies", "call", *_DIRECT, one=False,
+        several=True, is_reference=True,
+    ),
+    CallForm(
+        "separate", "a call for each tensor, each waited for", "call, K times", _separate,
+        one=False, several=True,
+    ),
+    CallForm(
+        "async", "a call for each with async_op=True, then waits",
+        "call(async_op=True), K times; wait(), K times", _async,
+        _start_all, several=True,
+    ),
+    CallForm(
+        "coalesced", "a call for each in torch's coalescing manager",
+        "with _coalescing_manager(): call, K times", _coalesced,
+        _start_coalesced, one=False, several=True, is_coalesced=True,
+    ),
+    CallForm(
+        "flat_copy", "copies into one tensor, one call, copies back",
+        "copies, call, copies", _flat_copy, _start_flat_copy, one=False, several=True,
+        has_flat=True,
+    ),
+    *(_composition(o.name, *steps) for o in OPERATIONS.values() for steps in o.compositions),
+    CallForm(
+        "isend+irecv", "a send of each block and a receive of each block", "batch_isend_irecv",
+        _sends_and_receives,
+        operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
+    ),
+    CallForm(
+        "pickled", "its messages of pickled objects, no pickling",
+        "the object's calls of tensors", lambda call, dist, b: call(dist, b, is_pickled=True),
+        operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
+    ),
+    *(
+        CallForm(
+            name, f"the {name} call on a new process group", "call",
+            lambda call, dist, b: call(dist, b.on_new_group()), calls_before=before,
+        )
+        for before, name in enumerate(("first", "second"))
+    ),
+)  # fmt: skip
+
+ONE_TENSOR = "1"
+MOST_TENSORS = 10_000
+DDP = "ddp"
+DDP_BUCKET = 25 << 20
+DDP_FIRST_BUCKET = 1 << 20
+"""The first bucket of DistributedDataParallel with its default bucket_cap_mb of 25 MiB is smaller,
+so that communication starts early (torch/nn/parallel/distributed.py)."""
+
+
+def parse_tensors(text: str) -> str:
+    """The value of Case.tensors for a number of tensors or a split: `16`, `ddp:25M`. UsageError for
+    another text."""
+    text = text.strip().lower()
+    if re.fullmatch(r"\d{1,9}", text):
+        if not 1 <= int(text) <= MOST_TENSORS:
+            raise UsageError(
+                f"--tensors {text} is not between 1 and {MOST_TENSORS}", "write --tensors 16"
+            )
+        return str(int(text))
+    name, _, bucket = text.partition(":")
+    if name != DDP:
+        raise UsageError(
+            f"--tensors {text!r} is neither a number nor a split",
+            "write --tensors 16, or --split ddp:25M for the buckets of DistributedDataParallel",
+        )
+    return f"{DDP}:{format_size(parse_size(bucket) if bucket else DDP_BUCKET)}"
+
+
+def count_tensors(tensors: str, count: int, granule_bytes: int) -> int:
+    """How many tensors split_count makes."""
+    if tensors.isdigit():
+        return int(tensors)
+    first, most = _bucket_elements(tensors, granule_bytes)
+    return 1 + max(0, -((first - count) // most))
+
+
+def split_count(tensors: str, count: int, granule_bytes: int) -> tuple[int, ...]:
+    """The elements of a block of each tensor, `count` together.
+
+    `granule_bytes` are the bytes of one element in every block. The buckets of ddp are filled one
+    after the other, each to whole elements, and the last has the rest.
+    """
+    if tensors.isdigit():
+        return (count // int(tensors),) * int(tensors)
+    first, most = _bucket_elements(tensors, granule_bytes)
+    if count <= first:
+        return (count,)
+    full, rest = divmod(count - first, most)
+    return (first, *(most,) * full, *((rest,) if rest else ()))
+
+
+def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
+    """Elements of a block in the first bucket, and in each other bucket that is full."""
+    bucket = parse_size(split.partition(":")[2])
+    first = DDP_FIRST_BUCKET if bucket == DDP_BUCKET else bucket
+    return max(1, first // granule_bytes), max(1, bucket // granule_bytes)
+
+
+def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
+    """The forms of an operation that are measured with a value of Case.tensors: the reference, and
+    those of `chosen` that take so many tensors. By default these are all for several tensors, and
+    none for one. `all` are those that need no new process group."""
+    chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
+    if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
+        usable = [f for f in usable if f.calls_before is None or f.name in chosen]
+        return tuple(form.name for form in usable if form.suits(operation))
+    return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
+
+
+def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: int) -> int:
+    """The size of a case is a multiple of so many elements, or elements per block if the operation
+    has blocks: all tensors are equal, and forms that are measured side by side move the same bytes.
+    """
+    named = (CALL_FORMS[name] for name in forms)
+    is_divided = any(f.is_divided and f.suits(operation) for f in named)
+    step = ranks if is_divided and not operation.blocks else 1
+    return step * (int(tensors) if tensors.isdigit() else 1)
+
+
+def why_form_unsupported(form_name: str, operation: Operation, backend: str, device: str) -> str:
+    """Why an operation does not have a form, as far as the tables tell; empty where it may."""
+    form = CALL_FORMS[form_name]
+    if not form.suits(operation):
+        known = [own.name for own in CALL_FORMS.values() if operation.name in own.operations]
+        others = f"; for {operation.name} use {' or '.join(known)}" if known else ""
+        if not form.operations:
+            return f"{operation.name} has no form {form.name}{others}"
+        return f"{form.name} is a form of {' and '.join(form.operations)} only{others}"
+    if form.is_coalesced and operation.is_batch:
+        return f"{operation.name} is a batch of calls already, and batches do not nest"
+    if form.is_coalesced and device == "cpu" and not operation.is_coalesced:
+        names = ", ".join(name for name, o in OPERATIONS.items() if o.is_coalesced)
+        return f"{backend} on a CPU coalesces only {names}"
+    return ""

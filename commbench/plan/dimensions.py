@@ -1,0 +1,274 @@
+"""The table of dimensions of a case: operation, dtype, size and so on.
+
+A case has one value in each dimension, and no two cases of a plan have the same values. Adding a
+dimension takes an entry here, a field of Case and a field of Plan; the two fields have defaults, so
+that files which are older than the dimension can still be read. The columns of results.csv, the key
+by which rows of two files match, titles and labels follow from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
+from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
+from commbench.plan.computations import AT_ONCE, COMMUNICATION, PARTS, expand_overlap
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS
+from commbench.plan.groups import CONCURRENCY_CHOICES
+from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.pairs import (
+    ALL_P2P_CALLS,
+    DEFAULT_P2P_CALL,
+    DEFAULT_WINDOW,
+    P2P_CALL_CHOICES,
+    expand_pairs,
+    pairs_title,
+)
+from commbench.plan.timing_modes import (
+    BOTH,
+    EAGER,
+    ISOLATED,
+    LAUNCH_CHOICES,
+    TIMING_CHOICES,
+    describe_timing,
+    expand_launch,
+    expand_timing,
+)
+from commbench.validation import brief
+
+if TYPE_CHECKING:
+    from commbench.plan.operation import Operation
+    from commbench.plan.plan import Plan
+
+
+HOT, ROTATING = "hot", "rotating"
+BUFFER_MODES = (HOT, ROTATING)
+"""Which memory the calls of a case use: all the same buffers, or each call the next of several, so
+that its data are in no cache (Case.pieces)."""
+
+
+GROUP_FIELDS = ("group", "concurrency", "group_ranks")
+
+
+class Dimension(NamedTuple):
+    """One dimension of a Case."""
+
+    field: str
+    """Its field of Case, its column of results.csv and its label in OpenMetrics."""
+    plan_field: str
+    """The field of Plan that says which values are measured."""
+    option: str
+    """The option of `commbench run` that sets that field."""
+    values: Callable[[Plan, Operation], tuple[Any, ...]]
+    """The values that the cases of one operation have, in order. An operation to which the
+    dimension does not apply has one: empty text, or None for a number."""
+    joint: tuple[str, ...] = ()
+    """Fields whose values each of its values has, in this order, because they depend on each other;
+    the dimensions of the other fields then have one value, which does not count."""
+    choices: tuple[str, ...] = ()
+    """What the field of Plan may hold; empty where that is no choice among names."""
+    title: Callable[[Any], str] | None = str
+    """How a value reads in the title of a case; None: it is no part of the title."""
+    curve_names: Mapping[str, str] = {}
+    """What a curve of a value is called, where that is not the title's word."""
+    is_qualifier: bool = False
+    """Whether it is at the end of the title, after the names."""
+    is_name: bool = False
+    """Whether a short title has it, too, although it may be the same in all rows."""
+    is_integer: bool = False
+    """Whether its values are whole numbers; otherwise they are text."""
+
+    @property
+    def word(self) -> str:
+        """What it is called in a sentence: `reduce op`, `size`."""
+        return self.field.removesuffix("_bytes").replace("_", " ")
+
+
+def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.has_data or operation.registers or operation.memory:
+        return (HOT,)  # the last two are bound to one allocation
+    return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
+
+
+def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if plan.placement == NATURAL or not any(operation.placements):
+        return operation.placements[:1]
+    return operation.placements if plan.placement == ALL_PLACEMENTS else (plan.placement,)
+
+
+def _none(plan: Plan, operation: Operation) -> tuple[str, ...]:  # noqa: ARG001
+    """Of a dimension whose values come with another one, or from a workload (plan.replay)."""
+    return ("",)
+
+
+def _dtypes(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        return ("uint8",)
+    return plan.dtypes if operation.has_data else ("",)
+
+
+def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.registers:
+        chosen = tuple(name for name in plan.memory if name in REGISTERED)
+        return chosen or REGISTERED[:1]
+    if operation.memory or not operation.has_data:
+        return (operation.memory or DEFAULT_MEMORY,)
+    return plan.memory
+
+
+def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.p2p_calls:
+        return ("",)
+    if plan.p2p_call == DEFAULT_P2P_CALL:
+        return operation.p2p_calls[:1]
+    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+
+
+def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if not operation.is_paired:
+        return ("",)
+    ranks = max(len(group) for found in plan.group_sets for group in found.groups)
+    return expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
+
+
+def _sizes(plan: Plan, operation: Operation) -> tuple[int, ...]:
+    if not operation.has_data:
+        return (0,)
+    if operation.is_latency and plan.latency_size is not None:
+        return (plan.latency_size,)
+    return plan.sizes
+
+
+def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    is_single = operation.registers or operation.prepare or not operation.has_data
+    return (ONE_TENSOR,) if is_single else plan.tensors
+
+
+def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+    if operation.makes_group:
+        return (DIRECT,)
+    found = [choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation)]
+    return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
+
+
+def _overlaps(plan: Plan, operation: Operation) -> tuple[tuple[str, str], ...]:
+    found = ("",) if operation.registers else expand_overlap(plan.overlap, plan.device)
+    return tuple((each, part) for each in found for part in (PARTS if each else ("",)))
+
+
+def _dimension(field: str, values: Any, plan_field: str = "", **others: Any) -> Dimension:
+    """A dimension that has the name of its field of Plan, and of its option, unless they differ."""
+    option = f"--{field.replace('_', '-')}"
+    return Dimension(field, plan_field or field, **{"option": option, "values": values} | others)
+
+
+def _unless(usual: str) -> Callable[[str], str]:
+    """The title of a value: itself, but the usual value is not named."""
+    return lambda value: "" if value == usual else value
+
+
+DIMENSIONS: tuple[Dimension, ...] = (
+    _dimension(
+        "operation", lambda _, o: (o.name,), "operations", option="--op",
+        choices=tuple(OPERATIONS), is_name=True,
+    ),
+    _dimension("dtype", _dtypes, "dtypes", choices=tuple(DTYPES)),
+    _dimension(
+        "reduce_op", lambda plan, o: plan.reduce_ops if o.reduces else ("",), "reduce_ops",
+        choices=tuple(REDUCE_OPS),
+    ),
+    _dimension(
+        "root", lambda plan, o: (plan.root if o.rooted else None,),
+        title=lambda root: "" if root is None else f"root {root}",
+        is_qualifier=True, is_integer=True,
+    ),
+    _dimension("placement", _placements, choices=PLACEMENT_CHOICES),
+    _dimension(
+        "timing", lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand_timing(plan.timing),
+        choices=TIMING_CHOICES, title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
+    ),
+    _dimension(
+        "launch_mode",
+        lambda plan, o: (EAGER,) if o.is_timed_by_host else expand_launch(plan.launch_mode),
+        option="--launch", choices=LAUNCH_CHOICES, title=_unless(EAGER), is_qualifier=True,
+    ),
+    _dimension(
+        "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
+    ),
+    _dimension("p2p_call", _p2p_calls, choices=P2P_CALL_CHOICES),
+    _dimension("pairs", _pairs, title=pairs_title, is_qualifier=True),
+    _dimension(
+        "window", lambda plan, o: (plan.window if o.has_window else None,),
+        title=lambda n: "" if n in (None, DEFAULT_WINDOW) else f"window {n}",
+        is_qualifier=True, is_integer=True,
+    ),
+    _dimension(
+        "tensors", _tensors,
+        title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
+        is_qualifier=True,
+    ),
+    _dimension("form", _forms, "forms", title=_unless(DIRECT), is_qualifier=True),
+    _dimension(
+        "memory", _memories, choices=MEMORY_CHOICES,
+        title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,
+    ),
+    _dimension(
+        "group", lambda plan, _: plan.group_choices(), "over", option="--over", joint=GROUP_FIELDS,
+        title=lambda name: f"over {name}" if name else "", is_qualifier=True,
+    ),
+    _dimension("concurrency", _none, choices=CONCURRENCY_CHOICES, is_qualifier=True),
+    _dimension("group_ranks", _none, "groups", option="--groups", is_qualifier=True),
+    _dimension(
+        "imbalance", lambda plan, o: plan.imbalance if o.block_counts else ("",), is_qualifier=True,
+    ),
+    _dimension(
+        "overlap", _overlaps, joint=("overlap", "part"),
+        title=lambda overlap: f"with {overlap}" if overlap else "", is_qualifier=True,
+    ),
+    _dimension(
+        "part", _none, "overlap", option="--overlap", is_qualifier=True,
+        curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
+    ),
+    _dimension("step", _none, "workload", option="--workload", is_name=True),
+    _dimension(
+        "variant", _none, "variants", is_qualifier=True,
+        title=lambda variant: variant.replace(":", " "),
+    ),
+    _dimension("size_bytes", _sizes, "sizes", option="--sizes", title=None, is_integer=True),
+)  # fmt: skip
+"""The cases of a plan are the product of these values for each of its operations, in this order:
+the last dimension varies fastest."""
+
+
+def used_plan_fields(plan: Plan) -> set[str]:
+    """The fields of a plan that choose values of dimensions, without those of dimensions that apply
+    to none of its operations and may be left out of files."""
+    from commbench.plan.case import Case
+
+    leads = {field: d for d in reversed(DIMENSIONS) for field in d.joint or (d.field,)}
+    return {
+        dimension.plan_field
+        for dimension in DIMENSIONS
+        if Case._field_defaults.get(dimension.field, True)
+        or any(
+            any(value) if dimension.field in leads[dimension.field].joint else value
+            for name in plan.operations
+            for value in leads[dimension.field].values(plan, OPERATIONS[name])
+        )
+    }
+
+
+IN_TITLE = sorted((d for d in DIMENSIONS if d.title), key=lambda d: d.is_qualifier)
+"""The dimensions that a title names, in its order."""
+_KNOWN = {d.field: frozenset(("", *d.choices)) for d in DIMENSIONS if d.choices} | {
+    "memory": frozenset(("", *ALLOCATORS))
+}
+
+
+def require_known(field: str, value: Any) -> None:
+    """Raise ValueError for a value of a dimension that is a choice among names, and not one of
+    them. Empty text stands for none."""
+    if value not in _KNOWN.get(field, (value,)):
+        raise ValueError(f"{field} {brief(value)} is unknown")

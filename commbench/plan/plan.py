@@ -1,0 +1,351 @@
+"""What to measure: a Plan, validated and immutable, the same on every rank; it lists its Cases.
+
+A Plan holds everything that was requested, with every default filled in, and goes through JSON in
+both directions. Its hash is compared over all ranks before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from math import inf
+from typing import Any
+
+from commbench.errors import UsageError, value_error
+from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
+from commbench.plan.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
+from commbench.plan.case import Case
+from commbench.plan.cases import EXACT, ROUNDING_CHOICES, count_product, product_cases
+from commbench.plan.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
+from commbench.plan.dimensions import DIMENSIONS, HOT
+from commbench.plan.groups import (
+    TOGETHER,
+    GroupSet,
+    Layout,
+    group_choices,
+    group_sets,
+    groups_by_key,
+)
+from commbench.plan.operation import NATURAL
+from commbench.plan.operations import OPERATIONS, REPLAY
+from commbench.plan.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
+from commbench.plan.replay import (
+    replay_cases,
+    replay_fields,
+    replay_group_sets,
+    replay_groups_by_key,
+    replayed_bytes,
+)
+from commbench.plan.splits import UNIFORM, parse_imbalance
+from commbench.plan.timing_modes import DEFAULT_TIMING, EAGER
+from commbench.plan.workload import Workload, workload_values
+from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
+from commbench.units import LARGEST_SIZE
+from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
+
+CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
+"""The first is the default on CPUs; host.cpu says what each means."""
+SHUFFLED = "shuffled"
+ORDERS = (SHUFFLED, "ascending")
+OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} | {
+    "iterations": "--iters",
+    "budget_s": "--budget",
+    "timeout_s": "--timeout",
+    "nccl_options": "--nccl-option",
+    "world_size": "--nproc-per-node times nodes",
+}
+"""The option of `commbench run` that sets a field, where its name is not the field's."""
+
+MONTH_S = 31 * 24 * 3600.0
+USUAL_LAUNCHES = 3
+"""Launches of a run that chooses its iterations: what differs between them shows."""
+MOST_CASES = 100_000
+MOST_RANKS = 1 << 20
+MOST_ITERATIONS = 10_000_000
+"""Of one case: every sample is kept, and a batch makes one line of the journal."""
+MOST_WINDOW = 1 << 16
+_LIMITS = {
+    "world_size": (1, MOST_RANKS),
+    "launches": (1, MOST_RANKS),
+    "iterations": (1, MOST_ITERATIONS),
+    "warmup": (0, MOST_ITERATIONS),
+    "root": (0, inf),
+    "group_size": (1, MOST_RANKS),
+    "group_stride": (1, MOST_RANKS),
+    "window": (1, MOST_WINDOW),
+    "open_groups": (0, 4096),
+    "seed": (0, LARGEST_INTEGER),
+    "latency_size": (1, LARGEST_SIZE),
+    "timeout_s": (1e-3, MONTH_S),
+    "budget_s": (1e-6, MONTH_S),
+    "precision": (1e-12, 1 - 1e-12),
+    "overlap_ratio": (0.01, 100),
+}
+"""The least and the largest value of fields of a Plan; None is allowed too."""
+_NORMAL_FORMS = {
+    "pairs": parse_pairs,
+    "imbalance": parse_imbalance,
+    "tensors": parse_tensors,
+    "overlap": parse_overlap,
+    "variants": parse_variant,
+}
+"""Makes the normal form of a text, in which the plan has it; raises UsageError for a wrong one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is measured, and how. Raises UsageError for a value that makes no sense."""
+
+    operations: tuple[str, ...]
+    dtypes: tuple[str, ...] = ("float32",)
+    reduce_ops: tuple[str, ...] = ("sum",)
+    sizes: tuple[int, ...]
+    """Requested sizes in bytes; a case has its size after rounding."""
+    root: int = 0
+    placement: str = NATURAL
+    """`natural` is each operation's own default; `both` measures both where they exist."""
+    backend: str
+    device: str
+    """Device type of torch: `cpu`, `cuda`."""
+    world_size: int
+    cpu_mode: str = "quiet"
+    iterations: int | None = None
+    """Timed iterations of every case; None: as many as the precision needs (worker.sampling)."""
+    warmup: int | None = None
+    """Operations before the first timed one; None: until their times are stable."""
+    precision: float = 0.05
+    """Sampling stops at this half-width of the 95 % interval of the median, over the median."""
+    budget_s: float = 0.2
+    """Seconds of measuring, in all launches together, after which the sampling of a case stops in
+    any event."""
+    timing: str = DEFAULT_TIMING
+    """One of TIMING_CHOICES: a mode of TIMING_MODES, or `both`."""
+    launch_mode: str = EAGER
+    """One of LAUNCH_CHOICES: `eager`, `graph`, or `both`."""
+    buffers: str = HOT
+    """`hot`, `rotating`, or `both`."""
+    tensors: tuple[str, ...] = (ONE_TENSOR,)
+    """Into how many tensors S is cut, or how: `16`, `ddp:25M` (plan.call_forms)."""
+    forms: tuple[str, ...] = ()
+    """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
+    memory: tuple[str, ...] = (DEFAULT_MEMORY,)
+    """The kinds of memory of buffers, some of MEMORY_CHOICES (plan.backends). Where one of them
+    is registered, registering the largest size is a case of its own."""
+    nccl_options: tuple[str, ...] = ()
+    """Options of NCCL's communicator, as `NAME=VALUE` (plan.settings)."""
+    order: str = SHUFFLED
+    """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
+    case after another."""
+    peak: str = ""
+    """The speed with which bandwidths are compared, as it was given; empty for none."""
+    launches: int = 1
+    """In how many parts the run is measured, each in fresh processes."""
+    check: bool = True
+    timeout_s: float = 120.0
+    """Seconds that one operation may take, besides three times as long as in its check, before the
+    run is given up (worker.watchdog.hang_analysis)."""
+    seed: int = 0
+    """Seed of the order of cases and of the test data."""
+    mesh: str = ""
+    """Dimensions of a mesh of all ranks, the outermost first unless `mesh_order` says otherwise."""
+    mesh_order: str = ""
+    """The order of the mesh's dimensions, the fastest first, or a preset (plan.groups)."""
+    over: tuple[str, ...] = ()
+    """The dimensions of the mesh whose groups are measured; empty for all of them."""
+    groups: str = ""
+    """Groups as a list of ranks, or as a rule of nccl-tests."""
+    group_size: int | None = None
+    """Groups of so many ranks, `group_stride` apart; None where others choose the groups."""
+    group_stride: int | None = None
+    """None is 1."""
+    open_groups: int = 0
+    """Process groups of all ranks that are made before anything is measured, and stay unused."""
+    concurrency: str = TOGETHER
+    """Whether the groups of a dimension call together, each alone, or both are measured."""
+    rounding: str = EXACT
+    """How the block of a rank is rounded down: `exact`, to elements; `nccl-tests`, to 16 bytes."""
+    p2p_call: str = DEFAULT_P2P_CALL
+    """The kind of call for point to point: one of P2P_CALLS; `natural`, each operation's own
+    default; or `all`."""
+    pairs: tuple[str, ...] = DEFAULT_PAIRS
+    """Which ranks are pairs (plan.pairs.find_peer)."""
+    latency_size: int | None = None
+    """The size of operations whose time is a latency (Operation.is_latency), in bytes; None: those
+    of `sizes`."""
+    window: int = DEFAULT_WINDOW
+    """Messages that are sent before the sender waits for a reply."""
+    overlap: tuple[str, ...] = (NO_OVERLAP,)
+    """The computations beside a communication, as --overlap takes them (plan.computations)."""
+    overlap_ratio: float | None = None
+    """How long a computation takes, over the communication; None: as long."""
+    imbalance: tuple[str, ...] = (UNIFORM,)
+    """How the blocks of operations with unequal blocks differ (plan.splits)."""
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
+    workload: dict[str, Any] = field(default_factory=dict, hash=False)
+    """The workload that is replayed, as JSON values (plan.workload); empty for none."""
+    variants: tuple[str, ...] = (EVERY_VARIANT,)
+    """In which variants the steps of the workload are replayed (plan.workload_variants)."""
+
+    def __post_init__(self) -> None:
+        for dimension in (d for d in DIMENSIONS if d.choices):
+            chosen = getattr(self, dimension.plan_field)
+            names = chosen if isinstance(chosen, tuple) else (chosen,)
+            require_known(dimension.word, names, list(dimension.choices))
+        require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
+        require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
+        require_known("order", (self.order,), list(ORDERS))
+        for name, parse in _NORMAL_FORMS.items():
+            for text in getattr(self, name):
+                if text != (normal := parse(text)):
+                    trouble = f"{text!r:.60} is not in its normal form"
+                    raise value_error(name, trouble, f"write {normal}")
+        self._require_forms()
+        self._require_numbers_in_range()
+        self._require_place()
+        if REPLAY in self.operations and not self.workload:
+            raise UsageError(
+                f"the operation {REPLAY} needs a workload",
+                "write `commbench replay step.json`; `commbench workload` writes such files",
+            )
+        self._require_few_cases()
+        if self.peak:
+            from commbench.plan.links import parse_peak
+
+            parse_peak(self.peak)
+
+    def _require_forms(self) -> None:
+        """Every form takes one of the splits."""
+        if self.forms:
+            require_known("form", self.forms, [*CALL_FORMS, ALL_FORMS])
+        for name in self.forms:
+            if name != ALL_FORMS and not any(CALL_FORMS[name].takes(t) for t in self.tensors):
+                one = CALL_FORMS[name].one
+                raise UsageError(
+                    f"--form {name} takes {'one tensor' if one else 'several tensors'}",
+                    "leave out --tensors, or add 1: --tensors 1,16"
+                    if one
+                    else "write for example --tensors 16",
+                )
+
+    def _require_numbers_in_range(self) -> None:
+        if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
+            raise UsageError("there are no sizes to measure", "write for example --sizes 1K-1G")
+        for name, (low, high) in _LIMITS.items():
+            require_within(name, getattr(self, name), low, high)
+        for size in self.sizes:
+            require_within(f"size {size}", size, 1, LARGEST_SIZE)
+
+    def _require_place(self) -> None:
+        """The root is a rank, and the backend serves the device."""
+        fewest = min(len(group) for found in self.group_sets for group in found.groups)
+        if self.root >= fewest and self.root:
+            what = "" if self.layout.is_empty else " of the smallest group, within which it counts"
+            raise value_error(
+                "root", f"{self.root} is not a rank of {fewest}", f"ranks{what}: 0 to {fewest - 1}"
+            )
+        known = BACKENDS.get(self.backend)
+        if known and self.device not in known.devices:
+            raise UsageError(
+                f"backend {self.backend} does not support device {self.device}",
+                f"{self.backend} supports: {', '.join(known.devices)}",
+            )
+
+    def _require_few_cases(self) -> None:
+        number = len(self.cases()) if self.workload else count_product(self)
+        if number > MOST_CASES:
+            raise UsageError(
+                f"these options make {number} cases, more than {MOST_CASES}",
+                "choose fewer sizes, dtypes or reduce operations, or split them into several runs",
+            )
+
+    @lru_cache(maxsize=2)  # noqa: B019 - of the process's plan, and of a temporary one
+    def cases(self) -> tuple[Case, ...]:
+        """Every case: those of the workload, or else for each operation the product of its values
+        in all DIMENSIONS, in their order."""
+        return replay_cases(self) if self.workload else product_cases(self)
+
+    @property
+    def layout(self) -> Layout:
+        """What it says about groups."""
+        return Layout(
+            self.mesh, self.mesh_order, self.over, self.groups, self.group_size, self.group_stride
+        )
+
+    @property
+    def group_sets(self) -> tuple[GroupSet, ...]:
+        """The groups that are measured, by dimension."""
+        if self.workload:
+            return replay_group_sets(self)
+        return group_sets(self.layout, self.world_size)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether groups other than all ranks are measured."""
+        return bool(self.workload) or not self.layout.is_empty
+
+    def group_choices(self) -> tuple[tuple[str, str, str], ...]:
+        """Dimension, concurrency and ranks of the groups of each case."""
+        return group_choices(self.group_sets, self.concurrency)
+
+    def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
+        found = (
+            replay_groups_by_key(self)
+            if self.workload
+            else groups_by_key(self.layout, self.world_size)
+        )
+        # A case of another tool's run, or of an older plan, has groups that the plan does not name.
+        return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
+
+    def ranks_of(self, case: Case) -> tuple[int, ...]:
+        """The ranks that take part in a case, in ascending order."""
+        groups = self.groups_of(case)
+        return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
+
+    def needed_bytes(self, case: Case, ranks: Collection[int]) -> int:
+        """Bytes of buffers that these ranks need together for a case, and of the tensors of all
+        computations, which stay."""
+        wanted = frozenset(ranks)
+        if case.step:
+            return replayed_bytes(self, case, wanted)
+        computations = overlap_bytes(*expand_overlap(self.overlap, self.device))
+        needed = len(wanted) * (computations - overlap_bytes(case.overlap))
+        for group in self.groups_of(case):
+            own = case.in_group(len(group))
+            needed += sum(own.needed_bytes(at) for at, rank in enumerate(group) if rank in wanted)
+        return needed
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values; from_json reads it back."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Plan:
+        """The plan that as_json wrote. Raises UsageError for values that are no plan."""
+        try:
+            return build(cls, values)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"this is not a plan: {error}") from None
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything in the plan; equal on two ranks only if their plans are."""
+        import hashlib
+        import json
+
+        text = json.dumps(self.as_json(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def make_replay_plan(workload: Workload, values: dict[str, Any]) -> Plan:
+    """The plan that replays a workload; `values` are the other fields of Plan. Operations, element
+    types and sizes are those of its calls."""
+    own = {name: value for name, value in values.items() if value is not None}
+    of_steps = {"operations": (REPLAY,), "sizes": (), "buffers": HOT}
+    plan = Plan(**own | of_steps | {"workload": workload_values(workload)})
+    return replace(plan, **replay_fields(plan))

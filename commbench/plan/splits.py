@@ -1,0 +1,264 @@
+"""Unequal blocks: how many elements each rank sends to each other, as a function of a text alone.
+
+The text is a kind, a value where the kind has one, and a seed: `zipf:1.2`, `hot:4:7`, `w2`. The
+seed shuffles the ranks; without one the first rank has the most load. The same text gives the same
+numbers on every rank, every host and in every run.
+
+Of n ranks the elements of all blocks together are n times those of the size S, whatever the kind:
+so S is what a rank sends on average, and rows of different imbalance move equally much.
+
+w0 to w7 are after the workloads of Megatron-LM#7488, which are of experts. Here a rank has 4
+experts, and a hot expert gets 4 times as much as another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from commbench.errors import RecordsError, UsageError
+
+UNIFORM = "uniform"
+FILE = "file"
+MOST_SPLIT_RANKS = 1024
+"""A matrix has so many rows at most."""
+_SCALE = 1 << 20
+"""Weights are whole numbers, so that all hosts compute the same blocks."""
+_EXPERTS, _HOT = 4, 4
+_LARGEST_SEED = 1 << 32
+
+Weights = tuple[list[int], list[int]]
+"""How much each rank sends, and how much of that goes to each rank."""
+
+
+class _Kind(NamedTuple):
+    """A kind of imbalance."""
+
+    summary: str
+    weigh: Callable[[int, float], Weights]
+    """The weights of so many ranks for a value."""
+    value: str = ""
+    """What its value is; empty for a kind without one."""
+    largest: float = 0.0
+    example: str = ""
+    """A value of it, for a hint."""
+
+
+def _receiving(weights: list[int]) -> Weights:
+    return [1] * len(weights), weights
+
+
+def _experts(ranks: int, hot: Callable[[int], bool]) -> Weights:
+    load = [_HOT if hot(expert) else 1 for expert in range(_EXPERTS * ranks)]
+    return _receiving([sum(load[_EXPERTS * r : _EXPERTS * (r + 1)]) for r in range(ranks)])
+
+
+def _hot_rank(ranks: int, hot: int = 0) -> Weights:
+    """One rank has as much more than the others as all hot experts of w1 have together."""
+    extra = (_HOT - 1) * ranks
+    return _receiving([_EXPERTS + extra * (rank == hot) for rank in range(ranks)])
+
+
+KINDS: dict[str, _Kind] = {
+    UNIFORM: _Kind("equal blocks", lambda n, _: _receiving([1] * n)),
+    "zipf": _Kind(
+        "rank k gets k^-A, from k = 1",
+        lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16, "1",
+    ),
+    "hot": _Kind(
+        "rank 0 gets R times as much as each other",
+        lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6, "4",
+    ),
+    "w0": _Kind("balanced", lambda n, _: _receiving([1] * n)),
+    "w1": _Kind("a quarter of the experts is hot: the first ones", lambda n, _: _experts(
+        n, lambda expert: expert < n)),
+    "w2": _Kind("the heat of w1 on one rank", lambda n, _: _hot_rank(n)),
+    "w3": _Kind("the heat of w1 spread over all ranks", lambda n, _: _experts(
+        n, lambda expert: expert % _EXPERTS == 0)),
+    "w4": _Kind("rank k sends k times as much as the first, from k = 1", lambda n, _: (
+        [*range(1, n + 1)], [1] * n)),
+    "w5": _Kind("the last rank gets nothing", lambda n, _: _receiving(
+        [int(rank + 1 < n or n == 1) for rank in range(n)])),
+    "w6": _Kind(
+        "w2 with the hot rank of step STEP (without it, 0): STEP modulo n",
+        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED, "1",
+    ),
+    "w7": _Kind("a burst: one rank gets half of everything", lambda n, _: _receiving(
+        [max(1, n - 1), *[1] * (n - 1)])),
+}  # fmt: skip
+_OPTIONAL_VALUES = {"w6": 0.0}
+_NUMBER = re.compile(r"\d{1,12}(\.\d{1,12})?")
+_DIGEST = re.compile(r"#[0-9a-f]{8}$")
+
+
+def parse_imbalance(text: str) -> str:
+    """The normal form of a text that describes an imbalance; UsageError for any other."""
+    text = text.strip()
+    if text.startswith(f"{FILE}:") and text.removeprefix(f"{FILE}:"):
+        return text
+    _take_apart(text.lower())
+    return text.lower()
+
+
+def _take_apart(text: str) -> tuple[str, float, int | None]:
+    """The kind, its value and the seed of a text."""
+    name, *numbers = text.split(":")
+    if name not in KINDS:
+        known = [_form(each) for each in KINDS]
+        hint = f"known: {', '.join(known)}, {FILE}:MATRIX.csv; a seed may follow, as in zipf:1:7"
+        raise UsageError(f"unknown imbalance {text!r:.60}", hint)
+    kind = KINDS[name]
+    value = _OPTIONAL_VALUES.get(name, 0.0)
+    if kind.value and (numbers or name not in _OPTIONAL_VALUES):
+        number, is_whole = numbers.pop(0) if numbers else "", kind.value == "STEP"
+        value = _parse_number(text, number, kind.value, kind.largest, is_whole)
+    seed = (
+        int(_parse_number(text, numbers.pop(0), "seed", _LARGEST_SEED, True)) if numbers else None
+    )
+    if numbers:
+        hint = f"write {_form(name)}, or with a seed at its end"
+        raise UsageError(f"imbalance {text!r:.60} has too many numbers", hint)
+    return name, value, seed
+
+
+def _parse_number(text: str, number: str, what: str, largest: float, is_whole: bool) -> float:
+    if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
+        return float(number)
+    name = text.partition(":")[0]
+    written = ":".join(filter(None, (name, KINDS[name].example, "7" if what == "seed" else "")))
+    needed = f"a {'whole ' if is_whole else ''}number up to {largest:g}"
+    raise UsageError(
+        f"imbalance {text!r:.60} has no valid {what}",
+        f"write --imbalance {written}; {what} is {needed}",
+    )
+
+
+def _form(name: str) -> str:
+    return name + (f":{KINDS[name].value}" if KINDS[name].value else "")
+
+
+KINDS_HELP = "; ".join(f"{_form(name)}: {kind.summary}" for name, kind in KINDS.items())
+
+
+def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
+    """The matrix of `file:PATH`, row by row, and the text with a digest of the matrix.
+
+    A line of the file has the numbers of one sender, separated by commas or blanks, one for each
+    receiver: whole numbers in any unit, since only their ratios count. Raises RecordsError for a
+    file that cannot be read, UsageError for one that is no square matrix, and for another digest
+    than the text has already.
+    """
+    from hashlib import sha256
+
+    given = text.removeprefix(f"{FILE}:")
+    path = Path(_DIGEST.sub("", given))
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = file.read(MOST_SPLIT_RANKS * MOST_SPLIT_RANKS * 16)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecordsError(
+            f"cannot read the matrix {path}: {reason}", "give a CSV file with a line per sender"
+        ) from None
+    lines = [line.replace(",", " ").split() for line in content.splitlines()]
+    rows = {at: row for at, row in enumerate(lines, 1) if row and not row[0].startswith("#")}
+    hint = "it needs n lines of n whole numbers from 0, and one of them above 0"
+    for at, row in rows.items():
+        for cell in row:
+            if not re.fullmatch(r"\d{1,12}", cell):
+                found = f"line {at} has {cell!r:.30}"
+                raise UsageError(f"{path} is no matrix of whole numbers: {found}", hint)
+        if len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
+            found = f"line {at} has {len(row)} numbers, and there are {len(rows)} lines"
+            raise UsageError(f"{path} is no square matrix: {found}", hint)
+    cells = [cell for row in rows.values() for cell in row]
+    if not any(map(int, cells)):
+        raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
+    matrix = tuple(map(int, cells))
+    digest = "#" + sha256(repr(matrix).encode()).hexdigest()[:8]
+    if (told := _DIGEST.search(given)) and told.group() != digest:
+        raise UsageError(
+            f"{path} has changed: its digest is {digest}, not {told.group()}",
+            f"write {FILE}:{path} for the matrix that it has now",
+        )
+    return f"{FILE}:{path}{digest}", matrix
+
+
+def read_matrices(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The texts with the digest of a matrix that one of them names, and this matrix; none: empty.
+    UsageError where two name one."""
+    if sum(text.startswith(f"{FILE}:") for text in texts) > 1:
+        raise UsageError("only one matrix can be measured in a run", "leave out the others")
+    matrix: tuple[int, ...] = ()
+    found = []
+    for text in texts:
+        if text.startswith(f"{FILE}:"):
+            text, matrix = read_matrix(text)
+        found.append(text)
+    return tuple(found), matrix
+
+
+class Splits(NamedTuple):
+    """The blocks of one case, in elements."""
+
+    matrix: tuple[tuple[int, ...], ...]
+    """What each rank (row) sends to each rank; all together n * n * count."""
+    vector: tuple[int, ...]
+    """One block per rank, all together n * count: for an operation in which a rank has one block,
+    the load of the rank."""
+
+
+@lru_cache(maxsize=64)
+def make_splits(imbalance: str, ranks: int, count: int, matrix: tuple[int, ...] = ()) -> Splits:
+    """The blocks of so many ranks with `count` elements on average."""
+    total = ranks * ranks * count
+    if matrix:
+        rows = [matrix[ranks * r : ranks * (r + 1)] for r in range(ranks)]
+        sent = apportion(total, [sum(row) for row in rows])
+        blocks = tuple(apportion(s, row) for s, row in zip(sent, rows, strict=True))
+        load: Sequence[int] = [sum(column) for column in zip(*rows, strict=True)]
+    else:
+        sending, receiving = _weigh(imbalance, ranks)
+        rows_by_total = {s: apportion(s, receiving) for s in apportion(total, sending)}
+        blocks = tuple(rows_by_total[s] for s in apportion(total, sending))
+        load = receiving if len(set(receiving)) > 1 else sending
+    return Splits(blocks, apportion(ranks * count, load))
+
+
+def _weigh(imbalance: str, ranks: int) -> Weights:
+    kind, value, seed = _take_apart(imbalance or UNIFORM)
+    weights = KINDS[kind].weigh(ranks, value)
+    if not any(weights[1]):  # one rank, which should get nothing
+        return [1], [1]
+    if seed is None:
+        return weights
+    order = list(range(ranks))
+    Random(seed).shuffle(order)
+    sending, receiving = ([own[place] for place in order] for own in weights)
+    return sending, receiving
+
+
+def apportion(total: int, weights: Sequence[int]) -> tuple[int, ...]:
+    """`total` divided in the ratio of the weights, in whole numbers whose sum is `total`: method of
+    the largest remainder, of equal remainders the first. All are 0 where all weights are 0."""
+    whole = sum(weights)
+    if not whole:
+        return (0,) * len(weights)
+    parts = [total * weight // whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda i: -(total * weights[i] % whole))
+    for index in order[: total - sum(parts)]:
+        parts[index] += 1
+    return tuple(parts)
+
+
+def why_no_splits(imbalance: str, ranks: int, matrix: tuple[int, ...]) -> str:
+    """Why so many ranks cannot have these blocks; empty where they can."""
+    if imbalance and ranks > MOST_SPLIT_RANKS:
+        return f"unequal blocks are for at most {MOST_SPLIT_RANKS} ranks"
+    if imbalance.startswith(f"{FILE}:") and len(matrix) != ranks * ranks:
+        return f"{imbalance} is a matrix of {round(len(matrix) ** 0.5)} ranks, not of {ranks}"
+    return ""

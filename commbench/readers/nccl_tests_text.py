@@ -1,0 +1,235 @@
+"""nccl-tests' text output, of any version: tables with other lines around them.
+
+The columns changed with versions and options. Cells are split at blanks, never by position, because
+widths changed often. Source: nccl-tests' src/util.cu.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from commbench.errors import RecordsError
+from commbench.plan.dimensions import ROTATING
+from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
+from commbench.readers import cells
+from commbench.readers.base import ImportedFile, RowCollector, unique
+from commbench.readers.nccl_tests import (
+    BEGINS,
+    CPU_TIME,
+    NcclTestsTable,
+    PlacementCells,
+    Preamble,
+    add_notes,
+    note_launch_mode,
+    parse_library_version,
+    translate_dtype,
+)
+from commbench.readers.source import ImportHints, Line, SourceText
+
+_FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
+_BEGINNINGS: dict[tuple[str, ...], int] = {
+    ("size", "count", "type"): cells.MICROSECONDS,
+    ("bytes", "N", "type"): cells.MILLISECONDS,
+}
+"""The first columns of a header, with its unit of time: milliseconds in the first versions."""
+_NAMES = {
+    "bytes": "size", "N": "count", "op": "redop", "#wrong": "wrong", "error": "deviation",
+    "res": "deviation", "i_min": "minimum_s", "i_max": "maximum_s", "i_p99": "p99_s",
+}  # fmt: skip
+"""Columns by the names that commbench.readers.nccl_tests gives them."""
+_TITLES = {"out-of-place": OUT_OF_PLACE, "in-place": IN_PLACE}
+_TITLE = re.compile("|".join(_TITLES))
+_TIMESTAMP = "timestamp"
+
+
+@dataclass
+class _Section:
+    """One table in the file, with the lines before and after it."""
+
+    preamble: Preamble
+    columns: tuple[str, ...] = ()
+    exponent: int = cells.MICROSECONDS
+    """The unit of time is ten to this power of a second."""
+    placements: tuple[str, ...] = ()
+    """Of each group of columns, in their order; empty where its numbers cannot be used."""
+    unusable_because: str = ""
+    rows: list[tuple[Line, list[str]]] = field(default_factory=list)
+    others: list[Line] = field(default_factory=list)
+    """Lines between and after its rows."""
+
+    def read_header(self, text: str, title: str) -> None:
+        """Take a header with the title line before it; ValueError where a necessary column is
+        missing."""
+        printed = tuple(text.lstrip("# \t").split())
+        self.exponent = _BEGINNINGS[printed[:3]]
+        self.columns = tuple(_NAMES.get(name, name) for name in printed)
+        if "cputime" in self.columns:
+            self.unusable_because = CPU_TIME
+            return
+        starts = self._group_starts()
+        self.placements = tuple(_TITLES[name] for name in _TITLE.findall(title))
+        if not self.placements and len(starts) == 2:
+            self.placements = (OUT_OF_PLACE, IN_PLACE)  # the order of every version
+        if not starts or not len({*self.placements}) == len(self.placements) == len(starts):
+            raise ValueError("the header does not contain which times are in place")
+        for start, end in pairwise([*starts, len(self.columns)]):
+            group = self.columns[start:end]
+            if not {"algbw", "busbw"} <= {*group} or len({*group}) != len(group):
+                raise ValueError("a column is missing in the header, or is there twice")
+
+    def _group_starts(self) -> list[int]:
+        """The index at which the columns of each placement begin."""
+        return [index for index, name in enumerate(self.columns) if name == "time"]
+
+    def read_line(self, line: Line) -> None:
+        """Take a line that follows the header. Rows of the first versions may begin with `#`."""
+        is_legacy = self.exponent != cells.MICROSECONDS
+        row = (line.text.lstrip("# ") if is_legacy else line.text).split()
+        is_damaged_row = len(row) == len(self.columns) and cells.is_whole(row[0])
+        if _looks_like_row(row) or (self.placements and is_damaged_row):
+            self.rows.append((line, row))
+        else:
+            self.others.append(line)
+
+    def split(self, row: list[str]) -> tuple[dict[str, str], list[PlacementCells]]:
+        """The cells that begin a row, and each placement's; ValueError if not one per column.
+
+        A reduce op may be blank, and a timestamp is two words.
+        """
+        if "redop" in self.columns and len(row) > (blank := self.columns.index("redop")):
+            row = row if row[blank][0].isalpha() else [*row[:blank], "", *row[blank:]]
+        last = len(self.columns) - 1
+        if self.columns[-1] == _TIMESTAMP and len(row) == last + 2:
+            row = [*row[:last], " ".join(row[last:])]
+        cells.name_cells(self.columns, row)
+        named = list(zip(self.columns, row, strict=True))
+        starts = [0, *self._group_starts(), len(self.columns)]
+        key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
+        return key, list(map(PlacementCells, self.placements, groups))
+
+
+def is_text(source: SourceText) -> bool:
+    """Whether a file has a header of nccl-tests' table, or what comes before it."""
+    return any(_is_header(line.text) or line.text.startswith(BEGINS) for line in source.lines)
+
+
+def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
+    """The file's rows."""
+    sections = _find_sections(source)
+    if not any(section.rows for section in sections):
+        raise RecordsError(
+            f"{source.path} is the output of nccl-tests, but it ends before its first row",
+            "give the whole output, or measure again",
+        )
+    collector = RowCollector(source, hints)
+    collector.choose_ranks(each.preamble.known_ranks for each in sections)
+    tables = [table for each in sections if (table := _read_section(each, collector))]
+    preambles = [section.preamble for section in sections]
+    if len({preamble.timing for preamble in preambles}) > 1:
+        raise RecordsError(
+            f"{source.path} has runs with option -z and without it, which time different things",
+            "write the results of each tool into a file of its own",
+        )
+    for section in sections:
+        _note_section(section, collector)
+    add_notes(collector, tables)
+    devices = [device for preamble in preambles for device in preamble.devices]
+    libraries = unique(preamble.library for preamble in preambles)
+    nccl = ", ".join(map(parse_library_version, libraries))
+    warmups = {preamble.integers.get("warmup") for preamble in preambles}
+    return collector.make_file(
+        tool="nccl-tests",
+        tool_version=", ".join(unique(preamble.version for preamble in preambles)),
+        timing=preambles[0].timing,
+        hosts=unique(device.host for device in devices),
+        devices=unique(device.name for device in devices),
+        backend="nccl",
+        buffers=ROTATING,
+        warmup=warmups.pop() if len(warmups) == 1 else None,
+        environment={"nccl": nccl} if libraries else {},
+    )
+
+
+def _looks_like_row(row: list[str]) -> bool:
+    """Whether cells begin like a row, whatever the columns of the table are."""
+    if len(row) < 3 or (cells.is_whole(row[0]) and cells.is_whole(row[1])):
+        return len(row) > 2
+    try:
+        return bool(translate_dtype(row[2]))
+    except LookupError:
+        return False
+
+
+def _is_header(text: str) -> bool:
+    """Whether a line names the columns of a table."""
+    return tuple(text.lstrip("# \t").split()[:3]) in _BEGINNINGS
+
+
+def _is_title(text: str) -> bool:
+    """Whether a line names the placements of the columns below it."""
+    return text.startswith("#") and _TITLE.search(text) is not None
+
+
+def _find_sections(source: SourceText) -> list[_Section]:
+    sections: list[_Section] = []
+    preamble, title, section = Preamble(), "", None
+    for line in source.lines:
+        begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
+        if begins and section is not None:
+            others = [other.text for other in section.others]
+            preamble, title, section = Preamble(), "", None
+            for other in others:
+                preamble.read_command(other)
+        if _is_title(line.text):
+            title = line.text
+        elif _is_header(line.text):
+            section = _Section(preamble)
+            try:
+                section.read_header(line.text, title)
+            except ValueError as error:
+                sound = sum(len(earlier.rows) for earlier in sections)
+                raise source.damaged(line.number, error, sound) from None
+            sections.append(section)
+        elif section is None:
+            preamble.read_line(line.text)
+            if _looks_like_row(line.text.split()) and not line.text.startswith("#"):
+                raise source.damaged(line.number, "a row without a header before it", 0)
+        else:
+            section.read_line(line)
+    if sections and section is None:  # the file ends before the last table has begun
+        sections.append(_Section(sections[-1].preamble))
+    return sections
+
+
+def _read_section(section: _Section, collector: RowCollector) -> NcclTestsTable | None:
+    """Add its rows; None where it has none, or none that can be used."""
+    if not section.rows:
+        return None
+    preamble, first = section.preamble, section.rows[0][0].number
+    try:
+        if section.unusable_because:
+            raise LookupError(section.unusable_because)
+        if preamble.known_ranks not in (None, collector.ranks):
+            raise LookupError(f"measured on {preamble.known_ranks} ranks")
+        table = NcclTestsTable(collector, preamble, first, section.exponent)
+    except LookupError as reason:
+        collector.leave_out_all(str(reason), section.rows)
+        return None
+    collector.read_rows(section.rows, lambda line, row: table.add(line.number, *section.split(row)))
+    return table
+
+
+def _note_section(section: _Section, collector: RowCollector) -> None:
+    for line in section.others:
+        collector.note_lost_row(line)
+        if line.text.startswith(_FOOT[0]) and "FAIL" in line.text:
+            collector.note(f"nccl-tests says: {line.text[2:]}", is_fault=True)
+    if not any(line.text.startswith(_FOOT) for line in section.others):
+        at = f"at line {section.rows[-1][0].number}" if section.rows else "without a row"
+        collector.note(f"the table that ends {at} was cut off, or is not complete", True)
+    if section.preamble.blocking:
+        collector.note(f"nccl-tests says: {section.preamble.blocking}")
+    if section.rows:
+        note_launch_mode(section.preamble, collector)

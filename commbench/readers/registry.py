@@ -1,0 +1,139 @@
+"""IMPORTERS, the table of other tools' file formats, how a file's format is recognised, and an
+imported file as a run, so that everything that reads runs reads other tools' files too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from commbench.errors import RecordsError
+from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.plan import Plan
+from commbench.plan.timing_modes import BOTH
+from commbench.readers import mpi, nccl_tests_json, nccl_tests_text, param
+from commbench.readers.base import ImportedFile, ImportedRow, unique
+from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source
+from commbench.results import schema
+
+
+class Importer(NamedTuple):
+    """One file format of another tool."""
+
+    recognises: Callable[[SourceText], bool]
+    """Whether a file is of this format, by its content."""
+    read: Callable[[SourceText, ImportHints], ImportedFile]
+
+
+IMPORTERS = {
+    "nccl-tests (JSON)": Importer(nccl_tests_json.is_json, nccl_tests_json.read_json),
+    "nccl-tests (text)": Importer(nccl_tests_text.is_text, nccl_tests_text.read_text),
+    "OSU": Importer(mpi.is_osu, mpi.read_osu),
+    "IMB": Importer(mpi.is_imb, mpi.read_imb),
+    "PARAM": Importer(param.is_param, param.read_param),
+}
+"""By the names by which messages and the help call them."""
+
+
+def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
+    """The results in another tool's file as a run; raises RecordsError where it cannot be read,
+    UsageError where a hint is missing, is invalid or contradicts the file."""
+    hints = hints.validate()
+    return make_run(import_text(read_source(path), hints))
+
+
+def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
+    """The results in the text of another tool's file."""
+    found = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
+    if not found:
+        is_csv = source.path.endswith(".csv")
+        damaged = "; a results.csv without its first line is damaged" if is_csv else ""
+        raise RecordsError(
+            f"{source.path} is not the output of a tool that commbench knows",
+            f"it reads {', '.join(IMPORTERS)}{damaged}",
+        )
+    if len(found) > 1:
+        raise RecordsError(
+            f"{source.path} contains results of {' and '.join(found)}",
+            "write the results of each tool into a file of its own",
+        )
+    return IMPORTERS[found[0]].read(source, hints)
+
+
+def make_run(file: ImportedFile) -> schema.Run:
+    """Make a run of the file's rows; those that repeat a case (run cycles) become its launches."""
+    cases: dict[tuple[object, ...], list[ImportedRow]] = {}
+    for row in file.rows:
+        cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
+    measurements = tuple(
+        _measurement(file, index, rows) for index, rows in enumerate(cases.values())
+    )
+    environment = {
+        **file.environment,
+        "imported_from": Path(file.path).name,
+        "tool": f"{file.tool} {file.tool_version}".strip(),
+        "devices": list(file.devices),
+        "hosts": list(file.hosts),
+        "notes": list(file.notes),
+    }
+    header = schema.RunHeader(
+        plan=_plan(file),
+        label=Path(file.path).stem,
+        started="",
+        launcher=file.tool,
+        environment=environment,
+        num_nodes=max(1, len(set(file.hosts))),
+    )
+    status = schema.INCOMPLETE if file.faults else schema.COMPLETE
+    end = schema.RunEnd(status, "; ".join(file.faults))
+    return schema.Run(file.path, header, measurements, end, launches=header.plan.launches)
+
+
+def _plan(file: ImportedFile) -> Plan:
+    """A plan that holds every case of the file; what the file does not say is left empty."""
+    known = BACKENDS.get(file.backend)
+    modes = unique(row.launch_mode for row in file.rows)
+    return Plan(
+        operations=unique(row.operation for row in file.rows),
+        dtypes=unique(row.dtype for row in file.rows) or ("float32",),
+        reduce_ops=unique(row.reduce_op for row in file.rows) or ("sum",),
+        sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
+        placement="both",
+        backend=file.backend,
+        device=known.devices[0] if known and len(known.devices) == 1 else "",
+        world_size=file.ranks,
+        cpu_mode="plain",
+        warmup=file.warmup,
+        timing=file.timing,
+        launch_mode=modes[0] if len(modes) == 1 else BOTH,
+        buffers=file.buffers,
+        memory=unique(row.memory for row in file.rows) or (DEFAULT_MEMORY,),
+        check=any(row.wrong is not None for row in file.rows),
+    )
+
+
+def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) -> schema.Measurement:
+    first = rows[0]
+    wrong = [row.wrong for row in rows if row.wrong is not None]
+    has_batches = len(rows) > 1 or bool(first.samples_s)
+    return schema.Measurement(
+        case=_make_case(file, index, first),
+        status=schema.WRONG if any(wrong) else schema.OK,
+        reason=f"{file.tool} counted {sum(wrong)} wrong elements" if any(wrong) else "",
+        wrong=sum(wrong) if wrong else None,
+        batches=tuple(
+            schema.Batch(samples_s=row.samples_s or (row.reported.time_s,), launch=number)
+            for number, row in enumerate(rows)
+            if has_batches
+        ),
+        reported=None if has_batches else first.reported,
+    )
+
+
+def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
+    """The case of a row, whose dimensions are fields of the row or of the file."""
+    known = file._asdict() | row._asdict()
+    dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
+    return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)

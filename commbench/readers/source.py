@@ -1,0 +1,152 @@
+"""A file of another tool as clean lines, without colours, launchers' tags and timestamps; and what
+a user says of it. A hint that contradicts the file is a UsageError. Nothing is guessed."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from commbench.errors import RecordsError, UsageError
+from commbench.plan.dtypes import find_dtype
+from commbench.plan.operations import find_operation
+from commbench.results.files import read_whole
+from commbench.units import format_count
+
+T = TypeVar("T")
+
+LARGEST_FILE_BYTES = 1 << 28
+COLLECTIVES = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+)  # fmt: skip
+"""Operations that nccl-tests and PARAM call as commbench does."""
+NCCL_TESTS = {name: name for name in COLLECTIVES} | {
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+}
+"""commbench's operations by the programs of nccl-tests, without `_perf`."""
+
+_ENDS = re.compile(r"\r\n|\n|\r")
+_COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_]")
+_DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_TAG = re.compile(
+    r"[ \t]*(?:"
+    r"\[\d{1,9},\d{1,9}\](?:<\w{1,9}>)?:?"  # mpirun --tag-output
+    r"|<std(?:out|err)>:?"
+    r"|\w{3} \w{3} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}(?=[\[<])"  # mpirun --timestamp-output
+    rf"|\[{_DATE}\]|{_DATE}"
+    r"|\d{1,9}:(?=\s)"  # srun --label
+    r"|\[[\w./-]{1,200}\](?=\s+[#\d])"  # kubectl logs --prefix
+    r"|[A-Za-z][\w.-]{0,99}:(?=\s+[#\d])"  # pdsh, clush
+    r")",
+    re.ASCII,
+)
+_MOST_TAGS = 4
+
+
+class ImportHints(NamedTuple):
+    """The options that describe another tool's file; None where one is not given."""
+
+    ranks: int | None = None
+    operation: str | None = None
+    dtype: str | None = None
+
+    def validate(self) -> ImportHints:
+        """The hints with the names that commbench uses; raises UsageError for invalid values."""
+        if self.ranks is not None and self.ranks < 1:
+            hint = "give the number of ranks that the file was measured on"
+            raise UsageError(f"--ranks {self.ranks} is below 1", hint)
+        operation, dtype = self.operation, self.dtype
+        if operation is not None:
+            known = NCCL_TESTS.get(operation.removesuffix("_perf"), operation)
+            operation = find_operation(known).name
+        return ImportHints(self.ranks, operation, dtype and find_dtype(dtype).name)
+
+    def choose_ranks(self, path: str, given: Iterable[int | None]) -> int:
+        """The world size to import; `given` are those of the file's tables, None where unknown."""
+        sizes = {ranks or None for ranks in given}
+        known = sorted(ranks for ranks in sizes if ranks is not None)
+        if not known or None in sizes:
+            return _require(path, "the number of ranks", self.ranks, "--ranks N")
+        listed = " and ".join(map(str, known))
+        if self.ranks is None and len(known) > 1:
+            why = f"{path} contains results of {listed} ranks"
+            raise UsageError(why, f"choose with --ranks {known[-1]}")
+        if self.ranks not in (None, *known):
+            raise UsageError(
+                f"{path} was measured on {listed} ranks, not on {self.ranks}",
+                f"leave out --ranks, or write --ranks {known[0]}",
+            )
+        return self.ranks or known[0]
+
+    def choose_operation(self, path: str, given: str | None, line: int) -> str:
+        """The operation of a table that begins at `line`, for which the file gives `given`."""
+        what = f"which operation it measured (table at line {line})"
+        return _require(path, what, given or self.operation, "--op NAME, such as --op all_reduce")
+
+    def choose_dtype(self, path: str, given: str | None, line: int) -> str:
+        """The element type of a table that begins at `line`, for which the file gives `given`."""
+        what = f"the element type (table at line {line})"
+        return _require(path, what, given or self.dtype, "--dtype NAME, such as --dtype float32")
+
+
+NO_HINTS = ImportHints()
+
+
+def _require(path: str, what: str, value: T | None, option: str) -> T:
+    if value is None:
+        raise UsageError(f"{path} does not say {what}", f"give it: {option}")
+    return value
+
+
+class Line(NamedTuple):
+    """One line: its number, from 1, and its clean text."""
+
+    number: int
+    text: str
+
+
+class SourceText(NamedTuple):
+    """A file that is being imported."""
+
+    path: str
+    text: str
+    lines: tuple[Line, ...]
+
+    def is_cut(self, line: Line) -> bool:
+        """Whether the file ends within this line, so that its last number may lack digits."""
+        return line.number == len(self.lines) and bool(line.text)
+
+    def damaged(self, line: int, why: object, sound: int) -> RecordsError:
+        """The error for a damaged line that follows `sound` rows."""
+        return RecordsError(
+            f"{self.path}, line {line}, is damaged: {why}",
+            f"{format_count(sound, 'row')} before it can be read; repair or remove the line",
+        )
+
+
+def read_source(path: Path) -> SourceText:
+    """Read a file; raises RecordsError where it cannot be read."""
+    hint = "give a file that another tool wrote; of a large one, keep the lines with the results"
+    raw = read_whole(path, LARGEST_FILE_BYTES, hint)
+    is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    # Invalid bytes become the replacement character, which no number has.
+    return parse_source(str(path), raw.decode("utf-16" if is_utf16 else "utf-8-sig", "replace"))
+
+
+def parse_source(path: str, text: str) -> SourceText:
+    """Split a text into clean lines."""
+    lines = (Line(n, _clean(line)) for n, line in enumerate(_ENDS.split(text), start=1))
+    return SourceText(path, text, tuple(lines))
+
+
+def _clean(line: str) -> str:
+    text = _COLOURS.sub("", line)
+    for _ in range(_MOST_TAGS):
+        tag = _TAG.match(text)
+        if not tag:
+            break
+        text = text[tag.end() :]
+    return text.strip()

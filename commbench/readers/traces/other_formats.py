@@ -1,0 +1,259 @@
+"""Formats beside that of torch.profiler: Chakra, the flight recorder, NCCL Inspector.
+
+* Chakra execution traces in JSON, as ExecutionTraceObserver of torch.profiler writes them, have the
+  order of the calls, with groups and shapes, and no times. The nodes of operators and records say
+  what those of torch.profiler do; the number of a node takes the place of its time. Schemas
+  `...-chakra.0.0.4`.
+* A dump of torch's flight recorder, the pickle of each rank or its JSON, has the last calls of a
+  rank with their groups, shapes and numbers. It has no steps, and durations only with
+  TORCH_NCCL_ENABLE_TIMING=1. Field names: FlightRecorderDetail.hpp of torch.
+* The output of NCCL's plug-in Inspector has one JSON object for each collective of a rank, with
+  sizes and times, and neither steps nor the ranks of a communicator. Its size is NCCL's count in
+  bytes: of all_gather and reduce_scatter that of one rank's block.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import islice
+from math import inf
+from typing import Any
+
+from commbench.errors import RecordsError
+from commbench.plan.workload import MESSAGES, Call
+from commbench.readers.traces.base import (
+    MOST_GROUP_RANKS,
+    MOST_RECORDS,
+    NO_DATA,
+    Fields,
+    RankTrace,
+    TracedGroup,
+    TraceFormat,
+    as_count,
+    as_text,
+    count_elements,
+    find_dtype_name,
+    find_operation_name,
+    in_bytes,
+    read_groups,
+)
+from commbench.readers.traces.kineto_calls import make_calls
+from commbench.readers.traces.source import Source
+from commbench.readers.traces.torch_calls import OPERATOR, RECORD, Event
+
+# Chakra.
+
+_CHAKRA_HINT = "give the trace of a rank that communicates"
+_INIT = "process_group:init"
+_TYPE = re.compile(r"Tensor\(([\w:]+(?: \w+)?)\)")
+_RECORD_ARGS = {
+    "collective_name": "Collective name", "dtype": "dtype", "in_msg_nelems": "In msg nelems",
+    "out_msg_nelems": "Out msg nelems", "in_split_size": "In split size",
+    "out_split_size": "Out split size", "global_rank_start": "Global rank start",
+    "global_rank_stride": "Global rank stride", "pg_name": "Process Group Name",
+    "pg_desc": "Process Group Description", "pg_size": "Group size",
+}  # fmt: skip
+"""Attributes of a node by the names that the profiler gives them."""
+
+
+def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
+    groups: dict[str, TracedGroup] = {}
+    events: list[Event] = []
+    for node in map(Fields, records):
+        name, inputs = str(node.get("name")), node.fields("inputs")
+        if _INIT in name:
+            groups |= _groups_of_all(inputs.list("values"))
+        number, parent = node.count("id"), node.count("ctrl_deps")
+        if number is None or len(events) == MOST_RECORDS:
+            continue
+        if name.startswith("c10d::"):
+            types = [_TYPE.search(str(one)[:200]) for one in inputs.list("types")]
+            args = {
+                "Input Dims": inputs.get("shapes"),
+                "Input type": [match[1] if match else "" for match in types],
+                "Concrete Inputs": inputs.get("values"),
+            }
+            events.append(Event(OPERATOR, name, number, inf, str(number), Fields(args)))
+        elif name == "record_param_comms":
+            site = number if parent is None else parent
+            args = _record_args(node.list("attrs"), inputs.list("values"))
+            events.append(Event(RECORD, name, number, number, str(site), Fields(args)))
+    calls, notes = make_calls(events, groups, None, is_complete=True)
+    if not calls:
+        raise RecordsError(f"{source.path} has no calls that can be read", _CHAKRA_HINT)
+    return RankTrace(
+        world_size=max((group.size for group in groups.values()), default=None),
+        calls=tuple(call._replace(ready_s=None, waited_s=None) for call in calls),
+        groups=groups,
+        notes=("a Chakra execution trace has no times, only the order of the calls", *notes),
+    )
+
+
+def _groups_of_all(values: list[Any]) -> dict[str, TracedGroup]:
+    """The process groups in the first value of a node; that of all ranks has an empty list."""
+    try:
+        found = read_groups(Fields({"pg_config": json.loads(values[0]) if values else None}))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return {
+        name: group
+        if group.ranks or group.size > MOST_GROUP_RANKS
+        else group._replace(ranks=tuple(range(group.size)))
+        for name, group in found.items()
+    }
+
+
+def _record_args(attributes: list[Any], values: list[Any]) -> dict[str, Any]:
+    """The arguments of a record, by the names of torch.profiler. Its values have the number of the
+    call in its group as [number, is it peer to peer]."""
+    args = {}
+    for entry in map(Fields, attributes):
+        if (name := entry.text("name")) in _RECORD_ARGS:
+            args[_RECORD_ARGS[name]] = entry.get("value")
+    for value in values:
+        if isinstance(value, list) and len(value) == 2 and isinstance(value[1], bool):
+            return args | {"Seq": value[0]}
+    return args
+
+
+CHAKRA = TraceFormat(
+    "Chakra", re.compile(r'\s*\{\s*"schema"\s*:\s*"[\w.-]*chakra'), "nodes", (), _read_chakra,
+    _CHAKRA_HINT,
+)  # fmt: skip
+
+# The flight recorder.
+
+_RECORDER_HINT = "give a dump as torch.distributed writes it, or its JSON"
+_NAME = re.compile(r"(?:\w+:)?([\w ]*?)(?: (\d{1,7})(?:->|<-)(\d{1,7}))?$")
+_NS, _MS = 1e-9, 1e-3
+
+
+def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
+    entries = [Fields(entry) for entry in islice(records, MOST_RECORDS)]
+    groups = read_groups(Fields(source.facts))
+    found = [_read_entry(entry, groups) for entry in entries]
+    calls = [call for call in found if call]
+    if not calls:
+        raise RecordsError(
+            f"{source.path} is no dump of the flight recorder: it has no calls", _RECORDER_HINT
+        )
+    notes = ["the flight recorder keeps the last calls only, and marks no steps"]
+    if unfinished := sum(not call.has_ended for call in calls):
+        notes.append(f"{unfinished} calls had not ended when the dump was written")
+    if unknown := found.count(None):
+        notes.append(f"{unknown} entries are damaged or of operations that commbench has not")
+    if all(call.time_s is None for call in calls):
+        notes.append("it has no durations: set TORCH_NCCL_ENABLE_TIMING=1 where the job runs")
+    return RankTrace(
+        world_size=max((len(group.ranks) for group in groups.values()), default=0) or None,
+        calls=tuple(sorted(calls, key=lambda call: call.ready_s or 0.0)),
+        groups=groups,
+        backend=entries[0].text("profiling_name").partition(":")[0],
+        notes=tuple(notes),
+    )
+
+
+def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+    found = _NAME.match(str(entry.get("profiling_name"))[:200])
+    operation = find_operation_name(found[1]) if found else ""
+    if not found or not operation:
+        return None
+    inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
+    counts = [count_elements(shapes) for shapes in (inputs, outputs) if shapes]
+    types = entry.list("input_dtypes") or entry.list("output_dtypes")
+    dtype = find_dtype_name(types[0]) if types and operation not in NO_DATA else ""
+    elements = max(filter(None, counts), default=0) if counts and None not in counts else None
+    pair = entry.list("process_group")
+    group, description = map(as_text, pair) if len(pair) == 2 else ("", "")
+    if group and group not in groups:
+        groups[group] = TracedGroup(description=description)
+    if operation == "all_to_all" and len(set(counts)) > 1:
+        operation, elements = "all_to_all_v", counts[0]  # S is what a rank sends
+    is_message = operation in MESSAGES
+    return Call(
+        operation,
+        group,
+        dtype,
+        0 if operation in NO_DATA else in_bytes(elements, dtype),
+        tensors=max(1, len(entry.list("input_sizes"))) if "coalesced" in found[1] else 1,
+        peer=int(found[3]) if is_message and found[3] else None,
+        sequence=entry.count("p2p_seq_id" if is_message else "collective_seq_id"),
+        stream=group,
+        ready_s=entry.seconds("time_created_ns", _NS),
+        time_s=entry.duration("duration_ms", _MS),
+        has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
+    )
+
+
+FLIGHT_RECORDER = TraceFormat(
+    "flight recorder",
+    re.compile(
+        r'\s*\{\s*"(?:entries|comm_lib_version|nccl_version|nccl_comm_state|pg_config|pg_status'
+        r'|version)"'
+    ),
+    "entries", ("pg_config",), _read_recorder, _RECORDER_HINT,
+)  # fmt: skip
+
+# NCCL Inspector.
+
+_INSPECTOR_HINT = "give the output of NCCL's plug-in Inspector"
+
+
+def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
+    groups: dict[str, TracedGroup] = {}
+    ranks: dict[str, int] = {}
+    objects = [Fields(values) for values in islice(records, MOST_RECORDS)]
+    hosts = {values.fields("metadata").text("hostname") for values in objects}
+    found = [_read_object(values, groups, ranks) for values in objects]
+    calls = [call for call in found if call]
+    if not calls:
+        raise RecordsError(f"{source.path} has no collective that can be read", _INSPECTOR_HINT)
+    notes = ["NCCL Inspector records sizes and times only: no steps, element types or gaps"]
+    if left_out := found.count(None):
+        notes.append(f"{left_out} objects are no collectives and were left out")
+    largest = max(groups, key=lambda name: groups[name].size)
+    size = groups[largest].size
+    groups[largest] = groups[largest]._replace(ranks=tuple(range(size)))
+    return RankTrace(
+        rank=ranks[largest],
+        world_size=size,
+        calls=tuple(sorted(calls, key=lambda call: call.start_s or 0.0)),
+        groups=groups,
+        backend="nccl",
+        host=hosts.pop() if len(hosts) == 1 else "",
+        notes=tuple(notes),
+    )
+
+
+def _read_object(
+    values: Fields, groups: dict[str, TracedGroup], ranks: dict[str, int]
+) -> Call | None:
+    header, found = values.fields("header"), values.fields("coll_perf")
+    operation = find_operation_name(found.get("coll"))
+    name, rank = header.text("id"), header.rank("rank")
+    number = header.rank("n_ranks", most=MOST_GROUP_RANKS)
+    size = found.count("coll_msg_size_bytes")
+    if not operation or not name or rank is None or not number:
+        return None
+    groups.setdefault(name, TracedGroup(size=number))
+    ranks.setdefault(name, rank)
+    times = [each.fields("event_trace_ts") for each in (found, values)]
+    if size is not None and operation in ("all_gather", "reduce_scatter"):
+        size *= number
+    return Call(
+        operation,
+        name,
+        size_bytes=as_count(size),
+        sequence=found.count("coll_sn"),
+        stream=name,
+        start_s=(times[0] if times[0].values else times[1]).seconds("coll_start_ts"),
+        time_s=found.duration("coll_exec_time_us"),
+    )
+
+
+INSPECTOR = TraceFormat(
+    "NCCL Inspector", re.compile(r'\s*\{\s*"header"\s*:\s*\{'), "", (), _read_inspector,
+    _INSPECTOR_HINT,
+)  # fmt: skip

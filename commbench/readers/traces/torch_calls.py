@@ -1,0 +1,240 @@
+"""What a recorded call of torch says: its operation, its size, its blocks, by two descriptions.
+
+`record_param_comms` of backends such as NCCL names the operation, the elements and the group. The
+operators `c10d::...` have the shapes of their tensors instead, and no group: it is what gloo has.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from commbench.plan.workload import MESSAGES, MOST_RANKS, SEND, Call
+from commbench.readers.traces.base import (
+    NO_DATA,
+    Fields,
+    TracedGroup,
+    as_counts,
+    count_elements,
+    find_dtype_name,
+    find_operation_name,
+    in_bytes,
+)
+
+RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
+_GLOO = "gloo:"
+
+
+class Event(NamedTuple):
+    """One event; times are in seconds."""
+
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    thread: str
+    """Process and thread; of a kernel, device and stream."""
+    args: Fields
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it is a transfer of gloo."""
+        return self.kind == ANNOTATION and self.name.startswith(_GLOO)
+
+    def shape(self) -> tuple[str, int | None, str]:
+        """The operation of an annotation, the elements of its input, and their type."""
+        shapes = self.args.list("Input Dims")
+        name = find_operation_name(self.name.partition(":")[2].partition(" ")[0])
+        dtype = _read_dtype(self.args.list("Input type")[:1])
+        return name, count_elements(shapes) if shapes else None, dtype
+
+    @property
+    def external_id(self) -> Any:
+        """The number that links a kernel and what launched it; None without one."""
+        found = self.args.get("External id", "external id")
+        return found if isinstance(found, (int, str)) else None
+
+
+class _Tensors(NamedTuple):
+    """Where the arguments of an operator are."""
+
+    whole: tuple[int, ...] = ()
+    """Positions of tensors, the largest of which has the size S."""
+    block: int | None = None
+    """The position of a block, where the tensors of S are nested lists, which have no shape."""
+    root: int | None = None
+    peer: int | None = None
+    splits: tuple[int, int] | None = None
+    """Positions of the splits of the output and of the input."""
+
+
+_OPERATORS = {
+    "allreduce_": _Tensors((0,)),
+    "allreduce_coalesced_": _Tensors((0,)),
+    "broadcast_": _Tensors((0,), root=2),
+    "reduce_": _Tensors((0,), root=3),
+    "allgather_": _Tensors(block=1),
+    "_allgather_base_": _Tensors((0, 1)),
+    "allgather_coalesced_": _Tensors(block=1),
+    "allgather_into_tensor_coalesced_": _Tensors((0, 1)),
+    "reduce_scatter_": _Tensors(block=0),
+    "_reduce_scatter_base_": _Tensors((0, 1)),
+    "reduce_scatter_tensor_coalesced_": _Tensors((0, 1)),
+    "gather_": _Tensors(block=1, root=3),
+    "scatter_": _Tensors(block=0, root=3),
+    "alltoall_": _Tensors((1,)),
+    "alltoall_base_": _Tensors((1,), splits=(3, 4)),
+    "send": _Tensors((0,), peer=2),
+    "recv_": _Tensors((0,), peer=2),
+    "recv_any_source_": _Tensors((0,)),
+    "barrier": _Tensors(),
+    "monitored_barrier_": _Tensors(),
+}
+"""The operators of torch/csrc/distributed/c10d/Ops.cpp."""
+
+
+class Operator(NamedTuple):
+    """What an operator of c10d says."""
+
+    call: Call
+    input_elements: int | None
+    """What gloo's annotation of it has, too."""
+    ratio: int | None
+    """The ranks of its group, where the shapes of input and output tell."""
+    is_nested: bool
+    """Whether it has a list of tensors for each rank, which gloo may run as several transfers; its
+    input is a block then."""
+
+    def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
+        """Its call in the process group of that name, with the size that follows from a block."""
+        size = call.size_bytes
+        block = in_bytes(self.input_elements, call.dtype) if self.is_nested else None
+        if size is None and block is not None:
+            size = block * groups[name].size
+        return call._replace(group=name, size_bytes=size)
+
+
+def read_operator(event: Event) -> Operator | None:
+    """The call of an operator `c10d::...`; None for one that is no call."""
+    name = event.name.removeprefix("c10d::")
+    operation, tensors = find_operation_name(name.rstrip("_")), _OPERATORS.get(name)
+    if not operation or tensors is None:
+        return None
+    shapes, values = (event.args.list(key) for key in ("Input Dims", "Concrete Inputs"))
+    counts = [count_elements(_at(shapes, at)) for at in tensors.whole]
+    known = [count for count in counts if count is not None]
+    elements = max(known) if known and len(known) == len(counts) else None
+    dtype = _read_dtype(event.args.list("Input type")[:2])
+    first = _at(shapes, (tensors.whole or (0,))[0])
+    is_several = isinstance(first, list) and all(isinstance(one, list) for one in first)
+    flags = [value for value in values if str(value) in ("True", "False")]
+    call = Call(
+        operation,
+        "",
+        "" if operation in NO_DATA else dtype,
+        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
+        tensors=max(1, len(first)) if is_several else 1,
+        asynchronous=str(flags[0]) == "True" if flags else None,
+        root=_read_number(values, tensors.root),
+        peer=_read_number(values, tensors.peer),
+    )
+    if tensors.splits:
+        output, given = (as_counts(_at(values, at)) for at in tensors.splits)
+        call = _with_splits(call, (elements, count_elements(_at(shapes, 0))), (given, output))
+    sent = counts[-1] if counts else None
+    ratio = None
+    if operation in ("all_gather", "reduce_scatter") and len(known) == 2:
+        large, small = max(known), min(known)
+        ratio = large // small if small and large % small == 0 else None
+    if tensors.block is not None:
+        sent = count_elements(_at(shapes, tensors.block))
+    return Operator(call, sent, ratio, tensors.block is not None)
+
+
+def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
+    """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
+    that is no call, or is not known. What they say of its group is added to `groups`."""
+    operation = find_operation_name(args.get("Collective name"))
+    if not operation:
+        return None
+    dtype = "" if operation in NO_DATA else find_dtype_name(args.get("dtype"))
+    sent, received = args.count("In msg nelems"), args.count("Out msg nelems")
+    elements = None if sent is None or received is None else max(sent, received)
+    is_asynchronous = args.get("Is asynchronized op")
+    call = Call(
+        operation,
+        group=_add_group(args, groups),
+        dtype=dtype,
+        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
+        asynchronous=None if is_asynchronous is None else str(is_asynchronous) in ("True", "1"),
+        sequence=args.count("Seq"),
+    )
+    if operation in MESSAGES:
+        peer = args.count("Dst Rank" if operation == SEND else "Src Rank")
+        call = call._replace(peer=_place(peer, call.group, groups, args.count("Rank")))
+    if operation in ("all_to_all", "all_to_all_v"):
+        splits = as_counts(args.get("In split size")), as_counts(args.get("Out split size"))
+        call = _with_splits(call, (sent, received), splits)
+    return call
+
+
+def _place(
+    peer: int | None, group: str, groups: dict[str, TracedGroup], in_group: int | None
+) -> int | None:
+    """The peer's rank in the group. `Rank` is that rank; `Src Rank` and `Dst Rank` are global in
+    newer versions, in older ones the same as `Rank`."""
+    ranks = groups.get(group, TracedGroup()).ranks
+    if in_group is not None and (not ranks or in_group < len(ranks)):
+        return in_group
+    if peer is not None and peer in ranks and max(ranks) >= len(ranks):
+        return ranks.index(peer)
+    return peer
+
+
+def _with_splits(
+    call: Call,
+    elements: tuple[int | None, int | None],
+    splits: tuple[tuple[int, ...], tuple[int, ...]],
+) -> Call:
+    """The call with its splits in elements: torch counts rows of the first dimension. The call has
+    equal blocks where all splits are equal."""
+    found = []
+    for count, given in zip(elements, splits, strict=True):
+        total = sum(given)
+        rows = count // total if count and total and count % total == 0 else 1
+        found.append(tuple(number * rows for number in given))
+    if not any(found) or len({number for each in found for number in each}) == 1:
+        return call._replace(operation="all_to_all")
+    size = in_bytes(elements[0], call.dtype)
+    return call._replace(
+        operation="all_to_all_v", send_splits=found[0], receive_splits=found[1], size_bytes=size
+    )
+
+
+def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> str:
+    """The name of the process group of a record, with what the record says of it."""
+    name = args.text("Process Group Name")
+    known = groups.get(name, TracedGroup())
+    size = args.rank("Group size") or 0
+    if not name or known.ranks:
+        return name
+    ranks = args.ranks("Process Group Ranks")
+    start = args.rank("Global rank start")
+    stride = args.rank("Global rank stride")
+    if not ranks and start is not None and stride and start + stride * (size - 1) <= MOST_RANKS:
+        ranks = tuple(range(start, start + stride * size, stride))
+    described = args.text("Process Group Description") or known.description
+    groups[name] = TracedGroup(ranks, described, size or len(ranks) or known.size)
+    return name
+
+
+def _at(values: list[Any], at: int | None) -> Any:
+    return values[at] if at is not None and at < len(values) else None
+
+
+def _read_dtype(types: list[Any]) -> str:
+    return next(filter(None, map(find_dtype_name, types)), "")
+
+
+def _read_number(values: list[Any], at: int | None) -> int | None:
+    text = str(_at(values, at))
+    return int(text) if text.isdecimal() and len(text) < 8 else None

@@ -1,1 +1,0 @@
-"""Views of one run: tables, notes, plots, export formats."""

@@ -1,0 +1,244 @@
+"""The options of `commbench run` that say what is called: operations, sizes, groups of ranks, forms
+of a call, pairs, unequal blocks, or the step of a training program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from commbench.errors import UsageError
+from commbench.plan.backends import ALLOCATORS, MEMORY_CHOICES, MEMORY_HELP
+from commbench.plan.call_forms import CALL_FORMS, parse_tensors
+from commbench.plan.computations import parse_overlap
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
+from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
+from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
+from commbench.plan.pairs import parse_pairs
+from commbench.plan.plan import Plan
+from commbench.plan.splits import KINDS_HELP, parse_imbalance
+from commbench.plan.timing_modes import TIMING_HELP
+from commbench.plan.workload import Workload, make_workload
+from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
+from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant
+from commbench.runner.option import Option, list_of, names_of, parse_one_size, parse_size_list
+from commbench.units import parse_sizes
+from commbench.validation import choose
+
+DEFAULT_SIZES = "1K-64M"
+_MEMORIES = {name: ALLOCATORS[name] for name in MEMORY_CHOICES}
+_FORMS = ", ".join(form.name for form in CALL_FORMS.values() if not form.is_reference)
+
+
+def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> Any:
+    """Declare a field of RunOptions; without a default it has that of its field of Plan."""
+    if default is ...:
+        plan = declared.get("plan")
+        default = Plan.__dataclass_fields__[plan].default if plan else None
+    option = Option(metavar=metavar, help=text, **declared)
+    return field(default=default, metadata={"option": option})
+
+
+_what, _groups, _forms, _overlap, _pairs, _uneven = (
+    partial(declare, group=group, chooses_calls=True)
+    for group in (
+        "What to measure", "Groups of ranks", "Forms of a call", "Overlap", "Point to point",
+        "Unequal blocks",
+    )
+)  # fmt: skip
+_group = partial(_groups, refused_by=("measure",))
+_replay = partial(declare, group="Replay", refused_by=("measure",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """Some of the RunOptions."""
+
+    op: tuple[str, ...] = _what(
+        "OP", "Operation: one, several with commas, all collectives (all), all of point to point "
+        "(p2p), or all with unequal blocks (uneven). `commbench ops` lists them.",
+        default=(DEFAULT_OPERATION,), plan="operations",
+        parse=names_of("--op", find_operation, OPERATIONS, OPERATION_SETS),
+    )  # fmt: skip
+    sizes: tuple[int, ...] = _what(
+        "SIZES", "Sizes in bytes. 1K-1G doubles, 1K-1G:x4 multiplies by 4, 1M-16M:+1M adds 1M, "
+        "8,1K,1M is a list. K, M and G are powers of 1024.", default=parse_sizes(DEFAULT_SIZES),
+        plan="sizes", parse=parse_size_list, python_type="str | int | Sequence[int]",
+    )  # fmt: skip
+    dtype: tuple[str, ...] = _what(
+        "DTYPE", "Element type: one, several with commas, or all.", flags="--dtype -d",
+        plan="dtypes", parse=names_of("--dtype", find_dtype, DTYPES), is_varied=True,
+    )  # fmt: skip
+    reduce_op: tuple[str, ...] = _what(
+        "RED", "Reduce operation: sum, avg, prod, min, max, band, bor, bxor; several with commas, "
+        "or all.", flags="--reduce-op -o", plan="reduce_ops", needs=lambda o: o.reduces,
+        parse=names_of("--reduce-op", find_reduce_op, REDUCE_OPS),
+    )  # fmt: skip
+    root: int = _what(
+        "RANK", "Root rank of broadcast, reduce, gather and scatter.", plan="root",
+        needs=lambda o: o.rooted,
+    )  # fmt: skip
+    placement: str = _what(
+        "WHERE", "in_place; out_of_place; both; natural: the usual one of each operation.",
+        plan="placement", is_varied=True,
+    )  # fmt: skip
+    rounding: str = _what(
+        "HOW", "How the block of a rank is rounded down. exact: to whole elements; nccl-tests: to "
+        "16 bytes.", plan="rounding",
+    )  # fmt: skip
+    timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
+    launch: str = _what(
+        "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
+        "captured before; both.", plan="launch_mode", is_varied=True,
+    )  # fmt: skip
+    memory: tuple[str, ...] = _what(
+        "KIND", f"Memory of the buffers. {MEMORY_HELP}; several with commas, or all.",
+        plan="memory", is_varied=True, parse=names_of(
+            "--memory", lambda name: choose("memory", name.lower(), _MEMORIES), MEMORY_CHOICES
+        ),
+    )  # fmt: skip
+    buffers: str | None = _what(
+        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
+        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
+        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
+    )  # fmt: skip
+    check: bool = _what(
+        "", "Check every element on every rank: of a case's first call, of further calls before "
+        "and between its batches as 5 % of the time allows, and of one call at least after them. "
+        "Timed calls are not checked.", plan="check", chooses_calls=False,
+    )  # fmt: skip
+
+    mesh: str = _group(
+        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
+        "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
+        plan="mesh", default_text="none",
+    )  # fmt: skip
+    over: tuple[str, ...] = _group(
+        "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
+        "all ranks.", plan="over", parse=list_of(str.lower),
+        default_text="every dimension of the mesh",
+    )  # fmt: skip
+    mesh_order: str = _group(
+        "ORDER", "Order of the mesh's dimensions, the fastest first, as Megatron writes it: "
+        "tp-cp-ep-dp-pp. Or a preset: megatron, torchtitan, scaletorch.", plan="mesh_order",
+        default_text="as given, the last one fastest", is_varied=True,
+    )  # fmt: skip
+    groups: str = _group(
+        "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
+        'groups: "0-3;4-7", "0,2;1,3", "0-6:2;1-7:2". Or a rule of nccl-tests\' NCCL_TESTS_SPLIT: '
+        '"MOD 4", "DIV 8", "AND 0x7", "OR 1".', plan="groups", default_text="none",
+    )  # fmt: skip
+    group_size: int | None = _group(
+        "N", "Groups of N ranks instead of a mesh.", plan="group_size", default_text="none"
+    )
+    group_stride: int | None = _group(
+        "S", "From one rank of such a group to the next.", plan="group_stride", default_text="1"
+    )
+    concurrency: str = _group(
+        "HOW", "together: all groups of a dimension call at once, as in training; alone: one group "
+        "at a time; both: also shows how much they slow each other.", plan="concurrency",
+    )  # fmt: skip
+    open_groups: int = _group(
+        "N", "Make N process groups of all ranks before anything is measured. They stay unused; a "
+        "job with many groups has them, too.", plan="open_groups", chooses_calls=False,
+    )  # fmt: skip
+
+    tensors: tuple[str, ...] = _forms(
+        "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
+        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
+        "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags="--tensors --split",
+        plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
+    )  # fmt: skip
+    form: tuple[str, ...] = _forms(
+        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all. "
+        "`commbench ops` explains them. Several with commas.", flags="--form --via", plan="forms",
+        parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
+    )  # fmt: skip
+    overlap: tuple[str, ...] = _overlap(
+        "WORK", "Compute during the communication, and measure each alone and both at once. "
+        "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
+        "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
+        "communication. A third part fixes how many units are computed: "
+        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=list_of(parse_overlap),
+        is_varied=True,
+    )  # fmt: skip
+    overlap_ratio: float | None = _overlap(
+        "R", "Compute R times as long as the communication takes alone.", plan="overlap_ratio",
+        default_text="1",
+    )  # fmt: skip
+    p2p_call: str = _pairs(
+        "CALL", "send: blocking send and recv; isend: isend and irecv; batch: batch_isend_irecv; "
+        "all; natural: the usual one of each operation.", plan="p2p_call", is_varied=True,
+        needs=lambda o: o.p2p_calls,
+    )  # fmt: skip
+    pairs: tuple[str, ...] = _pairs(
+        "PAIRS", "Which ranks are pairs. halves: i with i + n/2; neighbours: 0 with 1, 2 with 3; "
+        "0-5+1-7: these only, the first rank of each sends; all: every pair, in rounds; round:3: "
+        "one of these rounds; quick: a search in few rounds. One or several with commas.",
+        plan="pairs", parse=list_of(parse_pairs), is_varied=True, needs=lambda o: o.is_paired,
+    )  # fmt: skip
+    latency_size: int | None = _pairs(
+        "SIZE", "Size of ping_pong, where other operations have --sizes.", plan="latency_size",
+        parse=parse_one_size, default_text="that of --sizes", needs=lambda o: o.is_latency,
+    )  # fmt: skip
+    window: int = _pairs(
+        "N", "Messages that the operation stream sends before it waits for a reply.", plan="window",
+        is_varied=True, needs=lambda o: o.has_window,
+    )  # fmt: skip
+    imbalance: tuple[str, ...] = _uneven(
+        "KIND", f"How the blocks of operations with unequal blocks differ. {KINDS_HELP}; "
+        "file:MATRIX.csv: in the ratio of these whole numbers, a line per sender. A seed may "
+        "follow: zipf:1:7 shuffles the ranks. Several with commas.", plan="imbalance",
+        parse=list_of(parse_imbalance), is_varied=True, needs=lambda o: o.block_counts,
+    )  # fmt: skip
+
+    workload: Path | None = _replay(  # noqa: RUF009 - it gives a field
+        "FILE", "Replay the step of a training program instead of --op: the file of `commbench "
+        "workload`. `commbench replay FILE` has the other options that go with it.",
+        default=None, parse=Path, default_text="none", refused_by=("measure", "resume"),
+    )  # fmt: skip
+    step: tuple[str, ...] = _replay(
+        "NAME", "Which steps of the workload, with commas; all.", default=(), parse=list_of(str),
+        default_text="the one that was made most often",
+    )  # fmt: skip
+    variant: tuple[str, ...] = _replay(
+        "HOW", f"How a step is replayed. {VARIANTS_HELP}; bucket:50M: with neighbouring "
+        "all_reduces cut into others of 50 MiB; all: each that applies. Several with commas.",
+        plan="variants", parse=list_of(parse_variant),
+    )  # fmt: skip
+    fit: str = _replay(
+        "HOW", "Where there are fewer ranks than in the workload. refuse: stop; shrink: keep the "
+        "first ranks, and of each group those that are left.", default=REFUSE, choices=FIT_CHOICES,
+    )  # fmt: skip
+    matrix: tuple[int, ...] = ()
+    """The matrix of the imbalance `file`, row by row."""
+    workload_values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The content of the file of the workload."""
+
+    def fitted_workload(self, world_size: int | None) -> Workload:
+        """The workload as so many ranks replay it (None: as many as it has), with a note for each
+        change. UsageError where that is not possible."""
+        workload = make_workload(self.workload_values)
+        fitted, changes = prepare_replay(workload, world_size, self.fit, self.step)
+        return fitted._replace(notes=(*workload.notes, *changes))
+
+    @property
+    def needed_ranks(self) -> int | None:
+        """The ranks that the mesh, the groups or the workload have; None where they fit several
+        numbers."""
+        if self.workload_values and self.fit == REFUSE:
+            return int(self.workload_values["world_size"])
+        return self.layout.needed_ranks()
+
+    @property
+    def layout(self) -> Layout:
+        """What is given about groups of ranks. UsageError for --concurrency without any."""
+        found = Layout(*(getattr(self, name) for name in Layout._fields))
+        if found.is_empty and self.concurrency in (ALONE, BOTH):
+            raise UsageError(
+                f"--concurrency {self.concurrency} has no effect without --mesh, --groups or "
+                "--group-size",
+                MESH_HINT,
+            )
+        return found

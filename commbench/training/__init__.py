@@ -1,1 +1,0 @@
-"""What a training step communicates: workloads generated from a model and a layout."""

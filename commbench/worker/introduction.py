@@ -1,0 +1,268 @@
+"""How the ranks of a run get to know each other: whether all have the same plan, who runs where,
+and what differs between them.
+
+The network interface of a host matters only for ranks on several hosts. gloo uses the one that
+GLOO_SOCKET_IFNAME names, or the one whose address this host's name resolves to. NCCL may use
+further ones, InfiniBand too; for NCCL it is the one that NCCL_SOCKET_IFNAME names, or the one from
+which the kernel reaches rank 0's host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from commbench import __version__
+from commbench.errors import UnavailableError
+from commbench.host.environment import (
+    DIFFERENT_BY_NATURE,
+    NetworkInterface,
+    addresses,
+    boot_id,
+    nccl_settings,
+    relevant_variables,
+)
+from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
+from commbench.host.gpus import read_place
+from commbench.plan.plan import OPTIONS, Plan
+from commbench.results.run_folder import create_folder
+from commbench.results.schema import RankInfo
+from commbench.units import format_sizes
+from commbench.validation import build
+from commbench.worker.communicator import Communicator
+from commbench.worker.entrypoint import LaunchTask, RankContext
+
+MOST_OTHERS = 3
+"""Ranks whose other variables are recorded, and hosts whose other GPUs are."""
+NOT_SET = "not set"
+SAME_COMMAND = (
+    "start every rank with the same command and the same commbench; the run that --resume names "
+    "must be the same on every node"
+)
+MAX_VALUE = 60
+"""Characters of a shortened value."""
+_ANY_PORT = 9
+_VARIABLES = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
+
+
+class GroupInfo(NamedTuple):
+    """What the ranks of a group learn of each other before they measure."""
+
+    ranks: tuple[RankInfo, ...]
+    """On rank 0; empty elsewhere."""
+    differences: dict[str, dict[str, dict[str, str]]]
+    """Facts for the run's environment, on rank 0: `other_variables`, by rank the environment
+    variables that it has otherwise than rank 0, and `other_gpus`, by host the GPUs, links and HCAs
+    where they differ from those of rank 0's host. Empty where nothing differs."""
+    first_ranks: list[int]
+    """Of each rank, the first rank on its host."""
+    pids: list[int]
+    """Of each rank."""
+    folder: str
+    """The run folder: only rank 0 knows it where a launcher started the ranks."""
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The first rank of each host."""
+        return tuple(sorted(set(self.first_ranks)))
+
+
+def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -> GroupInfo:
+    """Tell the ranks about each other. Where all have the same plan, rank 0 creates the run folder
+    if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
+    # One rank of each host looks for its GPUs.
+    gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
+    found = nccl_settings() | relevant_variables()
+    variables = {name: value for name, value in found.items() if name not in DIFFERENT_BY_NATURE}
+    own = {
+        "rank": _own_info(task.plan, rank_context, comm)._asdict(),
+        "plan": task.plan.digest,
+        "journal": task.journal,
+        "commbench": __version__,
+        "boot_id": boot_id(),
+        "variables": _digest(variables),
+        "gpus": _digest(gpus),
+    }
+    ranks: tuple[RankInfo, ...] = ()
+
+    def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
+        nonlocal ranks
+        if other := find_other_plan(parts):
+            return {"other_plan": other}
+        if not task.folder_exists:
+            create_folder(task.folder)
+        ranks = tuple(build(RankInfo, part["rank"]) for part in parts)
+        hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
+        first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+        return {
+            "first_ranks": [first_of[host] for host in hosts],
+            "pids": [rank.pid for rank in ranks],
+            "folder": str(task.folder),
+            "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
+            "others": _first_others(parts, "variables", range(len(parts))),
+            "other_hosts": _first_others(parts, "gpus", sorted(first_of.values())),
+        }
+
+    agreed = comm.agree(own, decide)
+    if "other_plan" in agreed:
+        raise_other_plan(task.plan, comm, **agreed["other_plan"])
+    comm.shares_clock = agreed.pop("shares_clock")
+    other_variables = {}
+    for rank in agreed.pop("others"):
+        theirs = comm.share_value(variables, rank)
+        names = [n for n in sorted(variables | theirs) if variables.get(n) != theirs.get(n)]
+        other_variables[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
+    other_gpus = dict(
+        comm.share_value([socket.gethostname(), gpus], rank) for rank in agreed.pop("other_hosts")
+    )
+    differences = {"other_variables": other_variables, "other_gpus": other_gpus}
+    return GroupInfo(ranks, {name: each for name, each in differences.items() if each}, **agreed)
+
+
+def _first_others(parts: list[dict[str, Any]], key: str, ranks: Iterable[int]) -> list[int]:
+    """Of these ranks, of which rank 0 is the first, those that are the first with a value that rank
+    0 does not have."""
+    first: dict[str, int] = {}
+    for rank in ranks:
+        first.setdefault(parts[rank][key], rank)
+    return list(first.values())[1 : 1 + MOST_OTHERS]
+
+
+def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:
+    """What is recorded of this rank."""
+    cores = sorted(os.sched_getaffinity(0))
+    node, near = read_place(comm.device.pci_bus_id)
+    return RankInfo(
+        rank=comm.rank,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        device=comm.device.name,
+        device_uuid=comm.device.uuid,
+        pci_bus_id=comm.device.pci_bus_id,
+        cores=tuple(cores),
+        numa_node=node,
+        near_cores=None if node is None else len(near.intersection(cores)),
+        cpu_mode=plan.cpu_mode,
+        local_rank=rank_context.local_rank,
+        **find_interface(plan.backend, rank_context)._asdict(),
+    )
+
+
+def _digest(values: dict[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:16]
+
+
+def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The number and host of the first rank with another plan than rank 0; None: all have the same.
+
+    Raises UnavailableError where versions or journals differ.
+    """
+    for key in ("commbench", "plan", "journal"):
+        for other in parts:
+            if other[key] == parts[0][key]:
+                continue
+            rank = {"rank": other["rank"]["rank"], "host": other["rank"]["host"]}
+            if key == "plan":
+                return rank
+            raise UnavailableError(
+                f"rank {rank['rank']} on {rank['host']} has a different {key} ({other[key]}) "
+                f"from rank 0 ({parts[0][key]})",
+                SAME_COMMAND,
+            )
+    return None
+
+
+def raise_other_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> NoReturn:
+    """Raise UnavailableError on every rank: how the plan of `rank` differs from that of rank 0."""
+    first, other = (comm.share_value(plan.as_json(), source) for source in (0, rank))
+    found = "; ".join(describe_differences(first, other))
+    raise UnavailableError(f"rank {rank} on {host} has a different plan: {found}", SAME_COMMAND)
+
+
+def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """How another plan, as JSON, differs, by option: `--sizes 2K instead of 1K`."""
+    return [
+        f"{OPTIONS.get(name, '--' + name.replace('_', '-'))} {_short_text(name, other[name])} "
+        f"instead of {_short_text(name, value)}"
+        for name, value in first.items()
+        if value != other[name]
+    ]
+
+
+def _short_text(name: str, value: Any) -> str:
+    """The value of an option in ASCII; of a long one its beginning, its end and its length."""
+    if name == "sizes":
+        value = format_sizes(tuple(value))
+    elif isinstance(value, list):
+        value = ",".join(value)
+    words = {None: "as needed", True: "yes", False: "no"}
+    shown = words[value] if value is None or isinstance(value, bool) else ascii(str(value))[1:-1]
+    if len(shown) <= MAX_VALUE:
+        return shown
+    half = MAX_VALUE // 2
+    return f"{shown[:half]} ... {shown[-half:]} ({len(shown)} characters)"
+
+
+def find_interface(
+    backend: str, rank_context: RankContext, variables: Mapping[str, str] = os.environ
+) -> NetworkInterface:
+    """The interface between this host and the others; empty fields where that is not known."""
+    named = variables.get(_VARIABLES.get(backend, ""), "")
+    if named:
+        matching = (one for one in addresses() if _is_named(one.interface, named, backend))
+        return next(matching, NetworkInterface())
+    if rank_context.is_single_node:
+        return NetworkInterface()
+    if backend == "gloo":
+        address = _address_of_own_name()
+    else:
+        host = rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
+        is_env = rank_context.init_method == "env://"
+        address = _source_address(variables.get("MASTER_ADDR", "") if is_env else host)
+    matching = (one for one in addresses() if one.address == address)
+    return next(matching, NetworkInterface(address=address))
+
+
+def _is_named(interface: str, named: str, backend: str) -> bool:
+    """Whether the value of a variable names the interface. For gloo it is a name. For NCCL it is a
+    list of prefixes, of names after `=`, and of those not to use after `^`."""
+    if backend != "nccl":
+        return interface == named.split(",")[0]
+    names = named.lstrip("^=").split(",")
+    if named.startswith("="):
+        return interface in names
+    return interface.startswith(tuple(names)) != named.startswith("^")
+
+
+def _address_of_own_name() -> str:
+    """The address that gloo uses by default: the first of this host's name that a socket can be
+    bound to, otherwise the loopback's."""
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.bind(address)
+        except OSError:
+            continue
+        return str(address[0])
+    return "127.0.0.1"
+
+
+def _source_address(host: str) -> str:
+    """The address from which the kernel would send to a host; nothing is sent. Empty where there is
+    no route."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, _ANY_PORT, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.connect(address)
+            return str(trial.getsockname()[0])
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""What a training step communicates: workloads of traces, and of a model and its layout."""

@@ -1,0 +1,187 @@
+"""What a document of a workload says, or of an analysis of traces: a table of the calls of each
+step, the overlap, who waits for whom, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from commbench.plan.workload import Step, Workload
+from commbench.units import format_about, format_count, format_GBps, format_share, format_time
+from commbench.views.as_json import fields_of
+from commbench.views.cells import NUMBER, TEXT, Column, Unit
+from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
+from commbench.views.formats import View
+from commbench.workloads.totals import workload_totals
+from commbench.workloads.trace import TraceAnalysis, TraceOverlap
+from commbench.workloads.trace_steps import WHOLE_TRACE
+
+SLOW = 1e7
+"""Bytes/s: a smaller bandwidth is that of a message so small that it says nothing."""
+SHORTEST = 5e-9
+"""Seconds: less is printed as nothing."""
+MOST_STEPS = 4
+"""Different steps that a terminal prints, the first ones, unless all are asked for."""
+MOST_WAITING = 4
+"""Ranks whose waiting is printed, those that wait longest."""
+Found: TypeAlias = Workload | TraceAnalysis
+
+
+def short_time(seconds: float) -> str:
+    """A time with three digits, which leaves room for the other columns."""
+    if not seconds:
+        return "0"
+    number, unit = format_time(seconds).split()
+    return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
+
+
+def _bandwidth(busbw: float) -> str:
+    return format_GBps(busbw) if busbw >= SLOW else f"<{SLOW / 1e9:g}"
+
+
+def _calls(calls: float) -> str:
+    return f"{calls:.0f}" if calls == round(calls) else f"{calls:.1f}"
+
+
+_UNKNOWN = "?"
+_SHORT_TIME = Unit(short_time)
+_ABOUT = Unit(
+    lambda size: _UNKNOWN if size is _UNKNOWN else format_about(size).replace(".0 B", " B")
+)
+COLUMNS = (
+    Column("group", attrgetter("group"), TEXT, 10),
+    Column("ranks", lambda row: row.ranks or _UNKNOWN, NUMBER, 1),
+    Column("operation", attrgetter("operation"), TEXT, 10),
+    Column("calls", attrgetter("calls"), Unit(_calls), 8),
+    Column("bytes", lambda row: _UNKNOWN if row.size_bytes is None else row.size_bytes, _ABOUT, 7),
+    Column("time", attrgetter("time_s"), _SHORT_TIME, 6),
+    Column("transfer", attrgetter("transfer_s"), _SHORT_TIME, 3),
+    Column("waiting", attrgetter("waiting_s"), _SHORT_TIME, 5),
+    Column("busbw\nGB/s", lambda row: row.busbw or None, Unit(_bandwidth), 2),
+    Column("step", attrgetter("step_share"), Unit(format_share), 4),
+)
+FIGURES = "sums over the calls of one step of one rank"
+FIGURES_OF_TRACE = "sums over the calls of one rank"
+MEANINGS = (
+    ("program", "the calls of the ranks that make the same ones; figures are means over the ranks"),
+    ("bytes", "the sizes S, by nccl-tests' convention"),
+    ("time", "of each call the median over the steps and ranks"),
+    ("transfer", "the shortest time on the ranks of the group"),
+    ("waiting", "the rest of the time"),
+    ("step", "the part of the step during which such a call was under way"),
+)  # fmt: skip
+
+
+def document(found: Found) -> Document:
+    """The workload of a file or of a model, or the analysis of traces."""
+    if isinstance(found, Workload):
+        workload, answer = found, []
+        ranks = max((sum(len(p.ranks) for p in s.programs) for s in found.steps), default=0)
+        of = f"{ranks} of " if ranks < found.world_size else ""
+        title = f"{found.name}: {of}{format_count(found.world_size, 'rank')}"
+    else:
+        workload, trace = found.workload, found.traces[0]
+        answer = [*_overlap(found, found.overlap), *_waiting(found)]
+        backend = f", {trace.backend}" if trace.backend else ""
+        of = f"{len(found.traces)} of {format_count(found.world_size, 'rank')}"
+        title = f"{trace.format}{backend}: {of}"
+    steps = [block for step in workload.steps for block in _step(workload, step)]
+    blocks: list[Block] = steps[:MOST_STEPS]
+    if steps[MOST_STEPS:]:
+        more = format_count(sum(step.count for step in workload.steps[MOST_STEPS:]), "step")
+        blocks.append(Text(f"{more} more with other calls: --verbose prints all."))
+        blocks.append(Folded("Other steps", steps[MOST_STEPS:]))
+    return Document(
+        title,
+        (),
+        answer,
+        [
+            *blocks,
+            Items([f"{formula}." for formula in workload.formulas]),
+            Items([f"Note: {note}." for note in workload.notes]),
+            Folded("What the columns mean", [Facts(MEANINGS)]),
+        ],
+    )
+
+
+def _step(workload: Workload, step: Step) -> Iterator[Block]:
+    """Its calls, under its count and time."""
+    title = [f"from {step.name}"] if len(workload.steps) > 1 else []
+    time = format_time(step.time_s) if step.time_s is not None else ""
+    if step.name == WHOLE_TRACE:
+        title += ["no steps", time]
+    elif step.count > 1 or len(workload.steps) > 1 or time:
+        title.append(" of ".join(filter(None, [format_count(step.count, "step"), time])))
+    if len(step.programs) > 1:
+        title.append(format_count(len(step.programs), "program"))
+    name = "; ".join(filter(None, title))
+    rows = workload_totals(workload, step)
+    if not rows:
+        yield Section(name, [Text("no collective calls")])
+    of = FIGURES if step.name != WHOLE_TRACE else FIGURES_OF_TRACE
+    yield Table(f"{name}: {of}" if name else f"{of[0].upper()}{of[1:]}", COLUMNS, rows)
+
+
+def _overlap(analysis: TraceAnalysis, overlap: TraceOverlap | None) -> Iterator[str]:
+    """How much of the communication is exposed."""
+    if overlap is None:
+        return
+    what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
+    total, hidden = overlap.communication_s, overlap.hidden_s
+    share = f" ({format_share(hidden / total)})" if total else ""
+    seen = f"{format_time(hidden)}{share}" if hidden > SHORTEST else "none"
+    yield (
+        f"Communication takes {format_time(total)} of a step: {format_time(overlap.exposed_s)} "
+        f"exposed, and {seen} hidden behind {what}. These "
+        f"{what} take {format_time(overlap.computing_s)}."
+    )
+
+
+def _waiting(analysis: TraceAnalysis) -> Iterator[str]:
+    """Which ranks wait longest, and for whom; and which calls say nothing about that."""
+    if not analysis.waits:
+        return
+    shown = [waiting for waiting in analysis.waits if waiting.waiting_s > 0][:MOST_WAITING]
+    where = "the trace" if analysis.steps == (WHOLE_TRACE,) else "a step"
+    parts = [
+        f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.for_rank_share)}"
+        f" of it for rank {each.for_rank})"
+        for each in shown
+    ]
+    if others := len(analysis.waits) - len(shown):
+        parts.append(f"and {format_count(others, 'other rank')} less")
+    yield f"In {where} {', '.join(parts)}." if shown else "No rank waits for another one."
+    rooted = {
+        call.operation
+        for call in analysis.calls
+        if call.waiting_s is not None and call.last_rank is None
+    }
+    if rooted:
+        names = ", ".join(sorted(rooted))
+        yield f"This leaves out {names}: ranks of an operation with a root do not end together."
+
+
+def _data(found: Found) -> dict[str, Any]:
+    """What JSON holds: the totals of the workload, and what the traces say."""
+    workload = found if isinstance(found, Workload) else found.workload
+    values = fields_of(workload) | {
+        "steps": [fields_of(step, without=("programs",)) for step in workload.steps],
+        "operations": workload_totals(workload),
+    }
+    if isinstance(found, TraceAnalysis):
+        values |= {
+            "format": found.traces[0].format,
+            "ranks": [trace.rank for trace in found.traces],
+            "waiting": found.waits,
+            "overlap": found.overlap,
+        }
+    return values
+
+
+def _table(found: Found) -> str:
+    """The name that the text had when it was the only format beside JSON."""
+    return VIEW.write(found)
+
+
+VIEW = View(document, schema=1, data=_data, more={"table": _table})

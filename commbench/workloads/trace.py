@@ -1,0 +1,329 @@
+"""What the traces of a job say: how long each operation took, and who waited for whom.
+
+A call of a group is the same call on all ranks of the group: it has the same number in the group,
+as torch counts, or else the same place among the calls of the group in its step. An operation
+without a root ends on all ranks at about the same time, and the rank that comes last waits for
+nobody. So of a call
+
+    transfer    the shortest of the durations on the ranks of its group
+    waiting     the rest of the duration on a rank: it waited for the rank with the shortest one
+
+as TraceLens computes it (NcclAnalyser); clocks of several hosts need not agree. Ranks of an
+operation with a root do not end together: the root of a broadcast may be done before others begin.
+So its shortest duration does not say for whom the others waited. Of a rank
+
+    waiting     the union of [begin, end - transfer] of its calls without a root
+    hidden      time of communication during which computation ran
+    exposed     the rest of the time of communication
+
+with the union of intervals of each. HTA's overlap (comm_comp_overlap) is hidden / (hidden +
+exposed). Computation is GPU kernels that are neither communication nor copies, as in HTA; in a
+trace without kernels it is torch's operators on the host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Workload
+from commbench.readers.traces.base import RankTrace, union_length
+from commbench.units import format_count
+from commbench.views.as_json import fields_of
+from commbench.workloads.totals import OperationTotals, workload_totals
+from commbench.workloads.trace_steps import (
+    GroupId,
+    GroupSets,
+    RankStep,
+    find_group_sets,
+    length_within,
+    place_calls,
+    trace_workload,
+)
+
+MOST_CUT = 3
+"""Files that end early and are named."""
+
+
+class RankWaiting(NamedTuple):
+    """How long a rank waited in a step (the median), for whom most, and what part that is.
+
+    Only calls without a root count."""
+
+    rank: int
+    waiting_s: float
+    for_rank: int
+    for_rank_share: float
+
+
+class TraceOverlap(NamedTuple):
+    """Seconds of a step, medians over ranks and steps."""
+
+    communication_s: float
+    exposed_s: float
+    computing_s: float
+
+    @property
+    def hidden_s(self) -> float:
+        """Communication during which computation ran."""
+        return self.communication_s - self.exposed_s
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and what is hidden."""
+        return fields_of(self, "hidden_s")
+
+
+class TraceAnalysis(NamedTuple):
+    """What is known of a job by the traces of its ranks."""
+
+    traces: tuple[RankTrace, ...]
+    world_size: int
+    steps: tuple[str, ...]
+    """Names of the whole steps that the traces of all ranks have."""
+    step_s: float | None
+    """Median duration of these steps."""
+    sets: GroupSets
+    calls: tuple[Call, ...]
+    workload: Workload
+    """The calls of these steps; without a name."""
+    waits: tuple[RankWaiting, ...]
+    """Longest first; empty where waiting is not known."""
+    overlap: TraceOverlap | None
+    """None where it is not known, as in a file that ends early."""
+
+    def __repr__(self) -> str:
+        ranks = f"{len(self.traces)} of {format_count(self.world_size, 'rank')}"
+        steps, calls = format_count(len(self.steps), "step"), format_count(len(self.calls), "call")
+        return f"<commbench.TraceAnalysis of {ranks}, {steps}, {calls}>"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the traces cannot tell, in sentences."""
+        return self.workload.notes
+
+    @property
+    def totals(self) -> tuple[OperationTotals, ...]:
+        """The totals of the workload's steps."""
+        return workload_totals(self.workload)
+
+
+def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
+    """The analysis of the traces of one or several ranks of a job."""
+    traces = [t if t.rank is not None else t._replace(rank=0) for t in traces]
+    named = [trace.world_size for trace in traces if trace.world_size]
+    world_size = max([*named, *((trace.rank or 0) + 1 for trace in traces)])
+    sets = find_group_sets(traces, world_size)
+    parts, outside = place_calls(traces, sets)
+    differing = _match_ranks(parts)
+    durations = [part.length_s for part in parts]
+    step_s = median(durations) if durations and max(durations) > 0 else None
+    calls = [call for part in parts for call in part.calls]
+    notes = [*_cut_notes(parts, traces)]
+    if not calls and all(trace.calls for trace in traces):
+        notes.append("no step is whole in the traces of all ranks, so there is nothing to show")
+    notes += [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
+    if differing:
+        notes.append(
+            f"{differing} calls differ between the ranks of a group: their waiting is left out"
+        )
+    if outside:
+        notes.append(f"{outside} calls are left out: no whole step of all ranks has them")
+    notes += dict.fromkeys(note for trace in traces for note in trace.notes)
+    return TraceAnalysis(
+        traces=tuple(traces),
+        world_size=world_size,
+        steps=tuple(dict.fromkeys(part.step.name for part in parts)),
+        step_s=step_s,
+        sets=sets,
+        calls=tuple(calls),
+        workload=trace_workload(traces, parts, world_size, sets, notes),
+        waits=tuple(_waits(parts)),
+        overlap=_find_overlap(parts),
+    )
+
+
+# What cannot be known, and why, in sentences.
+
+
+def _cut_notes(parts: Sequence[RankStep], traces: Sequence[RankTrace]) -> Iterator[str]:
+    """What files that end early lack."""
+    for trace in [trace for trace in traces if trace.is_cut][:MOST_CUT]:
+        text = f"{trace.path.rpartition('/')[2]} ends early"
+        if trace.cut_step:
+            left = "this step is left out" if trace.steps else "and has no whole step"
+            text += f", in {trace.cut_step}{': ' if trace.steps else ', '}{left}"
+        else:
+            text += ": the figures are of the calls before its end"
+        calls = [call for part in parts if part.trace is trace for call in part.calls]
+        if lacking := sum(
+            None in (call.size_bytes, call.time_s) or call.group == UNKNOWN_GROUP for call in calls
+        ):
+            text += (
+                f"; {lacking} of {len(calls)} calls lack a size, a time or a group, which the rest "
+                "of the file may have"
+            )
+        yield text
+
+
+def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
+    """Which ranks were not traced."""
+    if len(traces) == 1 and world_size > 1:
+        yield (
+            f"only rank {traces[0].rank} of {world_size} was traced, so transfer and waiting are "
+            "not known"
+        )
+    elif len(traces) < world_size:
+        yield (
+            f"there are traces of {len(traces)} of {world_size} ranks: a rank without a trace may "
+            "have come later than the others, so waiting may be longer"
+        )
+
+
+def _unknown(parts: Sequence[RankStep], sets: GroupSets, has_times: bool) -> Iterator[str]:
+    """What the calls of whole files do not say, and what is not known of the groups."""
+    whole = [call for part in parts if not part.trace.is_cut for call in part.calls]
+    for number, text in (
+        (sum(call.size_bytes is None for call in whole),
+         "have no size: profile with record_shapes=True"),
+        (has_times and sum(call.time_s is None for call in whole),
+         "have no time: no transfer was recorded"),
+        (sum(call.group == UNKNOWN_GROUP for call in whole),
+         "do not say their group: gloo's traces name none, and several would fit"),
+    ):  # fmt: skip
+        if number:
+            yield f"{number} of {len(whole)} calls {text}"
+    for names, text in (
+        (sets.impossible, "no job has the ranks of these groups, which are left out"),
+        (sets.completed, "groups of ranks without a trace are taken to be those of a mesh"),
+    ):
+        if names:
+            yield f"{text}: {', '.join(names)}"
+
+
+# The same call on several ranks.
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a call is: what a rank did in a step, and its index there."""
+
+    part: RankStep
+    index: int
+
+    @property
+    def call(self) -> Call:
+        return self.part.calls[self.index]
+
+    def fill(self, **known: Any) -> None:
+        """Write into the call what is known by those of other ranks."""
+        self.part.calls[self.index] = self.call._replace(**known)
+
+
+def _match_ranks(parts: Sequence[RankStep]) -> int:
+    """Write the transfers into the calls, and the rank that was waited for. How many calls do not
+    agree with those of other ranks."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    matches: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
+    for part in parts:
+        for index, (call, group) in enumerate(zip(part.calls, part.groups, strict=True)):
+            pair = _pair(call, group, part.rank) if call.is_message else ()
+            if call.group == UNKNOWN_GROUP or pair is None:
+                continue
+            key: tuple[object, ...] = (group, pair, call.sequence)
+            if call.sequence is None or call.is_message:
+                place = (part.rank, part.step.name, group, pair)
+                key = (group, pair, part.step.name, counts[place])
+                counts[place] += 1
+            matches[key].append(_Place(part, index))
+    differing = 0
+    for places in matches.values():
+        _share_sizes(places)
+        same, ranks = {_same_call(one.call) for one in places}, {one.part.rank for one in places}
+        if len(same) > 1 or len(ranks) < len(places):
+            differing += len(places)
+            continue
+        timed = [(s, one.part.rank) for one in places if (s := one.call.time_s) is not None]
+        if len(timed) > 1:
+            shortest, last = min(timed)
+            operation = OPERATIONS.get(places[0].call.operation)
+            last_rank = None if operation and operation.rooted else last
+            for one in places:
+                one.fill(transfer_s=shortest, last_rank=last_rank)
+    return differing
+
+
+def _share_sizes(places: Sequence[_Place]) -> None:
+    """Write the size and the type of a call into those of its ranks that do not know them: gloo's
+    scatter has shapes on the root only."""
+    known = {(o.call.dtype, o.call.size_bytes) for o in places if o.call.size_bytes is not None}
+    if len(known) == 1:
+        ((dtype, size),) = known
+        for one in places:
+            if one.call.size_bytes is None:
+                one.fill(dtype=dtype, size_bytes=size)
+
+
+def _pair(call: Call, group: GroupId, rank: int) -> tuple[int, int] | None:
+    """Sender and receiver of a message, as global ranks."""
+    if call.peer is None or isinstance(group, str) or call.peer >= len(group):
+        return None
+    other = group[call.peer]
+    return (rank, other) if call.operation == SEND else (other, rank)
+
+
+def _same_call(call: Call) -> tuple[object, ...]:
+    """What must be equal on all ranks of a group."""
+    if call.is_message:
+        return ("message", call.size_bytes)
+    if OPERATIONS[call.operation].is_personalized:  # blocks may differ from rank to rank
+        return ("personalized",)
+    return call.operation, call.size_bytes
+
+
+def _waits(parts: Sequence[RankStep]) -> list[RankWaiting]:
+    waited: dict[int, list[float]] = defaultdict(list)
+    by_last: dict[int, dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
+    for part in parts:
+        known = [call for call in part.calls if call.last_rank is not None]
+        waited[part.rank].append(_waiting_time(known))
+        for call in known:
+            by_last[part.rank][call.last_rank or 0].append(call)
+    found = []
+    for rank, own in by_last.items():
+        for_ranks = {last: _waiting_time(calls) for last, calls in own.items()}
+        for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
+        share = min(1.0, most / total) if (total := sum(waited[rank])) else 0.0
+        found.append(RankWaiting(rank, float(median(waited[rank])), for_rank, share))
+    return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
+
+
+def _waiting_time(calls: Iterable[Call]) -> float:
+    """How long at least one of these calls of a rank waited. Where the begin of calls is not known,
+    their waits are added up."""
+    intervals, more = [], 0.0
+    for call in calls:
+        waiting = call.waiting_s or 0.0
+        if call.start_s is None:
+            more += waiting
+        else:
+            intervals.append((call.start_s, call.start_s + waiting))
+    return more + union_length(intervals)
+
+
+def _find_overlap(parts: Sequence[RankStep]) -> TraceOverlap | None:
+    """None where a file ends early, and without communication or computation."""
+    is_cut = any(part.trace.is_cut for part in parts)
+    has_both = any(part.communication for part in parts) and any(
+        len(part.trace.computing) for part in parts
+    )
+    if is_cut or not has_both:
+        return None
+    return TraceOverlap(
+        median(length_within(part.communication) for part in parts),
+        median(length_within(part.exposed) for part in parts),
+        median(length_within(part.computing, 0.0, part.length_s) for part in parts),
+    )

@@ -1,0 +1,365 @@
+"""Overlap, shares of a peak and half-bandwidth sizes, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import hypot
+from typing import Any
+
+import pytest
+from synthetic_rows import batches, row
+
+import commbench
+from commbench.analysis.diagnostic_figures import (
+    STALL_FACTOR,
+    STALL_S,
+    Interference,
+    find_interference,
+    mean_by_rank,
+)
+from commbench.analysis.figures import (
+    BUS_BOUND,
+    NODE_BOUND,
+    CurveSummary,
+    Overlap,
+    find_overlap,
+    find_peak_fraction,
+    summarise_curve,
+    why_no_peak_fraction,
+)
+from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import Summary
+from commbench.errors import UsageError
+from commbench.plan.links import Peak, parse_peak
+from commbench.plan.operations import OPERATIONS
+from commbench.results.schema import Batch
+
+
+def figures(a: float, b: float, t: float, *, known: float = 0.0, told: bool = True) -> Overlap:
+    """Of the times a, b and t in ms, known to that part on either side; communication and
+    computation take 1.5 and 1.2 times as long at once as alone."""
+    times = [
+        Summary(10, 1e-3 * each, 1e-3 * each * (1 - known), 1e-3 * each * (1 + known))
+        for each in (a, b, t)
+    ]
+    batch = Batch(
+        samples_s=(1e-3 * t,) * 10,
+        communication_s=(1.5e-3 * a,) * 10 if told else (),
+        computation_s=(1.2e-3 * b,) * 10,
+    )
+    found = find_overlap(*times, [batch])
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "t", "hidden", "imb", "osu", "gain"),
+    [
+        (10, 10, 20, 0.0, 0.0, 0.0, 1.0),  # one after the other
+        (10, 10, 15, 0.5, 0.5, 0.5, 4 / 3),
+        (10, 10, 10, 1.0, 1.0, 1.0, 2.0),
+        (10, 10, 25, 0.0, 0.0, 0.0, 0.8),  # they disturb each other
+        (10, 20, 20, 1.0, 0.5, 1.0, 1.5),  # all of the shorter one is hidden
+        (20, 10, 20, 1.0, 0.5, 0.5, 1.5),
+        (10, 20, 25, 0.5, 0.25, 0.5, 1.2),
+    ],
+)
+def test_figures_follow_from_the_times(
+    a: float, b: float, t: float, hidden: float, imb: float, osu: float, gain: float
+) -> None:
+    found = figures(a, b, t)
+    assert found.hidden.value == pytest.approx(hidden)
+    assert found.imb_hidden == pytest.approx(imb)
+    assert found.osu_hidden == pytest.approx(osu)
+    assert found.gain.value == pytest.approx(gain)
+    assert found.computation_slowdown.value == pytest.approx(0.2)
+    assert found.communication_slowdown
+    assert found.communication_slowdown.value == pytest.approx(0.5)
+
+
+def test_the_interval_of_a_share_adds_the_moves_of_its_medians_as_squares() -> None:
+    share = figures(10, 10, 15, known=0.01).hidden
+    # a down: (19.9 - 15) / 9.9, a up: (20.1 - 15) / 10; the same for b; t: 0.15 / 10 each way
+    down = hypot(0.5 - 4.9 / 9.9, 0.5 - 4.9 / 9.9, 0.015)
+    up = hypot(0.01, 0.01, 0.015)
+    assert (share.low, share.high) == pytest.approx((0.5 - down, 0.5 + up))
+
+
+def test_the_end_of_only_some_batches_is_not_enough() -> None:
+    times = [Summary(6, each) for each in (1.0, 1.0, 1.5)]
+    batches = [
+        Batch(samples_s=(1.5,), communication_s=(1.5,), computation_s=(1.0,)),
+        Batch(samples_s=(1.5,), computation_s=(1.0,)),
+    ]
+    found = find_overlap(*times, batches)
+    assert found and found.communication_slowdown is None
+    assert find_overlap(*times, [Batch(samples_s=(1.5,))]) is None
+
+
+ONE_GB_PER_S = 1 << 30, (1 << 30) / 1e9
+"""A size, and the seconds in which it makes an algbw of 1 GB/s."""
+
+
+def claimed(name: str, ranks: int, nodes: int = 1) -> ResultRow:
+    size, seconds = ONE_GB_PER_S
+    return quoted(name, ranks=ranks, nodes=nodes, size=str(size), time=f"{seconds}s")
+
+
+def quoted(name: str, **call: Any) -> ResultRow:
+    """The row of a call that someone claims to have timed."""
+    return commbench.explain(name, **call).rows[0].row
+
+
+PEAK, NODE_PEAK = parse_peak("2GB/s"), parse_peak("2GB/s/node")
+
+
+@pytest.mark.parametrize(
+    ("name", "by_rank", "by_node"),
+    [
+        # 8 ranks on 4 nodes: factors of 8, and of 4; half of each is the share of 2 GB/s.
+        ("all_reduce", 2 * 7 / 8, 2 * 3 / 4),
+        ("all_gather", 7 / 8, 3 / 4),
+        ("reduce_scatter", 7 / 8, 3 / 4),
+        ("gather", 7 / 8, 3 / 4),
+        ("scatter", 7 / 8, 3 / 4),
+        ("broadcast", 1, 1),
+        ("reduce", 1, 1),
+        ("send_recv", 1, 1),
+        ("all_to_all", 7 / 8, 2 * 3 / 4),  # both ranks of a node have blocks for other nodes
+    ],
+)
+def test_the_share_is_what_some_link_or_some_node_had_to_move(
+    name: str, by_rank: float, by_node: float
+) -> None:
+    of_rank = find_peak_fraction(claimed(name, 8, 4), PEAK)
+    of_node = find_peak_fraction(claimed(name, 8, 4), NODE_PEAK)
+    assert of_rank is not None and of_node is not None
+    assert (of_rank.bound, of_node.bound) == (BUS_BOUND, NODE_BOUND)
+    assert (of_rank.factor, of_node.factor) == pytest.approx((by_rank, by_node))
+    assert (of_rank.rate_bytes_per_s, of_node.rate_bytes_per_s) == pytest.approx(
+        (by_rank * 1e9, by_node * 1e9)
+    )
+    assert (of_rank.fraction, of_node.fraction) == pytest.approx((by_rank / 2, by_node / 2))
+
+
+def test_only_where_a_factor_exceeds_1_can_a_reducing_network_beat_the_link() -> None:
+    found = {}
+    for name, operation in OPERATIONS.items():
+        share = find_peak_fraction(claimed(name, 8), PEAK) if operation.has_data else None
+        if share and share.ceiling != 1:
+            found[name] = share.ceiling
+    reducing = ("all_reduce", "one_shot_all_reduce", "two_shot_all_reduce", "multimem_all_reduce")
+    assert found == dict.fromkeys(reducing, 1.75)
+    two = find_peak_fraction(claimed("all_reduce", 2), PEAK)
+    assert two is not None and two.ceiling == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "peak", "why"),
+    [
+        ("broadcast", 1, PEAK, "with one rank nothing crosses a link"),
+        ("all_reduce", 2, NODE_PEAK, "all ranks are on one node, so nothing crosses the network "
+                                     "between nodes"),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_held_against_a_peak_says_why(
+    name: str, ranks: int, peak: Peak, why: str
+) -> None:
+    assert find_peak_fraction(claimed(name, ranks), peak) is None
+    assert why_no_peak_fraction(claimed(name, ranks), peak) == why
+
+
+def test_ranks_that_share_a_gpu_have_no_share_and_a_barrier_has_no_bandwidth() -> None:
+    two = claimed("all_reduce", 2)
+    shared = replace(two, header=two.header._replace(gpu_shared=True))
+    assert find_peak_fraction(shared, PEAK) is None
+    assert why_no_peak_fraction(shared, PEAK).startswith("ranks shared a GPU")
+    barrier = quoted("barrier", ranks=4, time="10us")
+    assert find_peak_fraction(barrier, PEAK) is None
+    assert why_no_peak_fraction(barrier, PEAK) == "it has no bandwidth"
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "nodes", "size", "message"),
+    [
+        ("all_gather", 8, 1, 8,
+         "all_gather float32 out_of_place 8 B cannot be measured: less than one float32 per rank"),
+        ("send_recv", 1, 1, 8,
+         "send_recv float32 out_of_place 8 B cannot be measured: send_recv needs at least 2 ranks"),
+        ("all_reduce", 2, 3, 8, "2 ranks cannot be on 3 nodes"),
+        ("all_reduce", 0, 1, 8, "--ranks is 0"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_is_refused(
+    name: str, ranks: int, nodes: int, size: int, message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        quoted(name, ranks=ranks, nodes=nodes, size=str(size), time="1s")
+    assert refused.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest"),
+    [("all_reduce", [0, 1, 2, 2, 3, 3, 10]), ("barrier", [0, 1, 2, 2, 3, 3, 10]),
+     ("send_recv", [0, 1, 1, 1, 1, 1, 1])],
+)  # fmt: skip
+def test_the_fewest_messages_are_the_rounded_up_logarithm_but_for_a_shift(
+    name: str, fewest: list[int]
+) -> None:
+    ranks = (1, 2, 3, 4, 5, 8, 1000)
+    assert [OPERATIONS[name].fewest_messages(n) for n in ranks] == fewest
+
+
+def rows(times_s: dict[int, float], operation: str = "broadcast") -> list[ResultRow]:
+    """A row for each size; the bus bandwidth of a broadcast is size over time."""
+    return [
+        row(*batches([time] * 9), operations=(operation,), sizes=(size,))
+        for size, time in times_s.items()
+    ]
+
+
+def summary(times_s: dict[int, float], operation: str = "broadcast") -> CurveSummary:
+    return summarise_curve(rows(times_s, operation))
+
+
+def size(found: ResultRow | None) -> int:
+    assert found
+    return found.measurement.case.size_bytes
+
+
+def test_the_half_bandwidth_size_of_a_line_is_latency_times_bandwidth() -> None:
+    # t = a + S / b reaches half of b at S = a b (Hockney): here 1e-4 s x 1e9 bytes/s.
+    line = {1 << n: 1e-4 + (1 << n) / 1e9 for n in range(10, 31)}
+    found = summary(line)
+    assert size(found.smallest) == 1 << 10
+    assert size(found.peak) == 1 << 30
+    assert found.half_bytes == pytest.approx(1e5, rel=0.03)
+    assert not found.is_below
+
+
+def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None:
+    # 1, 4 and 16 bytes/s: half of the peak lies where log(8 / 4) / log(16 / 4) is one half.
+    found = summary({64: 64.0, 256: 64.0, 1024: 64.0})
+    assert found.half_bytes == pytest.approx(512)
+
+
+def test_noise_before_the_last_crossing_does_not_count() -> None:
+    found = summary({64: 1.0, 128: 1e3, 256: 1.0, 512: 2.0})
+    assert 128 < (found.half_bytes or 0) < 256
+
+
+def test_a_curve_that_starts_above_half_of_its_peak_has_a_bound_only() -> None:
+    found = summary({64: 1.0, 128: 1.5})
+    assert (found.half_bytes, found.is_below) == (64, True)
+
+
+def test_sizes_after_the_peak_and_the_order_of_rows_do_not_matter() -> None:
+    times = {64: 64.0, 256: 64.0, 1024: 64.0, 4096: 1e4}
+    found = summarise_curve(rows(times)[::-1])
+    assert found.half_bytes == pytest.approx(512)
+    assert size(found.peak) == 1024
+
+
+def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
+    barrier = summary({1024: 1e-4}, "barrier")
+    assert (barrier.peak, barrier.half_bytes) == (None, None)
+    assert barrier.smallest
+    one = summary({1024: 1e-4})
+    assert (size(one.peak), one.half_bytes) == (1024, None)
+    assert summarise_curve([row()]) == CurveSummary(None, None, None)
+
+
+def stalled(*samples_s: tuple[float, ...], **same: Any) -> float | None:
+    return find_interference(batches(*samples_s, **same)).stalled_share
+
+
+def test_without_batches_nothing_is_known() -> None:
+    assert find_interference(()) == Interference(
+        calls=None, stalled_share=None, queued_share=None, switches_per_iteration=None,
+        throttled_share=None, stolen_share=None, entry_skew_s=None, operation_s=None,
+        last_share=(),
+    )  # fmt: skip
+
+
+def test_figures_are_taken_over_all_batches() -> None:
+    first = Batch(
+        samples_s=(1e-3,) * 3, calls=2, last_in=(3, 0), entry_skew_s=1e-6, operation_s=8e-4,
+        elapsed_s=0.010, queued_s=0.001, switches=3, throttled_s=0.0, stolen_s=0.002,
+    )  # fmt: skip
+    second = Batch(
+        samples_s=(1e-3,) * 5, calls=2, last_in=(1, 4), entry_skew_s=3e-6, operation_s=9e-4,
+        elapsed_s=0.030, queued_s=0.009, switches=1, throttled_s=0.004, stolen_s=0.0,
+    )  # fmt: skip
+    assert find_interference((first, second)) == Interference(
+        calls=2,
+        stalled_share=0.0,
+        queued_share=pytest.approx(0.010 / 0.040),
+        switches_per_iteration=4 / 8,
+        throttled_share=pytest.approx(0.1),
+        stolen_share=pytest.approx(0.05),
+        entry_skew_s=pytest.approx(2e-6),
+        operation_s=pytest.approx(8.5e-4),
+        last_share=(0.5, 0.5),
+    )
+
+
+# An iteration is stalled if it takes 1.5 ms more and half as long again as the fastest tenth.
+@pytest.mark.parametrize(
+    ("usual", "odd", "is_stalled"),
+    [
+        (1e-4, 1.59e-3, False),
+        (1e-4, 1.61e-3, True),
+        (2.9e-3, 4.39e-3, False),
+        (2.9e-3, 4.41e-3, True),
+        (3.1e-3, 4.61e-3, False),
+        (3.1e-3, 4.66e-3, True),
+        (1.0, 1.49, False),
+        (1.0, 1.51, True),
+    ],
+)
+def test_an_iteration_is_stalled_that_took_1_5_ms_more_and_half_as_long_again(
+    usual: float, odd: float, is_stalled: bool
+) -> None:
+    assert (STALL_S, STALL_FACTOR) == (1.5e-3, 1.5)
+    assert stalled((usual,) * 9 + (odd,)) == (0.1 if is_stalled else 0.0)
+
+
+def test_the_usual_time_is_the_fastest_tenths_and_not_a_single_fast_iteration_of_many() -> None:
+    assert stalled((1e-4, 1e-4, *(4e-3,) * 8)) == 0.8
+    assert stalled((1e-4, *(4e-3,) * 9)) == 0.9
+    assert stalled((1e-6, *(4e-3,) * 19)) == 0.0
+
+
+def test_a_stall_is_spread_over_the_calls_of_a_pipelined_iteration() -> None:
+    # 1.5 ms over 20 calls are 75 us a call.
+    assert stalled((1e-4,) * 9 + (170e-6,), calls=20) == 0.0
+    assert stalled((1e-4,) * 9 + (180e-6,), calls=20) == 0.1
+
+
+@pytest.mark.parametrize("field", ["queued_s", "throttled_s", "stolen_s"])
+def test_a_share_is_unknown_where_any_batch_does_not_know_it(field: str) -> None:
+    known = Batch(samples_s=(1.0,), elapsed_s=1.0, **{field: 0.5})
+    unknown = Batch(samples_s=(1.0,), elapsed_s=1.0)
+    share = field.replace("_s", "_share")
+    assert getattr(find_interference((known,)), share) == 0.5
+    assert getattr(find_interference((known, unknown)), share) is None
+
+
+def test_what_some_batch_does_not_know_is_not_told() -> None:
+    found = find_interference((Batch(samples_s=(1.0,), queued_s=0.5, switches=3),))
+    assert (found.queued_share, found.switches_per_iteration) == (None, None), "loop not timed"
+    shared = Batch(samples_s=(1.0,), entry_skew_s=0.1, operation_s=0.9, last_in=(0, 1))
+    found = find_interference((shared, Batch(samples_s=(1.0,))))
+    assert (found.entry_skew_s, found.operation_s, found.last_share) == (None, None, ())
+    # Batches with different numbers of calls.
+    found = find_interference((*batches((1e-4,) * 9, calls=20), *batches((1e-2,) * 9, calls=19)))
+    assert (found.stalled_share, found.calls) == (None, 20)
+
+
+def test_a_figure_of_each_rank_is_its_mean_weighted_by_iterations() -> None:
+    few = Batch(samples_s=(1.0,) * 2, rank_behind_s=(1.0, 4.0))
+    many = Batch(samples_s=(1.0,) * 6, rank_behind_s=(3.0, 0.0))
+    assert mean_by_rank((few, many), "rank_behind_s") == pytest.approx([2.5, 1.0])
+    assert mean_by_rank((few, many), "rank_medians_s") == []
+    assert mean_by_rank((few, Batch(samples_s=(1.0,))), "rank_behind_s") == []
+    assert mean_by_rank((), "rank_behind_s") == []

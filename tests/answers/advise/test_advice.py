@@ -1,0 +1,360 @@
+"""Verdicts on bucket sizes, and what they take from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp
+from pathlib import Path
+from random import Random
+
+import pytest
+from planted_times import Seconds, run_of
+from synthetic_replay import WORKLOAD, synthetic_replay
+
+from commbench.analysis.load import open_run
+from commbench.analysis.rows import make_rows
+from commbench.answers.advise.advice import FSDP, Advice, Question, find_advice
+from commbench.answers.advise.choices import ADVICE, ChoiceAdvice
+from commbench.answers.advise.document import VIEW
+from commbench.answers.advise.measured import find_slowdown, group_runs
+from commbench.answers.advise.time_table import Slowdown
+from commbench.answers.advise.training_step import MIB, BucketAdvice
+from commbench.plan.case import Case
+from commbench.plan.workload import Call, Program, Step
+from commbench.plan.workload_fit import prepare_replay
+from commbench.results.schema import Batch, Run
+from commbench.stats.verdict import CHANGE, KEEP
+
+SIZES = tuple(1 << k for k in range(20, 28))
+
+
+def seconds(case: Case) -> float:
+    return 1e-3 + case.size_bytes * 1e-9
+
+
+def of_buckets(*runs: Run, **question: object) -> tuple[Advice, BucketAdvice]:
+    asked = {"model_bytes": 96 * MIB, "backward_s": 0.1, **question}
+    (advice,) = find_advice(runs, Question(**asked)).advice  # type: ignore[arg-type]
+    assert isinstance(advice.details, BucketAdvice)
+    return advice, advice.details
+
+
+def test_a_gain_that_may_be_noise_is_not_decided() -> None:
+    run = run_of(seconds, noise=0.2, sizes=SIZES, backend="nccl", device="cuda")
+    sure, _ = of_buckets(run, bucket_bytes=MIB)
+    assert sure.verdict == "change"
+    good = of_buckets(run)[1].good
+    doubtful, found = of_buckets(run, bucket_bytes=int(good[1] * 1.3))
+    assert (doubtful.verdict, doubtful.paste) == ("undecided", ())
+    assert "the same run with --launches 6" in doubtful.measure[0]
+    assert found.gain.low is not None and found.gain.low < 1.02
+
+
+def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
+    run = run_of(
+        lambda case: {"computation": 2e-3, "both": 3e-3}.get(case.part, 1e-3), noise=1e-6,
+        sizes=SIZES, overlap=("none", "matmul:8x8x8"),
+    )  # fmt: skip
+    told = run._replace(
+        measurements=tuple(
+            m._replace(batches=tuple(_with_ends(batch, m.case) for batch in m.batches))
+            for m in run.measurements
+        )
+    )
+    found = find_slowdown(make_rows(told), "all_reduce")
+    assert found.source == "matmul:8x8x8"
+    assert found[:2] == pytest.approx((0.25, 0.5), rel=1e-3)
+    assert find_slowdown(make_rows(told), "all_gather") == Slowdown()
+    advice, buckets = of_buckets(told)
+    assert buckets.slowdown == found
+    assert not any("--overlap" in command for command in advice.measure)
+
+
+def _with_ends(batch: Batch, case: Case) -> Batch:
+    if case.part != "both":
+        return batch
+    number = len(batch.samples_s)
+    return batch._replace(communication_s=(1.5e-3,) * number, computation_s=(2.5e-3,) * number)
+
+
+def test_runs_are_grouped_by_ranks_and_the_plain_setting_is_the_default() -> None:
+    runs = [
+        run_of(seconds, "tuned", variables={"NCCL_ALGO": "Ring"}, backend="nccl", device="cuda"),
+        run_of(seconds, "plain", backend="nccl", device="cuda"),
+        run_of(seconds, "four", backend="nccl", device="cuda", world_size=4),
+    ]
+    two, four = group_runs(runs)
+    assert (two.runs, four.runs) == (("tuned", "plain"), ("four",))
+    assert [each.setting.name for each in two.results] == ["NCCL_ALGO unset", "NCCL_ALGO=Ring"]
+    assert two.who == "2 nccl ranks"
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "needs", "command"),
+    [
+        ("nccl", "NCCL_AGLO", "nccl is not known to read it; did you mean NCCL_ALGO?",
+         "commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1M-128M "
+         "--nproc-per-node 2"),
+        ("nccl", "GLOO_LOG_LEVEL", "nccl does not read it", ""),
+        ("gloo", "NCCL_ALGO", "gloo does not read it", ""),
+        ("gloo", "GLOO_SPEED", "gloo is not known to read it", ""),
+        ("nccl", "OMP_NUM_THREADS", "only variables of nccl itself are compared here",
+         "commbench compare ring tree"),
+    ],
+)  # fmt: skip
+def test_a_variable_in_which_runs_differ_in_vain_is_named(
+    backend: str, name: str, needs: str, command: str
+) -> None:
+    runs = [
+        run_of(
+            seconds,
+            label,
+            variables={name: label.upper()},
+            sizes=SIZES,
+            backend=backend,
+            device="cuda" if backend == "nccl" else "cpu",
+        )
+        for label in ("ring", "tree")
+    ]
+    found = find_advice(runs, Question())
+    assert not found.advice
+    assert found.missing[0] == (name, f"the runs differ in it, but {needs}", command, True)
+    assert len(group_runs(runs)[0].results) == 1
+
+
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_SOMETHING_NEW"])
+def test_a_variable_that_the_backend_reads_is_a_setting(name: str) -> None:
+    runs = [
+        run_of(seconds, label, variables={name: label}, sizes=SIZES, backend="nccl", device="cuda")
+        for label in ("ring", "tree")
+    ]
+    found = find_advice(runs, Question())
+    assert [each.subject for each in found.advice] == ["Settings of the environment"]
+    assert name not in [each.subject for each in found.missing]
+
+
+CHOICE_SIZES = tuple(1 << k for k in range(12, 25))
+SUBJECTS = {choice.option or "settings": choice.subject for choice in ADVICE}
+
+
+def only(*runs: Run, subject: str = "", tolerance: float = 0.02) -> tuple[Advice, ChoiceAdvice]:
+    found = [
+        advice
+        for advice in find_advice(runs, Question(tolerance=tolerance)).advice
+        if isinstance(advice.details, ChoiceAdvice) and subject in advice.subject
+    ]
+    (one,) = found
+    assert isinstance(one.details, ChoiceAdvice)
+    return one, one.details
+
+
+def by_form(of: Mapping[str, tuple[float, float]]) -> Seconds:
+    """Alpha and beta of each form."""
+    return lambda case: of[case.form][0] + of[case.form][1] * case.size_bytes
+
+
+def test_a_crossover_of_two_forms_lies_between_the_measured_sizes_around_it() -> None:
+    # 100 us + S/1GB/s against 40 us + 2 S/1GB/s: equal at 60,000 bytes.
+    times = {"direct": (40e-6, 2e-9), "reduce_scatter+all_gather": (100e-6, 1e-9)}
+    run = run_of(by_form(times), sizes=CHOICE_SIZES, forms=("reduce_scatter+all_gather",))
+    advice, found = only(run)
+    assert advice.verdict == CHANGE
+    ((before, after, crossing),) = found.crossings
+    assert (dict(before.options), dict(after.options)) == (
+        {"form": "direct"}, {"form": "reduce_scatter+all_gather"},
+    )  # fmt: skip
+    assert crossing.below < 60_000 < crossing.above
+    assert crossing.low <= 60_000 <= crossing.high
+    assert crossing.at == pytest.approx(60_000, rel=0.1)
+    assert crossing.above <= 4 * crossing.below
+    first, *_, last = found.ranges
+    assert (first.verdict, last.verdict) == (KEEP, CHANGE)
+    assert 1.3 < last.gain.value < 2
+    assert "dist.reduce_scatter_tensor(block, tensor)" in advice.paste
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_recommended_on_noise(seed: int) -> None:
+    run = run_of(
+        lambda case: 50e-6 + case.size_bytes * 1e-9, noise=0.3, seed=seed, sizes=CHOICE_SIZES,
+        forms=("reduce_scatter+all_gather", "reduce+broadcast"),
+    )  # fmt: skip
+    advice, _ = only(run)
+    assert advice.verdict != CHANGE
+    assert advice.paste == ()
+    same = run_of(
+        lambda case: 50e-6 + case.size_bytes * 1e-9, noise=0.002, seed=seed, sizes=CHOICE_SIZES,
+        forms=("reduce_scatter+all_gather",),
+    )  # fmt: skip
+    advice, _ = only(same)
+    assert (advice.verdict, advice.paste, advice.measure) == (KEEP, (), ())
+
+
+@pytest.mark.parametrize(("launches", "pairs"), [(1, 20), (3, 20)])
+def test_nothing_is_recommended_where_only_launches_differ(launches: int, pairs: int) -> None:
+    chance = Random(launches)
+    changes = 0
+    for seed in range(pairs):
+        runs = []
+        for number, variables in enumerate(({}, {"NCCL_ALGO": "Ring"})):
+            one = run_of(
+                lambda case: 20e-6 + case.size_bytes * 1e-9, "r", noise=0.01, launches=launches,
+                variables=variables, seed=2 * seed + number, sizes=CHOICE_SIZES, backend="nccl",
+                device="cuda",
+            )  # fmt: skip
+            shifts = [exp(chance.gauss(0, 0.03)) for _ in range(launches)]
+            runs.append(shifted(one, shifts))
+        advice, _ = only(*runs, subject=SUBJECTS["settings"])
+        changes += advice.verdict == CHANGE
+    assert changes <= 0.05 * pairs
+
+
+def shifted(run: Run, factors: Sequence[float]) -> Run:
+    """The run with all times of each launch so many times as long."""
+    return run._replace(
+        measurements=tuple(
+            each._replace(
+                batches=tuple(
+                    b._replace(samples_s=tuple(factors[b.launch] * s for s in b.samples_s))
+                    for b in each.batches
+                )
+            )
+            for each in run.measurements
+        )
+    )
+
+
+def test_several_tensors_are_compared_with_a_call_for_each() -> None:
+    times = {
+        "flat": (10e-6, 1e-9), "separate": (160e-6, 1e-9), "async": (120e-6, 1e-9),
+        "coalesced": (30e-6, 1e-9), "flat_copy": (10e-6, 3e-9),
+    }  # fmt: skip
+    run = run_of(by_form(times), sizes=CHOICE_SIZES, tensors=("16",))
+    _, found = only(run)
+    assert found.kind.endswith("16 tensors")
+    assert {each.best.options[0][1] for each in found.ranges if each.verdict == CHANGE} == {"flat"}
+    fallbacks = {each.fallback.options[0][1] for each in found.ranges if each.fallback}
+    assert fallbacks <= {"flat_copy", "coalesced"} and "coalesced" in fallbacks
+
+
+def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> None:
+    def ring(case: Case) -> float:
+        return 80e-6 + case.size_bytes * 1e-9
+
+    def tree(case: Case) -> float:
+        return 20e-6 + case.size_bytes * 2e-9
+
+    asked = {"backend": "nccl", "device": "cuda", "world_size": 8, "sizes": CHOICE_SIZES}
+    runs = [
+        run_of(ring, "ring", variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"}, **asked),
+        run_of(tree, "tree", variables={"NCCL_ALGO": "Tree", "HOME": "/root"}, **asked),
+    ]
+    advice, found = only(*runs, subject=SUBJECTS["settings"])
+    assert [dict(each.best.variables)["NCCL_ALGO"] for each in found.ranges] == ["Tree", "Ring"]
+    assert "export NCCL_ALGO=Tree" in advice.paste
+    ((_, _, crossing),) = found.crossings
+    assert crossing.below < 60_000 < crossing.above
+
+
+def test_what_is_kept_is_compared_with_the_fastest_alternative() -> None:
+    asked = {"backend": "nccl", "device": "cuda", "world_size": 8, "sizes": CHOICE_SIZES}
+    runs = {
+        name: run_of(
+            lambda case, times=times: times * (20e-6 + case.size_bytes * 1e-9), name,
+            variables={"NCCL_ALGO": name}, **asked,
+        )
+        for name, times in (("Ring", 1.0), ("Pat", 3.0), ("Tree", 1.6))
+    }  # fmt: skip
+    advice, found = only(runs["Ring"], runs["Tree"], subject=SUBJECTS["settings"])
+    (kept,) = found.ranges
+    assert (advice.verdict, kept.verdict) == (KEEP, KEEP)
+    assert found.names[kept.alternative] == "Tree"
+    assert (kept.gain.low or 0) < 1 / 1.6 < (kept.gain.high or 0) < 0.7
+    _, found = only(*runs.values(), subject=SUBJECTS["settings"])
+    assert found.names[found.ranges[0].alternative] == "Tree"
+
+
+def test_lines_to_paste_hold_no_command_that_a_file_brings() -> None:
+    asked = {"backend": "nccl", "device": "cuda", "sizes": CHOICE_SIZES}
+    hostile = {"NCCL_ALGO": "Tree; rm -r x\nls", "NCCL_X;reboot": "1", "NCCL_Y\nreboot": "1"}
+    runs = [
+        run_of(lambda case: 2e-9 * case.size_bytes, "plain", **asked),
+        run_of(lambda case: 1e-9 * case.size_bytes, "other", variables=hostile, **asked),
+    ]
+    advice, _ = only(*runs, subject=SUBJECTS["settings"])
+    assert advice.paste == ("export NCCL_ALGO='Tree; rm -r x\nls'",)
+    text = VIEW.write(find_advice(runs, Question()))
+    assert "\n  export NCCL_ALGO='Tree; rm -r x ls'\n" in text
+    assert "reboot" not in text
+
+
+def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path: Path) -> None:
+    report = find_advice([open_run(synthetic_replay(tmp_path / "run", "run"))], Question())
+    (advice,) = report.advice
+    assert isinstance(advice.details, ChoiceAdvice)
+    assert (advice.subject, advice.verdict) == ("Calls of a step", CHANGE)
+    assert advice.about == "replay train, 2 gloo ranks"
+    (found,) = advice.details.ranges
+    assert advice.details.names[found.best] == "bucket:6M"
+    assert found.gain and 1.95 < found.gain.value < 2.1
+    assert advice.paste == ("DistributedDataParallel(model, bucket_cap_mb=6)",)
+
+
+def test_without_other_variants_the_command_replays_the_workload(tmp_path: Path) -> None:
+    folder = synthetic_replay(tmp_path / "run", "run", variants=["calls"])
+    report = find_advice([open_run(folder)], Question())
+    assert report.advice == ()
+    commands = {missing.subject: missing.command for missing in report.missing}
+    assert commands["Calls of a step"] == (
+        "commbench replay STEP.json --variant all --nproc-per-node 2"
+    )
+    assert not any("--op replay" in command for command in commands.values())
+
+
+def test_a_step_without_large_all_reduces_has_no_command_for_variants(tmp_path: Path) -> None:
+    calls = (Call("all_gather", "world", "float32", 2 << 20),)
+    workload = WORKLOAD._replace(steps=(Step("train", (Program((0, 1), calls),)),))
+    folder = synthetic_replay(tmp_path / "run", "run", workload=workload)
+    first = find_advice([open_run(folder)], Question()).missing
+    needs = {missing.subject: (missing.needs, missing.command) for missing in first}
+    assert needs["Calls of a step"] == (
+        "the step has no other variants: no all_reduce of 1 MiB or more", ""
+    )  # fmt: skip
+
+
+def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
+    larger = WORKLOAD._replace(
+        world_size=4, groups={"world": (tuple(range(4)),)},
+        steps=tuple(s._replace(programs=(s.programs[0]._replace(ranks=(0, 1, 2, 3)),))
+                    for s in WORKLOAD.steps),
+    )  # fmt: skip
+    fitted, changes = prepare_replay(larger, 2, "shrink")
+    shrunk = fitted._replace(notes=changes)
+    folder = synthetic_replay(tmp_path / "run", "run", variants=["gaps"], workload=shrunk)
+    missing = find_advice([open_run(folder)], Question()).missing
+    command = next(each.command for each in missing if each.subject == "Calls of a step")
+    assert command == "commbench replay STEP.json --variant all --fit shrink --nproc-per-node 2"
+
+
+def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    run = open_run(synthetic_replay(tmp_path / "run", "run"))
+    report = find_advice([run], Question())
+    assert len(report.missing) == 5 and not any(each.is_asked for each in report.missing)
+    text, more = VIEW.write(report), VIEW.write(report, is_verbose=True)
+    assert "Groups of FSDP2" not in text and "Groups of FSDP2" in more
+    asked = find_advice([run], Question(blocks=4)).missing
+    assert [each.subject for each in asked if each.is_asked] == [FSDP]
+
+
+def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> None:
+    runs = []
+    for value, factor in (("0", 1.5), ("1", 1.0)):
+        folder = synthetic_replay(
+            tmp_path / value, value, lambda case, f=factor: f if case.step else 1 / f,
+            environment={"variables": {"TORCH_GLOO_LAZY_INIT": value}},
+        )  # fmt: skip
+        runs.append(open_run(folder))
+    found = [a for a in find_advice(runs, Question()).advice if "Settings" in a.subject]
+    (advice,) = found
+    assert advice.about == "replay train calls, 2 gloo ranks"
+    assert (advice.verdict, advice.paste) == (CHANGE, ("export TORCH_GLOO_LAZY_INIT=1",))

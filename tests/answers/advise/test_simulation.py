@@ -1,0 +1,339 @@
+"""Times between measured sizes, and crossovers of two ways."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import exp, sqrt
+from random import Random
+
+import numpy as np
+import pytest
+from planted_times import affine, run_of
+
+from commbench.analysis.rows import make_rows
+from commbench.answers.advise.moe import EXCHANGED, GATHERED, Routing, find_moe
+from commbench.answers.advise.time_table import (
+    ESTIMATED,
+    Slowdown,
+    TimeTable,
+    find_crossing,
+    interval,
+    make_tables,
+)
+from commbench.answers.advise.training_step import (
+    MIB,
+    MOST_BUCKETS,
+    Blocks,
+    Step,
+    cut,
+    find_buckets,
+    find_grouping,
+    least_size,
+    pass_times,
+    step_time,
+)
+from commbench.errors import UsageError
+from commbench.plan.case import Case
+from commbench.stats.estimate import Estimate
+
+SIZES = (1 << 12, 1 << 16, 1 << 20)
+
+
+def seconds(case: Case) -> float:
+    return 100e-6 + case.size_bytes * 1e-9
+
+
+def test_between_two_sizes_a_straight_line_is_exact_and_outside_the_ends_are_kept() -> None:
+    draw = affine(100e-6, 1e-9, SIZES).draw()
+    for size in (1 << 12, 5000, 123_456, 1 << 20):
+        assert draw.at(size)[0] == pytest.approx(100e-6 + size * 1e-9)
+    assert draw.at(1)[0] == draw.at(1 << 12)[0]
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(1e-9, 1100e-6), (-1e-11, 100e-6 - 1e-11 * 2**19)])
+def test_beyond_the_largest_size_times_continue_the_last_line_and_never_fall(
+    beta: float, expected: float
+) -> None:
+    sizes = (1 << 12, 1 << 16, 1 << 19)
+    found = affine(100e-6, beta, sizes, part=0.1).draw().at(1_000_000)
+    assert found[0] == pytest.approx(expected)
+    assert (found >= affine(100e-6, beta, sizes, part=0.1).draw().times[-1]).all()
+
+
+def test_replicates_have_the_interval_of_the_rows() -> None:
+    found = interval(affine(100e-6, 1e-9, SIZES, part=0.1).draw().at(1 << 16))
+    middle = 100e-6 + (1 << 16) * 1e-9
+    assert found.value == pytest.approx(middle)
+    assert found.low == pytest.approx(middle * 0.9, rel=0.03)
+    assert found.high == pytest.approx(middle * 1.1, rel=0.03)
+
+
+def test_back_to_back_calls_are_what_a_bucket_takes_after_another_one() -> None:
+    run = run_of(
+        lambda case: seconds(case) / (1 if case.timing == "isolated" else 2), noise=1e-6,
+        sizes=SIZES, backend="nccl", device="cuda", timing="both",
+    )  # fmt: skip
+    draw = make_tables(make_rows(run), "all_reduce")[""].draw()
+    assert draw.busy_at(1 << 16)[0] == pytest.approx(draw.at(1 << 16)[0] / 2, rel=1e-3)
+
+
+def test_gloo_works_on_two_calls_at_once_that_share_the_link() -> None:
+    table = make_tables(make_rows(run_of(seconds, noise=1e-6, sizes=SIZES)), "all_reduce")[""]
+    assert table.busy and table.busy.kind == ESTIMATED
+    draw = table.draw()
+    assert draw.busy_at(1 << 12)[0] == pytest.approx(draw.at(1 << 12)[0] / 2, rel=1e-3)
+    assert draw.busy_at(1 << 20)[0] == pytest.approx(draw.at(1 << 20)[0], rel=1e-3)
+
+
+def test_calls_that_were_started_together_replace_the_estimate() -> None:
+    run = run_of(
+        lambda case: (0.7 * 4 if case.form == "async" else 1) * seconds(case), noise=1e-6,
+        sizes=SIZES, tensors=("1", "4"), forms=("async",),
+    )  # fmt: skip
+    table = make_tables(make_rows(run), "all_reduce")[""]
+    assert table.busy and table.busy.sizes == tuple(size // 4 for size in SIZES)
+    expected = 0.7 * seconds(run.measurements[-1].case)
+    assert table.draw().busy_at(SIZES[-1] // 4)[0] == pytest.approx(expected, rel=0.01)
+
+
+def test_back_to_back_calls_count_where_no_call_was_timed_alone() -> None:
+    run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda", timing="pipelined")
+    table = make_tables(make_rows(run), "all_reduce")[""]
+    assert (table.sizes, table.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")
+
+
+CROSSED = [1 << k for k in range(10, 21)]
+
+
+def crossing_of(middles: list[float], part: float = 0.03) -> object:
+    ratios = [Estimate(m, m * exp(-part), m * exp(part)) for m in middles]
+    chance = np.random.default_rng(1)
+    drawn = [m * np.exp(part / 1.96 * chance.standard_normal(200)) for m in middles]
+    for values, middle in zip(drawn, middles, strict=True):
+        values[0] = middle
+    return find_crossing(CROSSED[: len(middles)], ratios, 0.02, drawn)
+
+
+@pytest.mark.parametrize("at", [1500, 2048, 3000, 100_000, 700_000])
+@pytest.mark.parametrize("power", [0.5, -0.5, 1.0])
+def test_a_planted_crossover_lies_between_the_measured_sizes_around_it(
+    at: int, power: float
+) -> None:
+    found = crossing_of([(size / at) ** power for size in CROSSED])
+    assert found is not None
+    assert found.at == pytest.approx(at, rel=0.02)
+    assert found.low <= at <= found.high
+    assert found.below < at < found.above
+    assert found.rises == (power > 0)
+    assert found.above / found.below <= 4 if at == 2048 else found.above / found.below == 2
+
+
+def test_undecided_sizes_widen_the_crossover_to_the_decided_ones_around_them() -> None:
+    found = crossing_of([0.8, 0.8, 0.99, 1.0, 1.01, 1.2, 1.2])
+    assert (found.below, found.above) == (CROSSED[1], CROSSED[5])
+    assert found.high - found.low > 1000
+
+
+def test_noise_and_several_turns_make_no_crossover() -> None:
+    chance = Random(3)
+    for _ in range(50):
+        assert crossing_of([exp(chance.gauss(0, 0.01)) for _ in CROSSED]) is None
+    assert crossing_of([0.5, 2.0, 0.5, 2.0]) is None
+    assert crossing_of([1.5] * 8) is None
+
+
+NONE = Slowdown()
+ALPHA, BETA = 400e-6, 1 / 10e9
+BUCKETS_SIZES = tuple(1 << k for k in range(20, 30))
+GRADIENTS = 512 * MIB
+
+
+def simulated(table: TimeTable, step: Step, bucket: int, slowdown: Slowdown = NONE) -> float:
+    return float(pass_times(table.draw(), cut(step, bucket, bucket), step, slowdown)[0])
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
+def test_a_pass_bound_by_computation_takes_the_computation_and_one_bucket(buckets: int) -> None:
+    step, bucket = Step(GRADIENTS, 0.5), GRADIENTS // buckets
+    table = affine(ALPHA, BETA, BUCKETS_SIZES)
+    assert simulated(table, step, bucket) == pytest.approx(0.5 + ALPHA + BETA * bucket)
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
+def test_a_pass_bound_by_communication_waits_for_the_first_bucket_then_sends_all(
+    buckets: int,
+) -> None:
+    step, bucket = Step(GRADIENTS, 0.02), GRADIENTS // buckets
+    expected = 0.02 / buckets + buckets * ALPHA + BETA * GRADIENTS
+    assert simulated(affine(ALPHA, BETA, BUCKETS_SIZES), step, bucket) == pytest.approx(expected)
+
+
+def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_keeps_up() -> None:
+    seconds = 0.1
+    closed = ALPHA / (seconds / GRADIENTS - BETA)
+    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
+    assert not found.is_communication_bound
+    # The next size that is tried is at most a quarter larger.
+    assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
+    assert found.best.time.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
+
+
+def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
+    seconds = 0.02
+    closed = GRADIENTS * sqrt(ALPHA / seconds)
+    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
+    assert found.is_communication_bound
+    assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
+    least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
+    assert found.best.time.value == pytest.approx(least, rel=0.01)
+    low, high = found.good
+    assert low <= found.recommended.bucket_bytes <= high
+    for point in found.curve:
+        is_good = low <= point.bucket_bytes <= high
+        assert (point.time.value <= 1.02 * found.best.time.value) == is_good
+
+
+def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
+    assert cut(Step(10 * MIB, 1.0), 4 * MIB, MIB) == [MIB, 4 * MIB, 4 * MIB, MIB]
+    # Of tensors of 3 MiB, the first bucket has one, and the others have two.
+    assert cut(Step(12 * MIB, 1.0, tensors=4), 4 * MIB, MIB) == [3 * MIB, 6 * MIB, 3 * MIB]
+
+
+def test_computation_and_communication_slow_each_other_while_both_go_on() -> None:
+    # Two buckets: the first one is sent while the second half of the gradients is computed.
+    table, step = affine(0.0, 1e-9), Step(100 * MIB, 1.0)
+    half = 50 * MIB
+    call = half * 1e-9
+    both = simulated(table, step, half, Slowdown(0.25, 1.0))
+    # The call takes twice as long, and meanwhile the computation runs at 1/1.25 of its rate.
+    assert both == pytest.approx(1.0 + 2 * call * 0.2 + call)
+    # A call that outlasts the computation is slowed until the computation ends, and no longer.
+    table, step = affine(0.0, 20e-9), Step(100 * MIB, 1.0)
+    call = half * 20e-9
+    rest = call - 0.5 * 1.25 / 2
+    assert simulated(table, step, half, Slowdown(0.25, 1.0)) == pytest.approx(
+        0.5 + 0.5 * 1.25 + rest + call
+    )
+
+
+def test_calls_that_follow_one_another_take_their_own_time() -> None:
+    busy = affine(ALPHA / 2, BETA, BUCKETS_SIZES)
+    table, step = affine(ALPHA, BETA, BUCKETS_SIZES)._replace(busy=busy), Step(GRADIENTS, 0.02)
+    expected = 0.02 / 8 + ALPHA + 7 * ALPHA / 2 + BETA * GRADIENTS
+    assert simulated(table, step, GRADIENTS // 8) == pytest.approx(expected)
+
+
+def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> None:
+    found = find_buckets(
+        affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20)), Step(8 * MIB, 0.02), NONE, 0.02
+    )
+    assert {point.bucket_bytes for point in found.curve} <= set(range(1 << 12, (1 << 20) + 1))
+    assert found.beyond
+    assert found.largest_sent == 7 * MIB  # torch's default makes one bucket of 7 MiB after 1 MiB
+    assert not find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(MIB, 0.02), NONE, 0.02).beyond
+
+
+def test_sizes_that_make_too_many_buckets_are_not_simulated() -> None:
+    table, step = affine(ALPHA, BETA), Step(512 * MIB, 0.02)
+    found = find_buckets(table, step, NONE, 0.02)
+    assert found.curve[0].buckets == MOST_BUCKETS
+    assert least_size(step) == found.curve[0].bucket_bytes > table.smallest
+    # So many buckets are impossible with a few tensors.
+    assert least_size(step._replace(tensors=64)) == 1
+    with pytest.raises(UsageError, match="524,288 buckets of 1 KiB are too many to simulate"):
+        find_buckets(table, step, NONE, 0.02, 1 << 10)
+    # Thousands of buckets of the size in use are all simulated.
+    now = find_buckets(table, step, NONE, 0.02, 128 << 10).now
+    assert now.buckets == 4096
+    assert now.time.value == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
+
+
+def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
+    step = Step(GRADIENTS, 0.02)
+    gains = [
+        find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES[4:], part), step, NONE, 0.02, 4 * MIB).gain
+        for part in (0.0, 0.02, 0.1)
+    ]
+    widths = [(gain.high or 0) - (gain.low or 0) for gain in gains]
+    assert widths[0] == pytest.approx(0, abs=1e-9)
+    assert widths[0] < widths[1] < widths[2]
+    assert len({round(gain.value, 9) for gain in gains}) == 1
+
+
+def test_computation_that_hides_everything_leaves_the_first_gather_and_the_last_scatter() -> None:
+    step = Blocks(64 * MIB, 64 * MIB, 8, backward_s=8.0)
+    found = step_time(step, [1] * 8, [0.1] * 8, [0.2] * 8, NONE, is_kept=False)
+    assert found == pytest.approx(0.1 + 4.0 + 8.0 + 0.2)
+
+
+def test_communication_that_takes_longer_than_everything_is_sent_without_a_pause() -> None:
+    step = Blocks(64 * MIB, 64 * MIB, 4, backward_s=4e-6)
+    found = step_time(step, [1] * 4, [0.1] * 4, [0.2] * 4, NONE, is_kept=False)
+    # Four gathers forward, three backward (the last group is still there), four scatters.
+    assert found == pytest.approx(4 * 0.1 + 3 * 0.1 + 4 * 0.2, rel=1e-4)
+    kept = step_time(step, [1] * 4, [0.1] * 4, [0.2] * 4, NONE, is_kept=True)
+    assert kept == pytest.approx(4 * 0.1 + 4 * 0.2, rel=1e-4)
+
+
+def test_slowdowns_count_while_both_go_on() -> None:
+    step = Blocks(64 * MIB, 64 * MIB, 1, backward_s=1.0)
+    alone = step_time(step, [1], [0.1], [0.2], Slowdown(1.0, 1.0), is_kept=False)
+    assert alone == pytest.approx(0.1 + 1.5 + 0.2)  # of one block, nothing is at once
+    step = Blocks(64 * MIB, 64 * MIB, 2, backward_s=2.0)
+    both = step_time(step, [1, 1], [0.1, 0.1], [0.2, 0.2], Slowdown(0.5, 0.0), is_kept=True)
+    # The second gather is beside the first forward, the first scatter beside the last backward.
+    assert both == pytest.approx(0.1 + 3.0 + (0.1 + 0.2) / 3 + 0.2)
+
+
+def test_blocks_are_joined_where_latency_dominates_and_kept_apart_where_it_does_not() -> None:
+    step = Blocks(32 * MIB, 32 * MIB, 16, backward_s=1e-3)
+    slow = find_grouping(affine(1e-3, 1e-12), affine(1e-3, 1e-12), step, NONE, 0.02)
+    assert slow and slow.recommended.blocks > 3
+    assert slow.gain.value > 3
+    assert slow.gain_without_reshard.value > 1.1
+    fast = find_grouping(affine(1e-9, 1e-11), affine(1e-9, 1e-11), step, NONE, 0.02)
+    assert fast and fast.recommended.blocks == 1
+
+
+def test_gradients_of_a_group_are_reduced_before_the_second_group_after_it_computes() -> None:
+    # Forward 6 s; backward 1 s of the last group, and 5 s for its scatter, which 10 s wait for.
+    step = Blocks(64 * MIB, 64 * MIB, 12, backward_s=12.0)
+    found = step_time(step, [10, 1, 1], [0.0] * 3, [0.1, 0.1, 5.0], NONE, is_kept=True)
+    assert found == pytest.approx(6.0 + 1.0 + 5.0 + 10.0 + 0.1)
+
+
+ROUTING = Routing(topk=2, experts=16, hidden=1024, element_bytes=2)
+
+
+@pytest.mark.parametrize(
+    ("topk", "experts", "ranks"), [(1, 8, 4), (2, 8, 4), (4, 12, 3), (8, 8, 2)]
+)
+def test_a_token_goes_to_the_ranks_of_its_experts_each_counted_once(
+    topk: int, experts: int, ranks: int
+) -> None:
+    per_rank = experts // ranks
+    chosen = list(combinations(range(experts), topk))
+    mean = sum(len({expert // per_rank for expert in own}) for own in chosen) / len(chosen)
+    copies = Routing(topk, experts, 1, 1).copies(ranks)
+    assert copies == pytest.approx(mean)
+
+
+def test_the_crossover_is_where_the_formulas_cross() -> None:
+    ranks, beta = 8, 1e-9
+    gather, exchange = affine(50e-6, beta), affine(250e-6, beta)
+    tables = [table._replace(ranks=ranks) for table in (gather, gather, exchange)]
+    found = find_moe(tables, ROUTING, 0.02)
+    assert found and found.crossing
+    each = 2 * beta * 1024 * 2  # seconds of a token that goes to one rank, there and back
+    tokens = 2 * 200e-6 / (each * (ranks - ROUTING.copies(ranks)))
+    assert found.crossing.at == pytest.approx(tokens, rel=0.1)
+    assert found.crossing.rises and found.faster == [GATHERED, EXCHANGED]
+    assert found.crossing.below < tokens < found.crossing.above
+    assert found.crossing.above <= 4 * found.crossing.below
+
+
+def test_tokens_whose_bytes_were_not_measured_are_left_out() -> None:
+    table = affine(50e-6, 1e-9, (1 << 16, 1 << 20))._replace(ranks=4)
+    found = find_moe([table] * 3, ROUTING, 0.02)
+    assert found and [point.tokens for point in found.curve] == [32, 64, 128]
+    assert find_moe([table] * 3, ROUTING._replace(hidden=1 << 24), 0.02) is None

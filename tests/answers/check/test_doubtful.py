@@ -1,0 +1,241 @@
+"""What a check says of runs that lack something, were not checked, or were disturbed: from every
+source alike, it does not pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Commbench
+from synthetic import header, in_memory, plan, steady, synthetic_run
+
+import commbench as cb
+from commbench.analysis.csv_file import ResultsCsv
+from commbench.analysis.rows import make_rows
+from commbench.answers.check.document import as_json, verdict
+from commbench.answers.check.gate import GateResult, check
+from commbench.answers.check.rules import parse_rule
+from commbench.results.journal import Journal
+from commbench.results.journal_reader import read_run
+from commbench.results.run_folder import create_folder
+from commbench.results.schema import Batch, Measurement, Run
+
+FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
+SLOWER, LONGEST = parse_rule("max_slowdown", "50%"), parse_rule("max_time", "1s")
+CUT = "the run is incomplete, it cannot be used whole: "
+CUT_TABLE = "the table that ends at line 19 was cut off, or is not complete"
+CUT_JSON = "the file was cut off: everything after its last complete result is missing"
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def cut_off_run(folder: Path, label: str) -> Path:
+    """The folder of a run that was killed while it measured the third of four cases."""
+    create_folder(folder)
+    journal, asked = Journal(folder), plan()
+    journal.header(header(asked, label))
+    for case in asked.cases()[:3]:
+        journal.batch(case, Batch((1e-4, 1.01e-4)))
+        if case.index < 2:
+            journal.measurement(Measurement(case, "ok", stop_reason="fixed", wrong=0))
+    journal.close()
+    ResultsCsv(folder).add(*make_rows(read_run(folder)))
+    return folder
+
+
+def cut_text(folder: Path) -> Path:
+    lines = (FOREIGN / "nccl-tests-tagged.txt").read_text().splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if "           8  " in line)
+    path = folder / "cut.txt"
+    path.write_text("".join(lines[: first + 1]))
+    return path
+
+
+def test_cut_json_of_nccl_tests_fails_and_says_so(commbench: Commbench, tmp_path: Path) -> None:
+    text = (FOREIGN / "nccl-tests-1.json").read_text()
+    (tmp_path / "cut.json").write_text(text[: int(len(text) * 0.6)])
+    ended = commbench("check", "cut.json", "--max-time", "100s", "--allow-unchecked")
+    assert ended.code == 1
+    assert f"FAIL: {CUT}{CUT_JSON}" in flat(ended.out)
+    assert CUT_JSON in flat(commbench("show", "cut.json").out)
+
+
+def test_cut_text_of_nccl_tests_fails_and_says_so(commbench: Commbench, tmp_path: Path) -> None:
+    cut_text(tmp_path)
+    ended = commbench("check", "cut.txt", "--max-time", "100s", COLUMNS="80")
+    assert (ended.code, f"FAIL: {CUT}" in flat(ended.out)) == (1, True)
+    shown = commbench("show", "cut.txt", COLUMNS="80")
+    assert shown.code == 0 and "--resume" not in shown.err
+    assert f"This run cannot be used whole: {CUT_TABLE}" in flat(shown.out)
+    lines = (ended.out + shown.out).splitlines()
+    assert max(map(len, (line for line in lines if "http" not in line))) <= 80
+    imported = commbench("import", "cut.txt", "--output", "new")
+    assert CUT_TABLE in flat(imported.out) and f"note: {CUT_TABLE}\n" in imported.err
+    for name in ("new", "new/results.csv"):
+        assert commbench("check", name, "--max-time", "100s").code == 1
+    refused = commbench("run", "--resume", "new")
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        6, "error: new was imported and cannot be resumed",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["killed", "killed/run.jsonl", "killed/results.csv", "rows.csv"])
+def test_every_file_of_a_killed_run_fails(commbench: Commbench, tmp_path: Path, name: str) -> None:
+    folder = cut_off_run(tmp_path / "killed", "killed")
+    (tmp_path / "rows.csv").write_bytes((folder / "results.csv").read_bytes())
+    ended = commbench("check", name, "--max-time", "100s")
+    assert ended.code == 1
+    assert "FAIL: the run is incomplete, " in ended.out
+    assert "1 fail (cut off), 2 pass" in flat(ended.out)
+
+
+def test_the_rows_of_a_run_without_an_end_fail(commbench: Commbench, tmp_path: Path) -> None:
+    folder = synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4))
+    assert commbench("check", "new/results.csv", "--max-time", "1s").code == 0
+    journal = folder / "run.jsonl"
+    whole = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(whole[:-1]))
+    ended = commbench("check", "new/results.csv", "--max-time", "1s")
+    why = "FAIL: the run is incomplete, it has not ended: it is still running, or was killed"
+    assert (ended.code, why in flat(ended.out)) == (1, True)
+
+
+def test_the_rows_of_a_run_that_lacks_launches_fail(commbench: Commbench, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "a")
+    journal, asked = Journal(folder), plan(launches=3)
+    journal.header(header(asked, "a"))
+    for case in asked.cases():
+        journal.batch(case, Batch((1e-4, 1.01e-4)))
+        journal.measurement(Measurement(case, "ok", stop_reason="precision", wrong=0))
+    journal.close()
+    ResultsCsv(folder).add(*make_rows(read_run(folder)))
+    (folder / "results.csv").rename(tmp_path / "rows.csv")
+    ended = commbench("check", "rows.csv", "--max-time", "1s")
+    assert ended.code == 1
+    assert "4 rows cut off" in flat(ended.out)
+
+
+def test_an_incomplete_baseline_is_named_in_every_format(tmp_path: Path) -> None:
+    cut_off_run(tmp_path / "old", "old")
+    synthetic_run(tmp_path / "new", "new", lambda _: steady(1e-4))
+    text = "it has not ended: it is still running, or was killed"
+    for source in ("old", "old/results.csv"):
+        gate = cb.check(tmp_path / "new", against=tmp_path / source, max_slowdown="50%")
+        assert gate.exit_code == 7
+        reasons = {c.reason for c in gate.results[0].with_outcome("not measured")}
+        assert reasons == {"cut off in the baseline", "not in the baseline"}
+        if source == "old/results.csv":
+            text = "it cannot be used whole: 1 row cut off"
+        assert as_json(gate)["baseline_incomplete"] in text
+
+
+def with_wrong(label: str, wrong: int | None, seconds: float = 1e-4, **more: object) -> Run:
+    run = in_memory(label, [steady(seconds)])
+    (found,) = run.measurements
+    return run._replace(measurements=(found._replace(wrong=wrong, **more),))  # type: ignore[arg-type]
+
+
+def reasons(gate: GateResult) -> list[str]:
+    return [check.reason for check in gate.results[0].checks]
+
+
+def test_a_row_with_wrong_elements_fails_whatever_its_status_says() -> None:
+    gate = check(with_wrong("new", 7), [LONGEST])
+    why = "7 wrong elements, although its status is ok"
+    assert (gate.exit_code, reasons(gate)) == (1, [why])
+    gate = check(with_wrong("new", 0), [SLOWER], with_wrong("old", 7))
+    assert (gate.exit_code, reasons(gate)) == (7, [f"{why} in the baseline"])
+
+
+def test_a_row_that_nobody_checked_may_fail_but_does_not_pass() -> None:
+    unchecked, sound = with_wrong("new", None), with_wrong("old", 0)
+    assert check(sound, [LONGEST]).exit_code == 0
+    for gate in (check(unchecked, [LONGEST]), check(unchecked, [SLOWER], sound)):
+        assert (gate.exit_code, reasons(gate)) == (7, ["results not checked"])
+        assert any("--allow-unchecked" in text for text in as_json(gate)["advice"])
+    gate = check(sound, [SLOWER], unchecked)
+    assert (gate.exit_code, reasons(gate)) == (7, ["results not checked in the baseline"])
+    assert check(unchecked, [LONGEST], allow_unchecked=True).exit_code == 0
+    assert check(unchecked, [parse_rule("max_time", "1us")]).exit_code == 1
+
+
+def test_a_barrier_has_no_result_to_check(commbench: Commbench, tmp_path: Path) -> None:
+    ended = commbench("run", "--op", "barrier", "--iters", "6", "--no-plots", "--output", "real")
+    assert ended.code == 0, ended.err
+    assert commbench("check", "real", "--max-time", "100s").code == 0
+    assert [m.wrong for m in cb.load(tmp_path / "real").measurements] == [None]
+
+
+@pytest.mark.parametrize("name", ["imb.txt", "osu.txt"])
+def test_what_mpi_benchmarks_checked_is_checked(name: str) -> None:
+    gate = cb.check(FOREIGN / name, max_time="100s", ranks=4)
+    assert gate.exit_code == 1  # a row of each is left out because of a fault
+    (result,) = gate.results
+    outcomes = {c.case.has_result: c.outcome for c in result.checks}
+    assert outcomes == {True: "not measured", False: "pass"}
+
+
+def disturbed(label: str, seconds: float, queued_s: float, wide: bool = False) -> Run:
+    """A run of one row, whose ranks lacked a core for a part of the time."""
+    samples = [seconds * factor for factor in ((0.2, 4.0) if wide else (1.0, 1.01))] * 2
+    batch = Batch(tuple(samples), elapsed_s=1.0, queued_s=queued_s)
+    run = in_memory(label, [steady(1e-4)])
+    (found,) = run.measurements
+    return run._replace(measurements=(found._replace(batches=(batch,) * 10),))
+
+
+QUIET = disturbed("quiet", 1e-4, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "limit", "code", "doubt"),
+    [
+        (QUIET, disturbed("old", 1e-4, 0.51), "50%", 7, "the baseline lacked a core"),
+        (QUIET, disturbed("old", 1e-4, 0.49), "50%", 0, ""),
+        (disturbed("new", 1e-4, 0.6), QUIET, "50%", 0, ""),  # slower if anything
+        (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, "the baseline lacked a core"),
+        (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "900%", 7, "the interval spans more than"),
+        (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "900%", 7, "the interval spans more than"),
+        (disturbed("new", 1e-2, 0.0, wide=True), QUIET, "50%", 1, ""),  # beyond in any case
+        (disturbed("new", 3e-4, 0.0), disturbed("old", 1e-4, 0.6), "50%", 1, ""),
+    ],
+)  # fmt: skip
+def test_no_verdict_on_what_noise_hides(
+    new: Run, old: Run, limit: str, code: int, doubt: str
+) -> None:
+    rule = parse_rule("max_slowdown", limit)
+    gate = check(new, [rule], old)
+    (found,) = gate.results[0].checks
+    assert (gate.exit_code, found.reason[: len(doubt)]) == (code, doubt)
+    if doubt:
+        assert found.outcome == "undecided" and found.reason in verdict(gate)
+        assert check(new, [rule], old, undecided="pass").exit_code == 0
+        assert check(new, [rule], old, undecided="fail").exit_code == 1
+
+
+@pytest.mark.parametrize(("limit", "code"), [("1s", 0), ("300us", 7), ("1us", 1)])
+def test_a_wide_interval_within_an_absolute_limit_passes(limit: str, code: int) -> None:
+    run = disturbed("new", 1e-4, 0.0, wide=True)
+    assert check(run, [parse_rule("max_time", limit)]).exit_code == code
+
+
+def warned(gate: GateResult) -> list[tuple[str, str]]:
+    return [(warning["run"], warning["name"]) for warning in as_json(gate)["warnings"]]
+
+
+def test_the_warnings_of_both_runs_are_told() -> None:
+    new, old = disturbed("new", 1e-4, 0.7), disturbed("old", 1e-4, 0.6)
+    gate = check(new, [SLOWER], old)
+    assert {("new", "queued"), ("old", "queued")} <= {*warned(gate)}
+    found = [w["message"] for w in as_json(gate)["warnings"] if w["name"] == "queued"]
+    assert ["70 %" in found[0], "60 %" in found[1]] == [True, True]
+    assert warned(check(QUIET, [LONGEST])) == []
+
+
+def test_the_warnings_that_a_csv_names_are_printed(tmp_path: Path) -> None:
+    run = disturbed("old", 1e-4, 0.6)
+    ResultsCsv(tmp_path).add(*make_rows(run))
+    gate = cb.check(QUIET, against=tmp_path / "results.csv", force=True, max_slowdown="50%")
+    assert (gate.exit_code, warned(gate)) == (7, [("old", "queued")])

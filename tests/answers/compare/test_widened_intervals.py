@@ -1,0 +1,144 @@
+"""What launches and the host leave unsure: comparisons of runs whose launches differ by 4 %, as
+those of gloo usually do, and of runs whose hosts were not equally fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import in_memory, steady
+
+from commbench.answers.compare.comparison import Comparison, compare
+from commbench.answers.compare.ratio import widen_for_launches
+from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
+from commbench.views.as_json import as_json
+
+ROWS = 8
+
+
+def run(seed: int, launches: int, factor: float = 1.0, spread: float = 0.04) -> Run:
+    """Rows of 12 batches of 10 samples with 5 % noise. Launches differ in all rows alike."""
+    chance = np.random.default_rng(seed)
+    samples = factor * 1e-4 * chance.lognormal(0, 0.05, (ROWS, 12, 10))
+    of_launch = np.repeat(chance.lognormal(0, spread, launches), 12 // launches)
+    return in_memory(f"seed {seed}", (samples * of_launch[:, None]).tolist(), launches=launches)
+
+
+def pairs(number: int, launches: int, factor: float = 1.0) -> list[Comparison]:
+    return [
+        compare(run(2 * seed, launches), run(2 * seed + 1, launches, factor))
+        for seed in range(number)
+    ]
+
+
+def share(found: Sequence[Any], *verdicts: str) -> float:
+    return sum(each.verdict in verdicts for each in found) / len(found)
+
+
+@pytest.mark.parametrize("number", [60, pytest.param(600, marks=pytest.mark.full)])
+@pytest.mark.parametrize("launches", [1, 3, 6])
+def test_equal_runs_are_called_different_in_at_most_5_percent(number: int, launches: int) -> None:
+    found = pairs(number, launches)
+    assert share([row for each in found for row in each.rows], "faster", "slower") <= 0.05
+    assert share([range_ for each in found for range_ in each.pooled], "faster", "slower") <= 0.05
+
+
+@pytest.mark.parametrize("number", [30, pytest.param(300, marks=pytest.mark.full)])
+@pytest.mark.parametrize("launches", [1, 3])
+def test_a_slowdown_of_40_percent_is_found(number: int, launches: int) -> None:
+    found = pairs(number, launches, 1.4)
+    assert sum(share(each.pooled, "slower") == 1 for each in found) >= 0.9 * number
+
+
+def test_single_launches_are_undecided_within_what_launches_usually_differ_by() -> None:
+    # 1.96 x 4 % x sqrt(2) is 11.1 %, of which the logarithm is meant: 0.895 to 1.117.
+    for factor, verdict in ((0.9, "undecided"), (1.0, "undecided"), (1.1, "undecided"),
+                            (1.15, "slower"), (1 / 1.15, "faster")):  # fmt: skip
+        a, b = (in_memory(name, [steady(1e-4 * f)] * 3) for name, f in (("a", 1), ("b", factor)))
+        found = compare(a, b)
+        assert {each.verdict for each in (*found.rows, *found.pooled)} == {verdict}, factor
+
+
+def test_the_usual_spread_is_that_of_both_sides_launches_and_of_the_backend() -> None:
+    ratio = Estimate(1.0, 0.99, 1.01)
+    for launches, backend, usual in (
+        ((1, 1), "gloo", 1.96 * 0.04 * sqrt(2)),
+        ((1, 4), "gloo", 1.96 * 0.04 * sqrt(1.25)),
+        ((1, 1), "nccl", 1.96 * 0.03 * sqrt(2)),
+        ((1, None), "unheard of", 1.96 * 0.03),
+    ):
+        low, high = widen_for_launches(ratio, launches, backend).ends
+        assert low and high and log(high) == pytest.approx(usual, rel=1e-4) == -log(low)
+    for launches in ((3, 3), (None, None)):
+        assert widen_for_launches(ratio, launches, "gloo") == ratio
+    far = Estimate(1.2, 1.19, 1.21)
+    assert widen_for_launches(far, (1, 1), "gloo") == far
+
+
+def steady_run(name: str, seconds: float, **seen: Any) -> Run:
+    return in_memory(name, [steady(seconds, 24)] * 3, launches=3, **seen)
+
+
+def host(factor: float) -> dict[str, float]:
+    return {"host_round_trip_s": 20e-6 * factor, "host_copy_s": 1e-3 * factor}
+
+
+def compared(times: float, a: dict[str, Any], b: dict[str, Any]) -> Comparison:
+    """A comparison of A with B, which takes so many times as long."""
+    return compare(steady_run("old", 1e-4, **a), steady_run("new", 1e-4 * times, **b))
+
+
+def verdicts(found: Comparison) -> set[str]:
+    return {each.verdict for each in (*found.rows, *found.pooled)}
+
+
+def test_a_host_that_was_slower_is_named_and_not_the_setting() -> None:
+    found = compared(1.2, host(1), host(1.3))
+    assert verdicts(found) == {"undecided"}
+    assert [change.takes for change in found.host_changes] == [
+        "a message between processes", "a copy in memory",
+    ]  # fmt: skip
+    for change in as_json(found)["host_changes"]:
+        ratio = change["ratio"]
+        assert ratio["low"] < ratio["value"] == 1.3 < ratio["high"]
+
+
+def test_the_interval_reaches_as_much_farther_as_the_host_was_slower() -> None:
+    equal, slower = compared(1.2, host(1), host(1)), compared(1.2, host(1), host(1.3))
+    for before, after in ((equal.rows[0], slower.rows[0]), (equal.pooled[0], slower.pooled[0])):
+        value, low, high = before.ratio
+        assert after.ratio == pytest.approx((value, low / 1.3, high))
+    (pooled,) = slower.pooled
+    assert pooled.undisturbed_verdict == "undecided"
+
+
+def test_a_host_that_was_faster_is_allowed_for_in_the_other_direction() -> None:
+    found = compared(1 / 1.2, host(1.3), host(1))
+    assert verdicts(found) == {"undecided"}
+    assert all(change.ratio.value == pytest.approx(1 / 1.3) for change in found.host_changes)
+    # What became slower beside a faster host is slower.
+    assert verdicts(compared(1.2, host(1.3), host(1))) == {"slower"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(host(1), host(1)), ({}, host(1.3)), (host(1), {}), ({}, {}), (host(1), host(1.04))],
+    ids=["equal", "not in A", "not in B", "in neither", "within chance"],
+)
+def test_without_a_change_of_the_host_the_setting_is_slower(
+    a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    found = compared(1.2, a, b)
+    assert verdicts(found) == {"slower"}
+    assert found.host_changes == ()
+
+
+def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
+    found = compared(1.2, {"clock_mhz": 1980}, {"clock_mhz": 1600})
+    assert verdicts(found) == {"undecided"}
+    ((takes, ratio),) = found.host_changes
+    assert (takes, ratio.value) == ("a clock of the GPUs", pytest.approx(1980 / 1600))

@@ -1,0 +1,246 @@
+"""Predictions: their intervals, what bounds a time, what they refuse, and that they never fall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log
+from random import Random
+
+import planted
+import pytest
+from published_curves import curve
+
+from commbench.answers.cost.cost_models import ACROSS, WITHIN
+from commbench.answers.cost.machine import Machine
+from commbench.answers.cost.predict import Prediction, predict
+from commbench.answers.cost.selection import fit_points
+from commbench.errors import CommbenchError, UnavailableError, UsageError
+
+MIB = 1 << 20
+
+
+def one(
+    machine: Machine, ranks: int = 64, size: int = 64 * MIB, per_node: int | None = 8
+) -> Prediction:
+    return predict(machine, machine.fitted[0].operation, (ranks,), per_node, (size,))[0]
+
+
+def width(found: Prediction) -> float:
+    return log(found.high_s / found.low_s)
+
+
+def test_the_prediction_of_a_planted_machine_is_the_formula() -> None:
+    fixed, alpha, beta = planted.TREE
+    wire = 2 * 511 / 512 * 64 * MIB
+    expected = fixed + alpha * 2 * 6 + beta * wire
+    found = one(planted.machine(), 512)
+    assert found.time_s == pytest.approx(expected, rel=1e-12)
+    assert found.low_s < found.time_s < found.high_s
+    assert found.busbw == pytest.approx(wire / expected)
+    assert (found.kind, found.model) == (ACROSS, "double binary tree")
+
+
+@pytest.mark.parametrize(("size", "bound"), [(1 << 20, "latency"), (1 << 30, "bandwidth")])
+def test_it_says_which_part_bounds_a_call_and_what_share_that_is(size: int, bound: str) -> None:
+    found = one(planted.machine(), 512, size)
+    wire = 2 * 511 / 512 * size
+    assert found.bound == bound
+    assert found.latency_share == pytest.approx((10e-6 + 12 * 5e-6) / found.time_s)
+    assert found.bandwidth_share == pytest.approx(wire / 200e9 / found.time_s)
+    assert found.latency_share + found.bandwidth_share == pytest.approx(1)
+
+
+def test_an_operation_without_data_has_one_prediction_and_no_bandwidth() -> None:
+    machine = planted.machine(
+        planted.fitted("barrier", "dissemination", (1e-6, 2e-6, 0.0), sizes=(0,))
+    )
+    (found,) = predict(machine, "barrier", (512,), 8, (1, 2, 3))
+    assert machine.fitted[0].best.curve.half_size(512, 8) is None
+    assert (found.size_bytes, found.busbw, found.algbw) == (0, None, None)
+    assert found.time_s == pytest.approx(19e-6)
+    assert (found.bound, found.latency_share) == ("latency", 1.0)
+
+
+@pytest.mark.parametrize(("name", "values"), [("ranks", (128, 256, 512, 4096)),
+                                              ("size", (1 << 34, 1 << 36, 1 << 38)),
+                                              ("size", (1 << 20, 1 << 16, 1 << 10))])  # fmt: skip
+def test_the_interval_grows_with_the_distance_from_what_was_measured(
+    name: str, values: Sequence[int]
+) -> None:
+    factors = tuple((float(1 << k), 1.0) for k in range(20, 35))
+    machine = planted.machine(planted.fitted(size_factors=factors, size_growth=0.05))
+    found = [one(machine, **{name: value}) for value in values]
+    widths = [width(each) for each in found]
+    assert all(b > a for a, b in pairwise(widths))
+    doublings = [getattr(each, f"{name}_distance") for each in found]
+    assert doublings[0] == 0
+    assert doublings[-1] == pytest.approx(abs(log(values[-1] / values[0], 2)))
+    if name == "size":
+        assert widths[-1] > 2 * 1.96 * 0.05 * doublings[-1]
+
+
+def test_a_rival_widens_the_interval_as_far_as_its_own() -> None:
+    ring = (10e-6, 3e-6, 1 / 200e9)
+    rival = planted.candidate(model="ring", parameters=ring)
+    alone = one(planted.machine(planted.fitted()), 4096, MIB)
+    found = one(planted.machine(planted.fitted(rivals=(rival,))), 4096, MIB)
+    of_ring = one(planted.machine(planted.fitted(model="ring", parameters=ring)), 4096, MIB)
+    assert (found.time_s, found.low_s) == (alone.time_s, alone.low_s)
+    assert found.high_s > of_ring.time_s > 2 * alone.high_s
+
+
+def test_errors_of_left_out_ranks_scale_the_interval() -> None:
+    sure, unsure = (one(planted.machine(planted.fitted(error_scale=scale))) for scale in (1.0, 4.0))
+    assert width(unsure) == pytest.approx(4 * width(sure))
+
+
+def test_the_interval_is_at_least_as_wide_as_that_of_the_nearest_measured_time() -> None:
+    model = planted.fitted()
+    points = [p._replace(uncertainty=0.3 if p.world_size == 64 else 0.0) for p in model.points]
+    machine = planted.machine(model._replace(points=tuple(points)))
+    assert width(one(machine, 64)) == pytest.approx(2 * 1.96 * 0.3, rel=1e-4)
+    assert width(one(machine, 128)) < 0.2
+
+
+def test_a_fit_that_nothing_tests_is_known_to_a_factor_of_2_at_best() -> None:
+    found = one(planted.machine(planted.fitted(cv_error=None)))
+    assert found.high_s / found.time_s == pytest.approx(2)
+    assert found.time_s / found.low_s == pytest.approx(2)
+
+
+def test_one_number_of_ranks_supports_no_other() -> None:
+    machine = planted.machine(
+        planted.fitted("all_reduce", "alpha-beta", (1e-5, 0.0, 1e-11), ranks=(64,))
+    )
+    assert one(machine, 64).time_s == pytest.approx(1e-5 + 64 * MIB * 1e-11)
+    with pytest.raises(UnavailableError, match="was measured with 64 ranks only: nothing shows"):
+        one(machine, 128)
+
+
+def test_a_size_that_is_faster_than_a_smaller_one_takes_as_long() -> None:
+    factors = ((MIB, 5.0), (2.0 * MIB, 1.0), (64.0 * MIB, 1.0))
+    model = planted.fitted(parameters=(50e-6, 0.0, 1e-11), size_factors=factors,
+                           sizes=(MIB, 2 * MIB, 64 * MIB))  # fmt: skip
+    found = [one(planted.machine(model), size=size * MIB) for size in (1, 2, 64)]
+    assert found[1].time_s == found[0].time_s < found[2].time_s
+    assert [each.is_adjusted for each in found] == [False, True, False]
+
+
+def test_more_hosts_never_take_less_time_than_one_host() -> None:
+    slow_inside = planted.inside(parameters=(1e-3, 1e-6, 1e-10))
+    machine = planted.machine(planted.fitted(), slow_inside)
+    assert one(machine, 16).time_s >= one(machine, 8).time_s > 1e-3
+    assert one(machine, 16).is_adjusted
+
+
+def check_that_times_never_fall(seed: int) -> None:
+    chance = Random(seed)
+    machine, per_node = planted.random_machine(chance)
+    operation = machine.fitted[0].operation
+    sizes = sorted(
+        {*(1 << k for k in range(3, 36, 2)), *(chance.randrange(1, 1 << 30) for _ in "ab")}
+    )
+    low = 2 if machine.fitted[0].kind == WITHIN else per_node + 1
+    ranks = sorted({*range(low, low + 20), *(chance.randrange(low + 20, 5000) for _ in "abc"),
+                    1023, 1024, 1025} - {1})  # fmt: skip
+    found = predict(machine, operation, ranks, per_node, sizes)
+    by_call = {(p.world_size, p.size_bytes): p for p in found}
+    for size in sizes:
+        for a, b in pairwise(ranks):
+            assert by_call[b, size].time_s >= by_call[a, size].time_s * (1 - 1e-9), (seed, a, b)
+    for n in ranks:
+        for a, b in pairwise(sizes):
+            assert by_call[n, b].time_s >= by_call[n, a].time_s * (1 - 1e-9), (seed, n, a, b)
+    assert all(0 < p.low_s <= p.time_s <= p.high_s for p in found)
+
+
+@pytest.mark.parametrize("seed", [*range(4), 30])
+def test_times_never_fall_with_size_or_ranks(seed: int) -> None:
+    check_that_times_never_fall(seed)
+
+
+@pytest.mark.full
+def test_times_of_many_machines_never_fall_with_size_or_ranks() -> None:
+    for seed in range(5, 120):
+        check_that_times_never_fall(seed)
+
+
+def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
+    across = planted.machine(planted.fitted(variant="bfloat16, sum"))
+    refused = {
+        ("all_gather", 64, 8, ""): "planted has no model of all_gather",
+        ("all_reduce", 8, 8, ""): "all_reduce was measured across hosts only, not within a host",
+        ("all_reduce", 64, 8, "float32"): "all_reduce across hosts has no model named 'float32'",
+    }
+    for (operation, ranks, per_node, variant), message in refused.items():
+        with pytest.raises(UnavailableError) as caught:
+            predict(across, operation, (ranks,), per_node, (MIB,), variant)
+        assert caught.value.message == message
+    assert predict(across, "all_reduce", (64,), 8, (MIB,), "bfloat16")
+    within = planted.machine(planted.inside())
+    with pytest.raises(UnavailableError, match="within a host only, not across hosts") as caught:
+        predict(within, "all_reduce", (16,), None, (MIB,))
+    assert caught.value.hint == (
+        "it was measured with 2, 4, 8 ranks: choose --ranks-per-node to fit"
+    )
+
+
+def test_of_several_models_of_a_call_one_must_be_chosen() -> None:
+    machine = planted.machine(*(planted.fitted(variant=name) for name in ("float32", "bfloat16")))
+    with pytest.raises(UsageError, match="has 2 models") as caught:
+        predict(machine, "all_reduce", (64,), 8, (MIB,))
+    assert caught.value.hint == "choose with --variant 'float32'"
+
+
+def test_the_model_that_is_named_exactly_counts_before_those_that_have_more_words() -> None:
+    plain = planted.fitted()
+    forced = planted.fitted(variant="NCCL ring simple", parameters=(1.0, 0.0, 0.0))
+    machine = planted.machine(plain, forced)
+    assert one(machine).time_s < 0.1
+    assert predict(machine, "all_reduce", (64,), 8, (MIB,), "NCCL ring simple")[0].time_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "size"),
+    [(1, 8, MIB), (0, 8, MIB), (1 << 30, 8, MIB), (64, -1, MIB), (64, 8, 1 << 60), (64, 8, -1)],
+)
+def test_impossible_requests_are_refused(ranks: int, per_node: int, size: int) -> None:
+    with pytest.raises(UsageError):
+        one(planted.machine(), ranks, size, per_node)
+
+
+def test_a_request_for_too_many_predictions_is_refused() -> None:
+    with pytest.raises(CommbenchError, match="are too many"):
+        predict(planted.machine(), "all_reduce", range(2, 1002), 8, range(1, 102))
+
+
+def test_models_apart_for_ranks_per_host_are_chosen_by_that_number() -> None:
+    models = [
+        planted.fitted(
+            "all_reduce", "ring", (n * 1e-5, 1e-6, 1e-11), variant=f"{n} ranks per host",
+            per_node=n,
+        )
+        for n in (4, 8)
+    ]  # fmt: skip
+    machine = planted.machine(*models)
+    for n, nearest in ((4, 4), (8, 8), (2, 4), (16, 8)):
+        found = one(machine, 64, MIB, per_node=n)
+        assert found.time_s == pytest.approx(nearest * 1e-5 + 126e-6 + 1e-11 * 2 * 63 / 64 * MIB)
+
+
+@pytest.mark.parametrize("name", ["summit_ring", "summit_tree", "h100_nvlstree"])
+def test_the_intervals_contain_published_times_of_more_ranks(name: str) -> None:
+    """Fitted to a third of the numbers of ranks, and compared at the largest, up to 32 times as
+    many."""
+    points = curve(name)
+    ranks = sorted({point.world_size for point in points})
+    last = ranks[max(2, len(ranks) // 3)]
+    model = fit_points("all_reduce", ACROSS, [p for p in points if p.world_size <= last])
+    machine = planted.machine(model)
+    rest = [p for p in points if p.world_size > last]
+    found = [one(machine, p.world_size, p.size_bytes, p.ranks_per_node) for p in rest]
+    inside = [f.low_s <= p.time_s <= f.high_s for f, p in zip(found, rest, strict=True)]
+    assert len(rest) >= 5
+    assert sum(inside) >= 0.9 * len(rest)
+    assert max(width(each) for each in found) < log(20)

@@ -1,0 +1,308 @@
+"""Projections: the table, the notes, and the forms that other tools read."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+from pictures import require_readable
+from synthetic import header, plan
+
+from commbench.analysis.load import as_loaded_run
+from commbench.analysis.nccl_log import SELECTIONS
+from commbench.answers.cost.fit_document import residual_picture
+from commbench.answers.cost.machine import FittedModel, Machine
+from commbench.answers.cost.observations import observe
+from commbench.answers.cost.predict import Projection, Request, project
+from commbench.answers.cost.predict_document import predicted_picture
+from commbench.answers.cost.selection import Source, fit_machine
+from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
+from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd
+from commbench.views.draw_curves import find_limits
+from commbench.views.pictures import Curves
+
+MIB = 1 << 20
+SIZES = tuple(1 << k for k in range(20, 31, 2))
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def ask(
+    ranks: tuple[int, ...] = (512,),
+    operations: tuple[str, ...] = ("all_reduce",),
+    sizes: tuple[int, ...] = SIZES,
+    machine: Machine | None = None,
+    per_node: int | None = 8,
+) -> Projection:
+    return project(machine or planted.machine(), Request(operations, ranks, per_node, sizes))
+
+
+def gathering() -> Machine:
+    """A machine with operations whose tensors are blocks, too."""
+    return planted.machine(
+        planted.fitted(), planted.inside(),
+        *(planted.fitted(name, "ring", planted.RING) for name in ("all_gather", "reduce_scatter")),
+    )  # fmt: skip
+
+
+def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
+    rival = planted.candidate(model="ring", parameters=planted.RING)
+    machine = planted.machine(planted.fitted(rivals=(rival,)))
+    notes = " | ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
+    assert "not told apart from it: ring" in notes
+    assert "largest ranks: 4096; measured up to 128 (32 times that)" in notes
+    assert "smallest size: 1 KiB; measured from 1 MiB (1/1024 of that)" in notes
+    assert notes.count("Warning: all_reduce across hosts: so far from the measurements") == 1
+    both = " ".join(ask((16, 512), machine=machine).notes)
+    assert "smallest ranks: 16; measured from 32 (1/2 of that)" in both
+    assert "largest ranks: 512; measured up to 128 (4 times that)" in both
+    other = " ".join(ask((64,), machine=machine, per_node=4).notes)
+    assert "ranks on a host: 4; measured: 8" in other
+    near = " ".join(ask((64,), machine=machine).notes)
+    assert "times that" not in near and "Warning" not in near
+
+
+def test_a_poor_or_untested_fit_is_warned_of() -> None:
+    for words, changed in {
+        "measured times scatter": {"scatter": 0.4, "cv_error": 0.3},
+        "it changes much without some sizes or ranks": {"scatter": 0.01, "cv_error": 0.3},
+        "too few times test the model": {"scatter": 0.0, "cv_error": None},
+    }.items():
+        first, *_ = ask((64,), machine=planted.machine(planted.fitted(**changed))).notes
+        assert first.startswith("Warning: all_reduce across hosts: ")
+        assert words in first
+        assert "may be wrong by a factor of 2 or more" in first
+    barely = planted.fitted(scatter=0.34, cv_error=0.28)
+    assert "Warning" not in " ".join(ask((64,), machine=planted.machine(barely)).notes)
+
+
+def test_a_row_that_was_adjusted_is_named() -> None:
+    factors = ((MIB, 5.0), (2.0 * MIB, 1.0))
+    model = planted.fitted(parameters=(5e-5, 0.0, 1e-11), size_factors=factors,
+                           sizes=(MIB, 2 * MIB))  # fmt: skip
+    machine = planted.machine(model)
+    notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
+    assert (
+        "all_reduce across hosts: adjusted: 1 of 2 times, the first with 64 ranks and 2 MiB: the "
+        "model alone breaks the order of sizes or ranks" in notes
+    )
+
+
+def test_json_of_a_call_without_data_has_null_for_its_bandwidth() -> None:
+    barrier = planted.fitted("barrier", "dissemination", (1e-6, 2e-6, 0.0), sizes=(0,))
+    told = json.loads(ask(operations=(), machine=planted.machine(barrier)).text("json"))
+    assert told["rows"][0]["busbw_GBps"] is None
+    assert "barrier" in ask(operations=(), machine=planted.machine(barrier)).text()
+
+
+def test_autoparallel_finds_each_call_by_the_size_of_its_input() -> None:
+    """Its parser splits lines at blanks: group, its size, name, then a time in ms for each head
+    that ends with MB; the second line is skipped."""
+    projection = ask((64, 128), (), (MIB, 2 * MIB, 1 << 31), gathering())
+    head, _, *lines = projection.text("autoparallel").splitlines()
+    sizes = [int(word[:-2]) for word in head.split() if word.endswith("MB")]
+    assert sizes == [1, 2, 2048]
+    table = {
+        (group, int(ranks), name): dict(zip(sizes, map(float, times), strict=True))
+        for group, ranks, name, *times in map(str.split, lines)
+    }
+    names = {
+        "all_reduce", "all_gather_into_tensor", "all_gather_into_tensor_out",
+        "reduce_scatter_tensor",
+    }  # fmt: skip
+    assert set(table) == {(g, n, name) for g, n in (("0", 64), ("1", 128)) for name in names}
+    for operation, name, factor in (
+        ("all_gather", "all_gather_into_tensor", 64),  # S is the output of 64 blocks
+        ("reduce_scatter", "reduce_scatter_tensor", 1),
+    ):
+        (expected,) = ask((64,), (operation,), (2 * MIB * factor,), gathering()).predictions
+        assert table["0", 64, name][2] == pytest.approx(1e3 * expected.time_s, rel=1e-5)
+
+
+def test_a_table_of_autoparallel_has_whole_mib() -> None:
+    with pytest.raises(UsageError, match="has whole MiB, and 1000 bytes are not"):
+        ask(sizes=(1000,)).text("autoparallel")
+
+
+def test_a_trace_for_inductor_has_a_kernel_for_each_call_and_dtype() -> None:
+    trace = json.loads(ask((64,), ("all_gather", "reduce_scatter"), (MIB,), gathering())
+                       .text("inductor"))  # fmt: skip
+    (group,) = trace["distributedInfo"]["pg_config"]
+    assert group["ranks"] == [*range(64)]
+    kernels = [event["args"] for event in trace["traceEvents"] if event["cat"] == "kernel"]
+    assert [(k["Collective name"], k["dtype"], k["In msg nelems"], k["Out msg nelems"])
+            for k in kernels if k["dtype"] != "Half"] == [
+        ("all_gather_into_tensor", "Float", 4096, 262144),
+        ("all_gather_into_tensor", "BFloat16", 8192, 524288),
+        ("reduce_scatter_tensor", "Float", 262144, 4096),
+        ("reduce_scatter_tensor", "BFloat16", 524288, 8192),
+    ]  # fmt: skip
+    assert {k["Process Group Name"] for k in kernels} == {group["pg_name"]}
+
+
+@pytest.mark.full
+def test_inductor_itself_finds_the_predicted_times(tmp_path: Path) -> None:
+    name = "torch._inductor.fx_passes.profile_guided_estimation"
+    if not find_spec(name):
+        pytest.skip("this torch has no profile-guided estimation")
+    from importlib import import_module
+
+    projection = ask((8, 64), (), SIZES, gathering()._replace(fitted=gathering().fitted[:2]))
+    path = tmp_path / "trace.json"
+    path.write_text(projection.text("inductor"))
+    profile = import_module(name).ProfileData()
+    profile.load(str(path))
+    for each in projection.predictions:
+        found = profile.lookup_collective(
+            "all_reduce", tuple(range(each.world_size)), each.size_bytes // 2, "BFloat16"
+        )
+        assert found == (pytest.approx(1e3 * each.time_s), "profile")
+
+
+@pytest.mark.parametrize("name", ["autoparallel", "inductor"])
+def test_a_form_that_has_no_place_for_an_operation_refuses_it(name: str) -> None:
+    machine = planted.machine(planted.fitted("broadcast", "double binary tree", planted.TREE))
+    with pytest.raises(UnavailableError, match="reads no times of broadcast") as caught:
+        ask(operations=("broadcast",), machine=machine).text(name)
+    assert "all_reduce, all_gather, reduce_scatter" in caught.value.hint
+
+
+@pytest.mark.parametrize("ranks", [pytest.param((512,), marks=pytest.mark.full), (4, 8, 64)])
+def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    path = ask(ranks, sizes=SIZES[::2]).plot(tmp_path / "new" / "predicted.svg")
+    shown = path.read_text()
+    assert ("against the number of ranks" in shown) == (len(ranks) > 1)
+    with pytest.raises(RecordsError, match="exists"):
+        ask(ranks).plot(path)
+
+
+def test_a_picture_of_many_curves_draws_some_of_each_operation() -> None:
+    ranks = tuple(range(16, 160, 8))
+    picture = predicted_picture(ask(ranks, ("all_reduce", "all_gather"), SIZES[::2], gathering()))
+    require_readable(picture)
+    expected = {
+        f"{operation}, {which}"
+        for operation in ("all_reduce", "all_gather")
+        for which in ("16 ranks", "64 ranks", "104 ranks", "152 ranks", "1 MiB", "256 MiB")
+    }
+    panels = [panel for panel in picture.panels if isinstance(panel, Curves)]
+    assert {each.name for panel in panels for each in panel.series} == {*expected, "measured"}
+
+
+def test_a_picture_of_residuals_shows_every_ratio() -> None:
+    model = planted.fitted(ranks=(32, 64))
+    wild = [
+        p._replace(time_s=p.time_s * f) for p, f in zip(model.points, (9.0, 0.01), strict=False)
+    ]
+    picture = residual_picture(planted.machine(model._replace(points=(*wild, *model.points[2:]))))
+    require_readable(picture)
+    (panel,) = picture.panels
+    assert isinstance(panel, Curves)
+    drawn = [value.value for each in panel.series for _, value in each.known]
+    assert len(drawn) == len(model.points)
+    assert min(drawn) == pytest.approx(0.01, rel=0.2)
+    low, high = find_limits([panel], panel.scale, True)
+    assert low < 0.011 and high > 9.0
+
+
+def test_a_picture_of_one_point_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="nothing to draw"):
+        ask(sizes=(MIB,)).plot(tmp_path / "x.png")
+    with pytest.raises(CommbenchError, match="no ending"):
+        ask().plot(tmp_path / "x.bmp")
+
+
+def with_channels(model: FittedModel, channels: int) -> FittedModel:
+    return model._replace(points=tuple(p._replace(channels=channels) for p in model.points))
+
+
+def ring_and_tree(**more: Any) -> Machine:
+    """The ring takes longer to begin and then less per byte: they cross at one size."""
+    tree = planted.fitted("all_reduce", "double binary tree", (1e-5, 1e-5, 2e-11),
+                          variant="NCCL tree simple", **more)  # fmt: skip
+    ring = planted.fitted("all_reduce", "ring", (1e-5, 1e-5, 1e-11), variant="NCCL ring simple",
+                          **more)  # fmt: skip
+    return planted.machine(with_channels(tree, 8), with_channels(ring, 16))
+
+
+def tuner(machine: Machine, ranks: tuple[int, ...] = (64,), variant: str = "") -> list[list[str]]:
+    request = Request(("all_reduce",), ranks, 8, tuple(1 << k for k in range(20, 35)), variant)
+    head, *lines = project(machine, request).text("nccl-tuner").splitlines()
+    assert head.startswith("# predicted by commbench")
+    return [line.split(",") for line in lines]
+
+
+def test_each_size_gets_the_algorithm_that_is_predicted_to_be_fastest() -> None:
+    (tree, ring) = tuner(ring_and_tree())
+    # 126 ring steps against 6 of the tree, 2(n-1)/n S (2e-11 - 1e-11): equal at 60.95 MB.
+    crossing = 120 * 1e-5 / (2 * 63 / 64 * 1e-11)
+    assert tree[:2] == ["allreduce", "0"]
+    assert int(tree[2]) == pytest.approx(crossing, rel=1e-4)
+    assert int(ring[1]) == int(tree[2]) + 1
+    assert tree[3:] == ["tree", "simple", "8", "8", "64", "-1", "-1"]
+    assert ring[2:] == [str(2**63 - 1), "ring", "simple", "16", "8", "64", "-1", "-1"]
+
+
+def test_each_choice_far_from_its_measurements_is_named_in_a_warning() -> None:
+    def warnings(ranks: int) -> list[str]:
+        return project(ring_and_tree(), Request(("all_reduce",), (ranks,), 8, (MIB,))).warnings(
+            "nccl-tuner"
+        )
+
+    (far,) = warnings(4096)
+    models = [f"all_reduce across hosts (NCCL {name} simple)" for name in ("tree", "ring")]
+    assert far.startswith(f"{', '.join(models)}: so far from the measurements the library may")
+    assert warnings(64) == []
+
+
+def test_a_machine_of_one_algorithm_is_refused_with_what_to_measure() -> None:
+    tree, _ = ring_and_tree().fitted
+    for machine in (planted.machine(), planted.machine(tree)):
+        with pytest.raises(UnavailableError, match="with different algorithms of NCCL") as caught:
+            tuner(machine)
+        assert "NCCL_ALGO=Ring" in caught.value.hint
+    without = [model._replace(points=planted.fitted().points) for model in ring_and_tree().fitted]
+    with pytest.raises(UnavailableError):  # without channels the plugin would use one
+        tuner(planted.machine(*without))
+
+
+def test_an_operation_of_sends_and_receives_has_no_choice() -> None:
+    machine = planted.machine(planted.fitted("all_to_all", "pairwise", planted.RING))
+    request = Request(("all_to_all",), (64,), 8, (MIB,))
+    with pytest.raises(UnavailableError) as caught:
+        project(machine, request).text("nccl-tuner")
+    assert "sends and receives" in caught.value.hint
+
+
+def test_runs_that_force_an_algorithm_are_fitted_apart_and_keep_the_channels() -> None:
+    def run(algorithm: str, seconds: float) -> Source:
+        asked = plan(backend="nccl", device="cuda", world_size=8, sizes=(MIB, 4 * MIB, 16 * MIB))
+        environment = {
+            "variables": {"NCCL_ALGO": f"allreduce:{algorithm}"} if algorithm else {},
+            SELECTIONS: {
+                f"AllReduce {size}": [[(algorithm or "nvls").upper(), "SIMPLE", "24"]]
+                for size in asked.sizes
+            },
+        }
+        measurements = tuple(
+            Measurement(case, "ok", reported=ReportedTiming(seconds * case.size_bytes, "mean"))
+            for case in asked.cases()
+        )
+        found = Run(algorithm, header(asked, algorithm, environment=environment), measurements,
+                    RunEnd("complete"))  # fmt: skip
+        loaded = as_loaded_run(found)
+        return Source(algorithm, observe(loaded, None, []), loaded.header)
+
+    sources = [run("ring", 1e-11), run("tree", 2e-11), run("", 0.5e-11)]
+    machine = fit_machine(sources, "made", [], [], lambda _: None)
+    assert {each.variant for each in machine.fitted} == {"NCCL ring simple", "NCCL tree simple", ""}
+    assert {p.channels for each in machine.fitted for p in each.points} == {24}
+    (line,) = tuner(machine, (8,))
+    assert line[3:6] == ["ring", "simple", "24"]

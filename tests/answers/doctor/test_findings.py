@@ -1,0 +1,366 @@
+"""Each finding on a made-up host that has it, and none on one that is sound."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from synthetic_hosts import SOUND, USUAL, ceilings, checkup, facts, trials
+
+from commbench.answers.doctor import checkup as course
+from commbench.answers.doctor import report as modes
+from commbench.answers.doctor.checkup import FINDINGS, examine, make_findings
+from commbench.answers.doctor.document import RULE, VIEW, document
+from commbench.answers.doctor.host_bandwidth import median_range
+from commbench.answers.doctor.report import (
+    LARGE,
+    SIZES,
+    DoctorOptions,
+    DoctorReport,
+    ModeEffect,
+    OtherLoad,
+    Trial,
+    compare_mode,
+    try_modes,
+)
+from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
+from commbench.host.gpu_system import GpuSystem, Hca
+from commbench.host.gpus import Gpu
+from commbench.plan.plan import Plan
+from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
+from commbench.views.document import Items, Table
+
+GPU = Gpu("0000:01:00.0", "NVIDIA", 0, 16, 16, "32.0 GT/s PCIe", 4)
+AROUND = GpuSystem(
+    hcas=(Hca("mlx5_0:1", "0000:02:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0),),
+    gpudirect=True, redirecting_bridges=0, shm_bytes=16 << 30,
+)  # fmt: skip
+LOUD = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (800e-6, 810e-6, 820e-6)}
+NO_GAIN = {"plain": (100e-6, 104e-6, 108e-6), "quiet": (101e-6, 103e-6, 109e-6)}
+
+
+def asking(ranks: int) -> DoctorOptions:
+    return DoctorOptions(ranks=ranks, rounds=3, seconds=60.0)
+
+
+HOSTS: dict[str, list[dict[str, Any]]] = {
+    "busy_cores": [
+        {"facts": facts(busy_share=0.5)},
+        {"meanwhile": OtherLoad(others_share=0.3, stolen_share=0.0)},
+    ],
+    "stolen": [
+        {"facts": facts(stolen_share=0.2)},
+        {"meanwhile": OtherLoad(others_share=0.0, stolen_share=0.1)},
+    ],
+    "throttled": [{"trials": trials(USUAL, throttled_share=0.2)}],
+    "cpu_limit": [{"facts": facts(cpu_limit=1.5)}],
+    "few_cores": [
+        {"request": asking(5)},
+        {"facts": facts(physical_cores=1)},
+        {"facts": facts(physical_cores=None, cores=(3,))},
+    ],
+    "quiet_slower": [{"trials": trials(LOUD)}],
+    "quiet_stalls": [{"trials": trials(NO_GAIN, stalled_share=0.2)}],
+    "better_mode": [{"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 12e-6)})}],
+    "unsteady": [{"trials": trials(USUAL | {"quiet": (20e-6, 30e-6, 40e-6)})}],
+    "clock_source": [{"facts": facts(clock_source="hpet")}],
+    "slow_clock": [{"facts": facts(clock_read_s=2e-6)}],
+    "slow_governor": [
+        {"facts": facts(governors=("performance", "powersave"))},
+        {"facts": facts(governors=("conservative",), frequency_driver=None)},
+    ],
+    "slow_loopback": [
+        {"ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]))},
+        {"ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
+    ],
+    "narrow_gpu": [{"gpus": (GPU, GPU._replace(link_width=8))}],
+    "far_gpu": [{"gpus": (GPU._replace(near_cores=0),)}],
+}
+HOSTS |= {
+    "gpu_persistence": [{"gpus": (GPU._replace(persistence=False),)}],
+    "gpu_throttled": [{"gpus": (GPU, GPU._replace(throttle_reasons=("power cap",)))}],
+    "low_power_cap": [{"gpus": (GPU._replace(power_cap_w=500.0, default_power_cap_w=700.0),)}],
+    "gpu_ecc_errors": [{"gpus": (GPU._replace(ecc_errors=2),)}],
+    "nvlink_down": [{"gpus": (GPU._replace(nvlinks=18), GPU._replace(nvlinks=17))}],
+    "no_p2p": [{"gpus": (GPU._replace(unreachable=("0000:02:00.0",)), GPU)}],
+    "no_gpudirect": [{"gpus": (GPU,), "gpu_system": AROUND._replace(gpudirect=False)}],
+    "acs": [{"gpus": (GPU,), "gpu_system": AROUND._replace(redirecting_bridges=4)}],
+    "small_shm": [{"gpus": (GPU,), "gpu_system": AROUND._replace(shm_bytes=64 << 20)}],
+    "memlock": [{"gpus": (GPU,), "gpu_system": AROUND._replace(memlock_bytes=64 << 10)}],
+}
+CASES = [(name, host) for name, hosts in HOSTS.items() for host in hosts]
+
+
+@pytest.mark.parametrize(("name", "host"), CASES)
+def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
+    name: str, host: dict[str, Any]
+) -> None:
+    found = make_findings(checkup(**host))
+    assert [finding.name for finding in found] == [name]
+    said = f"{found[0].message}. {found[0].advice}."
+    assert "{" not in said and "None" not in said and "()" not in said
+
+
+def test_every_finding_has_a_host() -> None:
+    assert [finding.name for finding in FINDINGS] == list(HOSTS)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        {},
+        {"gpus": (GPU, GPU._replace(link_width=None, most_width=None, near_cores=None))},
+        {"gpus": (GPU,), "gpu_system": AROUND},
+        {"gpus": (GPU,), "gpu_system": GpuSystem(gpudirect=False, memlock_bytes=1 << 16)},
+        {"gpus": (GPU._replace(power_cap_w=700.0, default_power_cap_w=700.0, persistence=True),)},
+        {"facts": facts(governors=("powersave",), frequency_driver="intel_pstate")},
+        {"facts": facts(clock_source=None, clock_read_s=None, busy_share=None, stolen_share=None)},
+        {"facts": facts(cpu_limit=2.0)},
+        {"ceilings": None, "trials": (), "meanwhile": None},
+        {"facts": None, "ceilings": None, "trials": (), "meanwhile": None},
+        {"trials": trials({"quiet": (50e-6, 51e-6, 52e-6)})},
+        {"trials": trials(NO_GAIN)},
+        {"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 53e-6)})},
+        {"trials": trials({"plain": (100e-6, 104e-6), "quiet": (800e-6, 810e-6)})},
+    ],
+)
+def test_a_sound_or_unknown_host_has_no_problems(host: dict[str, Any]) -> None:
+    assert make_findings(checkup(**host)) == ()
+
+
+def test_a_loopback_that_other_work_may_have_slowed_down_is_not_judged() -> None:
+    host = {
+        "facts": facts(busy_share=0.5),
+        "ceilings": ceilings(loopback_bytes_per_s=median_range([1e9])),
+    }
+    assert [finding.name for finding in make_findings(checkup(**host))] == ["busy_cores"]
+
+
+def test_a_check_that_was_stopped_concludes_nothing_from_its_trials() -> None:
+    stopped = Interrupted("stopped by SIGINT")
+    busy = {"trials": trials(LOUD), "meanwhile": OtherLoad(others_share=0.3, stolen_share=0.2)}
+    assert make_findings(checkup(**busy))
+    assert make_findings(checkup(**busy, ended=stopped)) == ()
+    slow = make_findings(checkup(**busy, facts=facts(clock_source="hpet"), ended=stopped))
+    assert [finding.name for finding in slow] == ["clock_source"]
+
+
+def test_every_finding_is_explained() -> None:
+    page = Path(__file__).parents[3] / "docs" / "doctor.md"
+    names = [finding.name for finding in FINDINGS]
+    assert re.findall(r"^\| `(\w+)` +\|.*\| +[\d.]+ ?[%u]?s? *\|$", page.read_text(), re.M) == names
+
+
+REFUSED = Trial(0, "realtime", trouble=UnavailableError("this user may not use SCHED_FIFO"))
+TIMES = {"plain": (8e-3, 9e-3, 10e-3), "quiet": (4e-3, 4e-3, 5e-3), "batch": (7e-3, 8e-3, 9e-3)}
+
+
+def whole(**other: Any) -> DoctorReport:
+    gpu = Gpu("0000:01:00.0", "NVIDIA H200", 0, 16, 16, "32.0 GT/s PCIe", 4, ecc=True)
+    hca = Hca("mlx5_0:1", "0000:18:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0)
+    usual: dict[str, Any] = {
+        "facts": facts(cpu_limit=2.5, throttled_share=0.25, busy_share=0.3),
+        "gpus": (gpu,),
+        "gpu_system": GpuSystem("570.86.15", ("0000:01:00.0: X PIX",), (hca,), gpudirect=True),
+        "trials": (*trials(TIMES, stalled_share=0.125), REFUSED),
+    }
+    report = checkup(**usual | other)
+    return report._replace(findings=make_findings(report))
+
+
+def notes(report: DoctorReport) -> str:
+    return " ".join(
+        text for b in document(report).blocks if isinstance(b, Items) for text in b.texts
+    )
+
+
+def test_the_tables_have_limits_and_effects() -> None:
+    limits, effects = (block for block in document(whole()).blocks if isinstance(block, Table))
+    assert [what for what, *_ in limits.rows][-1] == "gloo, quiet, 16 MiB"
+    assert [(row.mode, row.verdict) for row in effects.rows] == [
+        ("plain", ""), ("plain", ""), ("quiet", "faster"), ("quiet", "faster"),
+        ("batch", "undecided"), ("batch", "undecided"),
+    ]  # fmt: skip
+
+
+def test_a_check_that_was_stopped_claims_nothing() -> None:
+    stopped = whole(ended=Interrupted("stopped by SIGINT"), facts=facts())
+    found = document(stopped)
+    assert found.answer == [
+        "The check was stopped before its end, so the CPU modes are not compared."
+    ]
+    (_, effects) = (block for block in found.blocks if isinstance(block, Table))
+    assert {(row.verdict, row.chance) for row in effects.rows} == {("", None)}
+    assert RULE not in notes(stopped) and "launches" not in notes(stopped)
+    (clock,) = document(whole(ended=stopped.ended, facts=facts(clock_source="hpet"))).answer
+    assert clock.endswith("It found 1 problem: clock_source.")
+
+
+def test_a_check_that_found_nothing_out_is_a_document_too() -> None:
+    nothing = checkup(facts=None, ceilings=None, trials=(), meanwhile=None)
+    assert VIEW.write(nothing).startswith("What disturbs")
+
+
+def test_json_has_every_fact_and_null_for_what_is_not_known() -> None:
+    found = json.loads(VIEW.write(whole(ended=Interrupted("stopped by SIGINT")), "json"))
+    assert list(found) == [
+        "schema", "commbench", "ranks_fit", "request", "facts", "gpus", "gpu_system",
+        "ceilings", "trials", "meanwhile", "ended", "findings", "effects", "modes",
+    ]  # fmt: skip
+    assert found["ended"] == "stopped by SIGINT"
+    assert found["request"] == {"ranks": 2, "rounds": 3, "seconds": 60.0, "seed": 0}
+    assert (found["facts"]["cache_bytes"], found["ranks_fit"]) == (None, 2)
+    loopback = found["ceilings"]["loopback_bytes_per_s"]
+    assert loopback == {"value": 5e9, "low": 4e9, "high": 6e9}
+    assert found["trials"][-1]["trouble"] == "this user may not use SCHED_FIFO"
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """Plans that would have been launched; realtime is refused."""
+    found: list[Plan] = []
+
+    def launch(what: Plan) -> tuple[Any, ...]:
+        found.append(what)
+        if what.cpu_mode == "realtime":
+            raise UnavailableError("this user may not", "use another")
+        return trials({what.cpu_mode: (1e-6,)})[0].points
+
+    monkeypatch.setattr(modes, "_launch", launch)
+    return found
+
+
+def test_a_mode_that_is_refused_is_not_tried_again(launched: list[Plan]) -> None:
+    said: list[str] = []
+    found = list(try_modes(2, 3, 0, time.monotonic() + 60, said.append))
+    assert Counter(trial.mode for trial in found) == {
+        "plain": 3, "quiet": 3, "batch": 3, "pinned": 3, "realtime": 1,
+    }  # fmt: skip
+    assert [trial.mode for trial in found if trial.trouble] == ["realtime"]
+    assert said[0] == "[1/15] round 1 of 3, plain"
+    assert {plan.sizes for plan in launched} == {SIZES}
+    assert len({plan.budget_s for plan in launched}) == 1
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "read_facts", lambda: SOUND)
+    monkeypatch.setattr(course, "measure_host_bandwidth", lambda *_: ceilings())
+
+
+REQUEST = DoctorOptions(ranks=2, rounds=1, seconds=30.0)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("stopped by SIGINT", "", 2)])
+@pytest.mark.usefixtures("quick")
+def test_an_interrupted_check_keeps_what_it_knows(
+    monkeypatch: pytest.MonkeyPatch, stop: BaseException
+) -> None:
+    def trials_until_stopped(*_: Any) -> Any:
+        yield trials({"plain": (1e-6,)})[0]
+        raise stop
+
+    monkeypatch.setattr(course, "try_modes", trials_until_stopped)
+    found = examine(REQUEST, time.monotonic(), lambda _: None)
+    assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
+    assert found.findings == ()
+    assert isinstance(found.trouble, Interrupted)
+    assert (found.trouble.message, found.trouble.exit_code) == ("stopped by SIGINT", 130)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_torch_without_gloo_ends_the_check_after_what_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from commbench.launch import devices as places
+
+    empty = places.Capabilities(backends=(), devices={"cpu": 1})
+    monkeypatch.setattr(places, "detect_capabilities", lambda: empty)
+    found = examine(REQUEST, time.monotonic(), lambda _: None)
+    assert found.ceilings and not found.trials
+    assert isinstance(found.trouble, UnavailableError)
+
+
+FORBIDDEN = UnavailableError("this user may not", "")
+DIED = RankError("rank 1 was killed by SIGKILL", "")
+GOOD = trials({"plain": (1e-6,)})[0]
+
+
+@pytest.mark.parametrize(
+    ("tried", "trouble"),
+    [
+        ((), None),
+        ((GOOD, Trial(0, "realtime", trouble=FORBIDDEN)), None),
+        ((Trial(0, "realtime", trouble=FORBIDDEN),), FORBIDDEN),
+        (
+            (GOOD, Trial(0, "realtime", trouble=FORBIDDEN), Trial(0, "batch", trouble=DIED)),
+            DIED,
+        ),
+    ],
+)
+def test_a_refused_mode_is_no_trouble_but_a_dead_rank_is(
+    tried: tuple[Trial, ...], trouble: object
+) -> None:
+    assert checkup(trials=tried).trouble is trouble
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"ranks": 1}, "--nproc-per-node is 1"),
+        ({"rounds": 0}, "--rounds is 0"),
+        ({"seconds": 0.0}, "--seconds 0 is not between 0 and 86400, a day"),
+        ({"seconds": float("nan")}, "--seconds nan is not between 0 and 86400, a day"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        DoctorOptions(**{"ranks": 2, "rounds": 1, "seconds": 30.0} | wish)
+    assert refused.value.message == message and refused.value.hint
+
+
+def effect(plain: list[float], quiet: list[float]) -> ModeEffect:
+    found = compare_mode(trials({"plain": plain, "quiet": quiet}), "quiet", LARGE)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("plain", "quiet", "verdict"),
+    [
+        ([4, 5, 6], [1, 2, 3], FASTER),
+        ([1, 2, 3], [4, 5, 6], SLOWER),
+        ([1, 2, 4], [3, 5, 6], UNDECIDED),
+        ([1, 2, 3], [3, 4, 5], UNDECIDED),
+        ([1, 2], [4, 5], UNDECIDED),
+        ([1], [2, 3, 4, 5, 6], UNDECIDED),
+        ([1, 2], [3, 4, 5, 6, 7], SLOWER),
+        ([100, 101, 102], [98, 98, 99], UNDECIDED),
+        ([], [1, 2, 3], ""),
+    ],
+)
+def test_a_mode_differs_if_all_launches_do_by_enough_and_are_enough(
+    plain: list[float], quiet: list[float], verdict: str
+) -> None:
+    assert effect(plain, quiet).verdict == verdict
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.permutations([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+def test_of_three_and_three_one_order_in_ten_lies_apart(order: list[float]) -> None:
+    found = effect(order[:3], order[3:])
+    assert (found.verdict != UNDECIDED) is ({1.0, 2.0, 3.0} in ({*order[:3]}, {*order[3:]}))
+    assert found.chance == 0.1
+
+
+def test_ratios_are_taken_within_rounds_that_have_both() -> None:
+    last = effect([100e-6, 200e-6], [50e-6, 100e-6, 7e-6])
+    assert last.ratio == pytest.approx(median_range([0.5, 0.5]))
+    assert last.launches == 3

@@ -1,0 +1,313 @@
+"""What rows are explained by: facts of recorded runs, and planted latencies and bandwidths, which
+are found again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+from synthetic import header
+from synthetic_replay import synthetic_replay
+from synthetic_rows import batches, plan
+
+from commbench.analysis.load import open_run
+from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
+from commbench.answers.cost.cost_models import find_algorithm, find_model, growth
+from commbench.answers.explain.bound import (
+    BANDWIDTH,
+    BOTH,
+    BOUND,
+    BY_MODEL,
+    HALF,
+    LATENCY_SHARE,
+    MEASURED,
+    NOT_KNOWN,
+    TWICE_RANKS,
+    TWICE_SIZE,
+    bound_facts,
+    ranks_per_node,
+)
+from commbench.answers.explain.bound import LATENCY as LATENCY_BOUND
+from commbench.answers.explain.document import VIEW, fact_text
+from commbench.answers.explain.explanation import Explanation, explain_row, explain_run
+from commbench.answers.explain.facts import Fact
+from commbench.plan.case import Case
+from commbench.plan.links import parse_peak
+from commbench.plan.operations import OPERATIONS, REPLAY
+from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd, RunHeader
+
+RUNS = Path(__file__).parents[2] / "golden" / "data" / "runs"
+
+
+def test_a_step_has_its_calls_and_what_they_take_alone_but_no_bandwidth(tmp_path: Path) -> None:
+    run = open_run(synthetic_replay(tmp_path / "run", "run"))
+    first, *_, last = explain_run(run, OPERATIONS[REPLAY]).rows
+    facts = {fact.name: fact for fact in first.facts}
+    assert facts["step"].how == "of the workload resnet"
+    assert (first.get("calls of rank 0"), facts["calls of rank 0"].how) == (
+        3, "3 all_reduce over world",
+    )  # fmt: skip
+    assert first.get("their bytes") == 6 << 20
+    # 20 us and 1 ns a byte for each of 1, 2 and 3 MiB; the step takes 1 ms.
+    assert first.get("one by one") == pytest.approx(6.35e-3, rel=0.02)
+    assert first.get("t over the sum") == pytest.approx(0.16, abs=0.005)
+    assert first.get("t over its own") is None
+    assert last.get("t over its own").value == pytest.approx(2.0, abs=0.1)
+    assert not {"busbw", "bound", "peak"} & facts.keys()
+
+
+def test_a_variant_with_other_calls_has_these(tmp_path: Path) -> None:
+    run = open_run(synthetic_replay(tmp_path / "run", "run", variants=["calls", "bucket:1M"]))
+    found = explain_run(run)
+    steps = [each for each in found.rows if each.get("step")]
+    assert [each.get("calls of rank 0") for each in steps] == [3, 6]
+    assert {each.get("their bytes") for each in steps} == {6 << 20}
+    said = " ".join(VIEW.write(found).split())
+    assert "bucket:1M its neighbouring all_reduces cut into others of 1M" in said
+
+
+def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
+    asked = plan(sizes=(1001,), tensors=("4",), forms=("separate",))
+    header = RunHeader(plan=asked, label="made-up", started="", launcher="local")
+    flat, separate = relate_rows(
+        [
+            make_row(header, Measurement(case=case, status="ok", batches=batches((1e-4 * n,) * 6)))
+            for n, case in enumerate(asked.cases(), start=2)
+        ]
+    )
+    found = explain_row(separate)
+    assert found.get("count") == "248 float32"
+    assert found.get("asked for") == 1001
+    assert (found.get("tensors"), found.get("form of the call")) == (4, "separate")
+    assert found.get("over a direct call") == pytest.approx(1.5)
+    hows = [fact.how for row in (flat, separate) for fact in explain_row(row).facts
+            if fact.name == "tensors"]  # fmt: skip
+    assert hows == ["as one here", "each with its own memory"]
+
+
+@pytest.mark.parametrize(
+    "name", sorted({path.parent.name for path in RUNS.glob("*/run.jsonl")} - {"damaged"})
+)
+def test_every_row_of_recorded_runs_has_facts_that_can_be_written(name: str) -> None:
+    run = open_run(RUNS / name)
+    every = make_rows(run)
+    for row in every:
+        found = explain_row(row, every, parse_peak("1GB/s"))
+        assert all(map(fact_text, found.facts))
+        assert found.get("time t") == row.time.estimate if row.time else found.get("not timed")
+        assert found.get("busbw") == row.busbw or row.measurement.case.step
+        json.loads(VIEW.write(Explanation(run.name, (found,)), "json"))
+
+
+SIZES = tuple(1 << k for k in range(10, 27))
+LATENCY, BETA = 50e-6, 1e-9
+
+
+def line(case: Case) -> float:
+    return LATENCY + BETA * case.size_bytes
+
+
+def run(
+    time: Callable[[Case], float] = line, sizes: tuple[int, ...] = SIZES, **more: object
+) -> Run:
+    """A run whose times are exact."""
+    asked = plan(sizes=sizes, **more)
+    measurements = tuple(
+        Measurement(case, "ok", reported=ReportedTiming(time(case), "mean"))
+        for case in asked.cases()
+    )
+    return Run("planted", header(asked, "planted"), measurements, RunEnd("complete"))
+
+
+def rows_of(found: Run) -> dict[int, ResultRow]:
+    return {row.measurement.case.size_bytes: row for row in make_rows(found)}
+
+
+def facts_of(row: ResultRow, rows: Sequence[ResultRow], machine: Any = None) -> dict[str, Fact]:
+    return {fact.name: fact for fact in bound_facts(row, rows, machine)}
+
+
+def why_of(found: Run, size: int) -> dict[str, Fact]:
+    rows = rows_of(found)
+    return facts_of(rows[size], list(rows.values()))
+
+
+def test_the_shares_of_a_planted_run_are_found() -> None:
+    for size in SIZES:
+        why = why_of(run(), size)
+        assert why["latency"].value == pytest.approx(LATENCY, rel=1e-3)
+        share = LATENCY / (LATENCY + BETA * size)
+        assert why[LATENCY_SHARE].value == pytest.approx(share, rel=1e-3)
+        assert why[HALF].value == pytest.approx(LATENCY / BETA, rel=1e-3)
+        assert why["model of t"].value == "50 us + S / 1 GB/s"
+        assert "17 sizes of this call, here 1 KiB to 64 MiB" in why["model of t"].how
+
+
+def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None:
+    found = [why_of(run(), size) for size in (1 << 10, 1 << 16, 1 << 24)]
+    assert [why[BOUND].value for why in found] == [LATENCY_BOUND, BOTH, BANDWIDTH]
+    assert [why[TWICE_SIZE].how for why in found] == [MEASURED] * 3
+    ratios = [why[TWICE_SIZE].value for why in found]
+    assert ratios == pytest.approx([1.02, 1.57, 2.0], abs=0.01)
+
+
+def test_without_a_row_of_twice_the_size_the_model_says_how_long_it_takes() -> None:
+    twice = why_of(run(), SIZES[-1])[TWICE_SIZE]
+    assert (twice.how, twice.value) == (BY_MODEL, pytest.approx(2.0, abs=0.01))
+
+
+def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
+    def switches(case: Case) -> float:
+        if case.size_bytes <= 1 << 17:
+            return 10e-6 + 4e-10 * case.size_bytes
+        return 100e-6 + 1e-10 * case.size_bytes
+
+    large, small = (why_of(run(switches), size) for size in (1 << 20, 1 << 12))
+    assert large["model of t"].value == "100 us + S / 10 GB/s"
+    assert "here 256 KiB to 64 MiB" in large["model of t"].how
+    assert small["model of t"].value == "10 us + S / 2.5 GB/s"
+    assert "here 1 KiB to 128 KiB" in small["model of t"].how
+    assert large["latency"].value == pytest.approx(100e-6, rel=1e-3)
+    assert small["latency"].value == pytest.approx(10e-6, rel=1e-3)
+
+
+def test_twice_the_ranks_are_measured_where_the_run_has_groups_of_both() -> None:
+    def time(case: Case) -> float:
+        return line(case) * (1.7 if case.ranks == 4 else 1.0)
+
+    found = run(time, world_size=8, mesh="dp=2,tp=4", over=("dp", "tp"), concurrency="alone")
+    rows = [row for row in make_rows(found) if row.measurement.case.size_bytes == 1 << 20]
+    by_ranks = {row.measurement.case.ranks: row for row in rows}
+    twice = facts_of(by_ranks[2], make_rows(found))[TWICE_RANKS]
+    assert (twice.value, twice.how) == (pytest.approx(1.7), MEASURED)
+
+
+def test_one_number_of_ranks_gets_the_formula_of_the_backend_and_says_so() -> None:
+    small, large = (why_of(run(), size)[TWICE_RANKS] for size in (1 << 10, 1 << 26))
+    assert small.value == pytest.approx((1.0, 3.0), abs=0.05)
+    assert large.value == pytest.approx((1.5, 1.5), abs=0.01)
+    formula = "not measured; by the formula of gloo's algorithm: ring, T = fixed + 2(n-1) alpha"
+    assert small.how.startswith(formula)
+
+
+@pytest.mark.parametrize(
+    ("backend", "operation", "selected", "model"),
+    [
+        ("gloo", "reduce_scatter", "", find_model("all_reduce", "ring")),
+        ("gloo", "broadcast", "", find_model("broadcast", "binomial tree")),
+        ("nccl", "all_reduce", "RING", find_model("all_reduce", "ring")),
+        ("nccl", "all_reduce", "TREE", find_model("all_reduce", "double binary tree")),
+        ("nccl", "all_gather", "PAT", find_model("all_gather", "pipelined tree")),
+        ("nccl", "all_to_all", "", find_model("all_to_all", "pairwise")),
+        ("nccl", "all_reduce", "", None),
+        ("nccl", "all_reduce", "NVLS", None),
+        ("nccl", "broadcast", "PAT", None),
+        ("ucc", "all_reduce", "", None),
+    ],
+)
+def test_the_algorithms_of_backends(
+    backend: str, operation: str, selected: str, model: Any
+) -> None:
+    found = find_algorithm(backend, operation, selected)
+    assert (found and found.formula) == (model and model.formula)
+
+
+def test_every_collective_of_gloo_has_an_algorithm() -> None:
+    collectives = [name for name, o in OPERATIONS.items() if o.nccl_tests or name == "barrier"]
+    missing = [name for name in collectives if not find_algorithm("gloo", name)]
+    assert missing == ["send_recv"]
+
+
+def test_the_formula_of_more_ranks_is_worked_by_hand() -> None:
+    ring = find_model("all_reduce", "ring")
+    # 2(n-1): 14 -> 30 steps; 2(n-1)/n: 1.75 -> 1.875
+    low, high = growth(ring, 1.0, 3.0, 8, 16)
+    assert low == pytest.approx((1 + 3 * 1.875 / 1.75) / 4)
+    assert high == pytest.approx((30 / 14 + 3 * 1.875 / 1.75) / 4)
+    tree = find_model("broadcast", "binomial tree")
+    assert growth(tree, 1.0, 1.0, 8, 16) == pytest.approx((1 / 2 + 4 / 6, 4 / 3))
+
+
+def test_a_barrier_is_all_latency() -> None:
+    why = why_of(run(lambda _: 20e-6, operations=("barrier",)), 0)
+    assert (why[BOUND].value, why[LATENCY_SHARE].value) == (LATENCY_BOUND, 1)
+    assert not {"model of t", TWICE_SIZE} & why.keys()
+    assert why[TWICE_RANKS].value == pytest.approx((1.0, 2.0))
+
+
+def test_a_run_whose_results_are_all_wrong_has_no_bound() -> None:
+    found = run()
+    wrong = tuple(each._replace(status="wrong", wrong=3) for each in found.measurements)
+    assert BOUND not in why_of(found._replace(measurements=wrong), 1 << 20)
+
+
+def test_with_a_machine_its_models_are_compared_with_the_time() -> None:
+    machine = planted.machine()
+    found = run(lambda _: 0.9e-3, sizes=(1 << 26,), world_size=64)
+    (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=8)))
+    assert ranks_per_node(row) == 8
+    why = facts_of(row, [row], machine)
+    assert why["predicted"].value == pytest.approx((700e-6, 660e-6, 740e-6), rel=0.01)
+    assert why["predicted"].how == (
+        "double binary tree (across hosts) of planted; t is 1.28 times that, above the interval"
+    )
+    assert why[BOUND].value == BANDWIDTH
+    assert why[LATENCY_SHARE].value == pytest.approx(0.057, abs=0.005)
+    assert why[TWICE_SIZE].value.value == pytest.approx(1.9, abs=0.05)
+    assert why[TWICE_SIZE].how == "by the model: 1.36 ms"
+    assert why[TWICE_RANKS].value.value == pytest.approx(1.03, abs=0.02)
+
+
+def test_of_several_models_the_one_that_describes_the_row_is_compared() -> None:
+    models = [
+        planted.inside(parameters=(n * 1e-3, 0.0, 0.0), variant=variant)
+        for n, variant in enumerate(("bfloat16, sum", "float32, sum", "float32, max"), 1)
+    ]  # fmt: skip
+    (row,) = make_rows(run(sizes=(1 << 20,)))
+    predicted = facts_of(row, [row], planted.machine(*models))["predicted"]
+    assert predicted.value.value == pytest.approx(2e-3)
+
+
+def test_a_machine_without_a_model_of_the_call_says_why() -> None:
+    (row,) = make_rows(run(sizes=(1 << 26,), operations=("all_gather",)))
+    (fact,) = bound_facts(row, [row], planted.machine())
+    assert (fact.name, fact.value) == ("predicted", "not known")
+    assert fact.how == "planted does not predict this call: planted has no model of all_gather"
+
+
+def test_more_ranks_than_a_host_are_predicted_on_more_hosts_where_those_were_measured() -> None:
+    found = run(sizes=(1 << 26,), world_size=8)
+    (row,) = make_rows(found._replace(header=found.header._replace(ranks=(), num_nodes=1)))
+    across = facts_of(row, [row], planted.machine())[TWICE_RANKS]
+    within = facts_of(row, [row], planted.machine(planted.inside()))[TWICE_RANKS]
+    assert across.value.value == pytest.approx(2.1, abs=0.05)
+    assert across.how.startswith("by the model, across hosts: ")
+    assert within.value.value == pytest.approx(1.1, abs=0.05)
+    assert within.how.startswith("by the model: ")
+
+
+def test_a_run_of_the_repository_is_explained_quickly_and_without_torch() -> None:
+    program = (
+        "import sys, time, commbench; start = time.process_time();"
+        "found = commbench.explain('results/reference');"
+        "print(time.process_time() - start, 'torch' in sys.modules, found.rows[0].get('n-half'))"
+    )
+    root = Path(__file__).parents[3]
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    took, has_torch, has_why = ended.stdout.split()
+    assert has_torch == "False"
+    assert float(has_why) > 0
+    assert float(took) < 1.0
+
+
+def test_sizes_that_hardly_differ_do_not_tell_latency_from_bandwidth() -> None:
+    assert NOT_KNOWN in why_of(run(sizes=(1000 << 10, 1001 << 10, 1100 << 10)), 1100 << 10)
+    assert BOUND in why_of(run(sizes=(1000 << 10, 1500 << 10, 2000 << 10)), 2000 << 10)

@@ -1,0 +1,341 @@
+"""The time of the calls of a traced step without computation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pictures import require_readable
+from synthetic import noisy, steady
+from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
+from synthetic_workload import TWO_RANKS
+
+from commbench.analysis.rows import make_rows
+from commbench.answers.replay.replay import StepReplay, analyse_replay, calls_only_s
+from commbench.answers.show.run_document import ShownRun, document
+from commbench.api.runs import Run
+from commbench.plan.case import Case
+from commbench.plan.links import parse_peak
+from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
+from commbench.results.schema import Run as Recorded
+from commbench.views.pictures import Bars
+
+
+def seconds_of(*programs: tuple[Call, ...]) -> float | None:
+    everyone = tuple(range(len(programs)))
+    step = Step("train", tuple(Program((rank,), calls) for rank, calls in enumerate(programs)))
+    return calls_only_s(Workload("w", "", len(programs), {"world": (everyone,)}, (step,)), step)
+
+
+def reduction(time_s: float, **facts: object) -> Call:
+    return Call("all_reduce", "world", "float32", 8, time_s=time_s, **facts)  # type: ignore[arg-type]
+
+
+def test_calls_of_one_stream_follow_one_another_and_those_of_two_do_not() -> None:
+    first = reduction(2.0, asynchronous=True, waited_after=1)
+    assert seconds_of(*[(first, reduction(3.0))] * 2) == 5.0
+    assert seconds_of(*[(first, reduction(3.0, stream=1))] * 2) == 3.0
+
+
+def test_waiting_for_a_rank_that_computes_does_not_count() -> None:
+    late, early = reduction(1.0, transfer_s=1.0), reduction(9.0, transfer_s=1.0)
+    assert seconds_of((late, early), (early, late)) == 2.0
+
+
+def test_a_chain_of_messages_takes_as_long_as_all_its_links() -> None:
+    send, receive = (Call(kind, "world", "int8", 8, time_s=1.0) for kind in (SEND, RECV))
+    first, last = (send._replace(peer=1),), (receive._replace(peer=1, waited_after=0),)
+    middle = (receive._replace(peer=0, waited_after=0), send._replace(peer=2))
+    assert seconds_of(first, middle, last) == 2.0
+
+
+def test_without_times_nothing_is_said() -> None:
+    assert seconds_of(*[(Call("all_reduce", "world", "float32", 8),)] * 2) is None
+
+
+def test_the_whole_of_a_step() -> None:
+    # Two reductions of 1 ms in one stream; rank 1 waits for the first before its receive of 1 ms,
+    # which begins with the second.
+    assert calls_only_s(TWO_RANKS, TWO_RANKS.steps[0]) == pytest.approx(2e-3)
+
+
+VARIANTS = {
+    "calls": 8e-3, "gaps": 20e-3, "bucket:4M": 18e-3, "bucket:16M": 20e-3,
+    "reduce_scatter+all_gather": 25e-3,
+}  # fmt: skip
+
+
+def seconds(case: Case) -> float:
+    """A millisecond for each MiB, half of one for a message."""
+    return VARIANTS.get(case.variant) or case.size_bytes * 1e-3 / MIB or 5e-4
+
+
+def one_step(**wishes: object) -> StepReplay:
+    (found,) = analyse_replay(replay_run(samples=lambda case: steady(seconds(case)), **wishes))
+    return found
+
+
+def test_operations_have_the_sum_of_the_medians_of_their_calls() -> None:
+    found = one_step()
+    by_name = {one.traced.operation: one for one in found.operations}
+    assert list(by_name) == ["all_reduce", "recv", "send"]
+    reduced = by_name["all_reduce"]
+    assert reduced.replayed is not None
+    assert reduced.replayed.value == pytest.approx(12e-3)
+    assert reduced.traced.calls == 2
+    assert reduced.traced_s == pytest.approx(9e-3)
+    assert reduced.traced.waiting_s == pytest.approx(0.5e-3)
+    assert reduced.busbw is not None
+    assert reduced.busbw.value == pytest.approx(12 * MIB / 12e-3)
+    message = 1024 * 1e-3 / MIB
+    for name in ("send", "recv"):
+        assert by_name[name].traced.calls == 0.5
+        assert by_name[name].replayed is not None
+        assert by_name[name].replayed == pytest.approx((message / 2,) * 3, rel=0.02)
+
+
+def test_the_interval_of_a_sum_counts_the_calls_of_one_case_together() -> None:
+    """The median of a case is as wrong for each of its calls; those of two cases are not."""
+    calls = [Call("all_reduce", "world", "float32", size) for size in (MIB, MIB, MIB, 2 * MIB)]
+    workload = WORKLOAD._replace(steps=(Step("s", (Program((0, 1), tuple(calls)),)),))
+    run = replay_run(workload, lambda case: noisy(seconds(case), case.index, noise=0.2))
+    (found,) = analyse_replay(run)
+    (one,) = found.operations
+    first, second = (case for case in run.header.plan.cases() if not case.step)
+    assert (first.size_bytes, second.size_bytes) == (MIB, 2 * MIB)
+    times = [row.time for row in make_rows(run)[:2] if row.time]
+    assert one.replayed and one.replayed.high is not None
+    up = [t.high - t.median for t in times if t.high is not None]
+    expected = ((3 * up[0]) ** 2 + up[1] ** 2) ** 0.5
+    assert one.replayed.value == pytest.approx(3 * times[0].median + times[1].median)
+    assert one.replayed.high - one.replayed.value == pytest.approx(expected)
+
+
+def test_the_communication_of_the_trace_is_the_union_of_the_calls_of_each_rank() -> None:
+    found = one_step()
+    assert found.communication_s == pytest.approx((9e-3 + 9e-3) / 2)
+    assert found.transfer_s == pytest.approx((8e-3 + 8e-3) / 2)
+    assert found.waiting_s == pytest.approx(1e-3)
+
+
+def test_the_calls_are_compared_with_those_of_the_trace_without_computation() -> None:
+    found = one_step()
+    assert found.calls_only_s == pytest.approx(10e-3)
+    assert found.over_trace and found.over_trace.value == pytest.approx(8 / 10)
+    assert found.step_over_trace and found.step_over_trace.value == pytest.approx(20 / 20)
+    sums = one_step(variants=("gaps",))
+    assert sums.over_trace and sums.over_trace.value == pytest.approx(12e-3 / 10e-3, rel=1e-3)
+
+
+def test_waiting_is_not_guessed_where_one_call_does_not_tell_it() -> None:
+    first, second = STEP.programs
+    calls = (first.calls[0]._replace(transfer_s=None), *first.calls[1:])
+    step = STEP._replace(programs=(first._replace(calls=calls), second))
+    (found,) = analyse_replay(replay_run(WORKLOAD._replace(steps=(step,))))
+    assert (found.transfer_s, found.waiting_s) == (None, None)
+    assert found.communication_s == pytest.approx(9e-3)
+    by_name = {one.traced.operation: one for one in found.operations}
+    assert by_name["all_reduce"].traced_s == by_name["all_reduce"].traced.time_s
+
+
+def test_variants_are_compared_with_the_step_with_gaps_where_it_was_measured() -> None:
+    found = one_step()
+    assert found.baseline == "gaps"
+    assert [each.variant for each in found.variants] == list(VARIANTS)
+    ratios = {each.variant: each.ratio and each.ratio.value for each in found.variants}
+    assert ratios == {
+        "calls": None, "gaps": None, "bucket:4M": pytest.approx(0.9),
+        "bucket:16M": pytest.approx(1.0), "reduce_scatter+all_gather": pytest.approx(1.25),
+    }  # fmt: skip
+    found = one_step(variants=("calls", "bucket:4M"))
+    assert found.baseline == "calls"
+    ratio = found.variants[1].ratio
+    assert ratio and ratio.value == pytest.approx(18 / 8)
+
+
+def test_a_generated_step_has_no_times_of_a_trace() -> None:
+    workload = WORKLOAD._replace(steps=(without_times(STEP),))
+    (found,) = analyse_replay(replay_run(workload, lambda case: steady(seconds(case))))
+    assert (found.communication_s, found.transfer_s, found.over_trace) == (None, None, None)
+    assert "gaps" not in [each.variant for each in found.variants]
+    assert [one.traced.operation for one in found.operations] == ["all_reduce", "send", "recv"]
+
+
+def test_a_peak_gives_the_least_time_of_the_calls_that_it_bounds() -> None:
+    run = replay_run(samples=lambda case: steady(seconds(case)))
+    (found,) = analyse_replay(run, peak=parse_peak("24GB/s"))
+    assert found.operations[0].peak_s == pytest.approx(12 * MIB / 24e9)
+    assert all(one.peak_s is None for one in one_step().operations)
+
+
+def test_what_was_not_measured_has_no_sum_and_a_reason() -> None:
+    run = replay_run(
+        samples=lambda case: (
+            None if case.size_bytes == 8 * MIB or case.variant == "gaps" else steady(seconds(case))
+        )
+    )
+    (found,) = analyse_replay(run)
+    by_name = {one.traced.operation: one for one in found.operations}
+    assert by_name["all_reduce"].replayed is None and by_name["all_reduce"].busbw is None
+    assert by_name["send"].replayed is not None
+    assert found.baseline == "calls"
+    assert [each.variant for each in found.variants if each.why] == ["gaps"]
+    assert found.variant("gaps") is None
+
+
+def test_each_step_is_analysed_on_its_own() -> None:
+    empty = Step("empty", (Program((0, 1), ()),), time_s=1.0)
+    workload = WORKLOAD._replace(steps=(STEP, empty, without_times(STEP)._replace(name="other")))
+    found = analyse_replay(replay_run(workload, lambda case: steady(seconds(case))))
+    assert [each.step.name for each in found] == ["train", "other"]
+    assert [each.communication_s is None for each in found] == [False, True]
+    assert found[0].operations[0].replayed == found[1].operations[0].replayed
+
+
+DOCUMENT_VARIANTS = {
+    "calls": 16e-3, "gaps": 20e-3, "bucket:4M": 18e-3, "bucket:16M": 20e-3,
+    "reduce_scatter+all_gather": 25e-3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown_s(case: Case) -> float:
+    return DOCUMENT_VARIANTS.get(case.variant) or case.size_bytes * 1e-3 / MIB or 5e-4
+
+
+@pytest.fixture(scope="module")
+def run() -> Recorded:
+    return replay_run(samples=lambda case: steady(shown_s(case)))
+
+
+def sentences(run: Recorded) -> str:
+    return " ".join(Run(*run).text().split())
+
+
+def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
+    assert " ".join(document(ShownRun(run)).answer).startswith(
+        "Most of the time of all calls is that of all_reduce over world: 90 % in the trace, 100 % "
+        "here. 11 % of the communication of the trace is waiting for other ranks; "
+        "`commbench workload show TRACES` says which rank waits for which. One after "
+        "another and without computation, the calls take 16.00 ms here and 10.0 ms in the trace, "
+        "1.60 times (1.59-1.61) as long: communication is slower here."
+    )
+    assert (
+        "Most would be saved by buckets of 4 MiB: 10 % less time." in document(ShownRun(run)).answer
+    )
+
+
+def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
+    slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else shown_s(case)))
+    text = sentences(slow)
+    assert "that of all_reduce over world: 90 % in the trace." in text
+    assert "that of messages over pp: 99 % here." in text
+
+
+def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
+    name = "a_long_name_of_a_step_of_a_model_with_many_layers " * 3
+    long = WORKLOAD._replace(steps=(STEP._replace(name=name.strip()),))
+    run = replay_run(long, lambda _: steady(1e-3))
+    assert max(map(len, Run(*run).text().splitlines())) <= 80
+    from commbench.answers.replay.document import replay_pictures
+
+    for picture in replay_pictures([run]):
+        require_readable(picture)
+
+
+def test_a_generated_step_has_columns_of_the_replay_only() -> None:
+    workload = WORKLOAD._replace(steps=(without_times(STEP),))
+    text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
+    assert "in its trace" not in text and "traced" not in text
+    assert "over all calls" in text and "trace: " not in text
+    assert "that of all_reduce over world: 100 % here." in text
+
+
+def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
+    calls = (Call("all_reduce", "world", "float32", MIB, start_s=1e-3, time_s=2e-3),)
+    workload = WORKLOAD._replace(
+        steps=(Step("s", (Program((0, 1), calls),), 2, 1e-2),),
+        notes=("ranks without a trace are taken to make the same calls",),
+    )
+    text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
+    assert "Note: ranks without a trace are taken to make the same calls." in text
+    assert "trace: waiting" not in text
+    assert "The trace does not say how much of its communication is waiting." in text
+    assert "All calls are all_reduce over world." in text
+
+
+def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -> None:
+    calls = (Call("all_reduce", "world", "float32", MIB, start_s=1e-3, time_s=2e-3),)
+    workload = WORKLOAD._replace(
+        world_size=4, groups={"world": ((0, 1, 2, 3),)},
+        steps=(Step("s", (Program((0, 1, 2, 3), calls),), 2, 1e-2),),
+    )  # fmt: skip
+    text = sentences(replay_run(workload, lambda case: steady(shown_s(case)), ranks=2))
+    assert "Note: ranks 0 to 1 of 4 are kept." in text
+    assert "the trace had more ranks, so this does not compare the networks." in text
+    assert "slower here" not in text and "faster here" not in text
+
+
+def test_the_verdict_says_that_no_variant_saves_time() -> None:
+    slow = {**DOCUMENT_VARIANTS, "bucket:4M": 22e-3, "bucket:16M": 24e-3}
+    run = replay_run(samples=lambda case: steady(slow.get(case.variant) or 1e-3))
+    assert "No variant of the step takes less time." in sentences(run)
+
+
+def test_variants_that_a_step_does_not_have_are_named_with_the_reason() -> None:
+    one = (Call("all_reduce", "world", "float32", 2 * MIB),)
+    none = (Call("all_gather", "world", "float32", 2 * MIB),)
+    for calls, expected in (
+        (one, "buckets: it needs two neighbouring all_reduces."),
+        (none, "reduce_scatter + all_gather: it has no all_reduce."),
+        (none, "all calls with gaps: its source says nothing about gaps."),
+        ((one[0]._replace(size_bytes=1024),), "its all_reduces have less than 1 MiB."),
+    ):
+        workload = WORKLOAD._replace(steps=(Step("s", (Program((0, 1), calls),)),))
+        text = sentences(replay_run(workload, lambda _: steady(1e-3), variants=("all",)))
+        assert expected in text
+    assert "Variants that the step does not have" not in sentences(replay_run(variants=("all",)))
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (lambda case: steady(shown_s(case)) if not case.step else None,
+         "Not measured: replay train calls"),
+        (lambda case: steady(shown_s(case)) if case.step else None, "buckets of 4 MiB 18.00 ms"),
+        (lambda _: None, "Not measured"),
+        (lambda case: noisy(shown_s(case), case.index, noise=0.5, batches=2, each=3),
+         "It is not decided whether a variant of the step takes less time."),
+        (lambda case: [[shown_s(case)]],
+         "Most would be saved by buckets of 4 MiB: 10 % less time, without an interval"),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_cut_off_still_has_its_tables(
+    samples: Callable[[Case], list[list[float]] | None], expected: str
+) -> None:
+    run = replay_run(samples=samples)
+    text = Run(*run).text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert expected in sentences(run)
+
+
+def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> None:
+    from commbench.answers.show.plots import run_pictures
+
+    (picture,) = run_pictures([run])
+    require_readable(picture)
+    assert picture.name == "replay"
+    assert "90 % in the trace" in picture.description
+    operations, whole = (panel for panel in picture.panels if isinstance(panel, Bars))
+    assert [row.name for row in operations.rows] == ["all_reduce, world", "recv, pp", "send, pp"]
+    trace, here = operations.rows[0].bars
+    assert (trace.time.value, trace.more_s) == pytest.approx((9e-3, 5e-4))
+    assert here.time.value == pytest.approx(12e-3)
+    # A bar of two parts has both numbers, and they are those of the tables.
+    assert trace.text == "9.00 ms + 500 us"
+    texts = [bar.text for row in whole.rows for bar in row.bars]
+    assert texts[:2] == ["20.0 ms", "8.00 ms + 1.00 ms"] and "18.00 ms" in texts

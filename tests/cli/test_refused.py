@@ -1,0 +1,240 @@
+"""What every command refuses: two lines and an exit code, and nothing is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import planted
+import pytest
+from commands import run_commbench
+from synthetic import plan, steady, synthetic_run
+from synthetic_workload import TWO_RANKS
+
+from commbench.answers.cost.machine import write_machine
+from commbench.results.workload_file import write_workload
+
+FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
+JOB = "job slurm --nodes 2 --nproc-per-node 2"
+PREDICT = "model predict machine.json"
+RUNNING = "leave it out; nodes and ranks of each, before the --, are all that a job needs"
+# By exit code and the words that lines begin with: what follows, the beginning of the error, and,
+# behind a `~`, words of the hint.
+REFUSED = {
+    (2, "run"): """
+        --sizes 1K -b 8: --sizes and -b both choose the sizes ~ leave out one of them
+        --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
+        --iters many: --iters 'many' is not a whole number ~ `commbench run --help`
+        --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
+        --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
+        --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
+        --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST
+        --label a/b: label 'a/b' cannot be part of a folder's name ~ use up to 64 letters
+        -c 2: -c cannot be 2 ~ -c 1 checks results, -c 0 does not
+        --dtype int32 --reduce-op avg: nothing is left to measure: avg is not defined for int32
+        --iter 3: there is no option --iter ~ did you mean --iters? `commbench run --help` lists
+        --form coalesced: --form coalesced takes several tensors
+        --via gather+broadcast --tensors 2: --form gather+broadcast takes one tensor
+        --tensors 0: --tensors 0 is not between 1 and 10000
+        --split fsdp: --tensors 'fsdp' is neither a number nor a split
+        --via reduce: unknown form 'reduce'
+        --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
+        --workload step.json --nproc-per-node 1: two-ranks has 2 ranks, and not 1 ~ --fit shrink
+        --workload step.json --fit grow: unknown fit 'grow' ~ known: refuse, shrink
+        --op replay: |needs a workload
+        --op exchange --p2p-call send: |both ranks of a pair wait in send ~ write --p2p-call isend
+        --op ring_exchange --p2p-call send: |waits in send until the next one calls recv
+    """,
+    (3, "run"): """
+        --launch graph: nothing is left to measure: a CPU has no CUDA graphs ~ measure on GPUs
+        --backend nccl --device cpu: |nccl
+        --backend smoke-signals: |smoke-signals
+        --group-size 1: nothing is left to measure: a group of one rank has no other
+        --dtype int16: nothing is left to measure: gloo does not support int16 ~ try another
+        --reduce-op premul_sum: nothing is left to measure: gloo has no premul_sum
+    """,
+    (6, ""): """
+        show nowhere: there is no file, folder or run 'nowhere' ~ or a label under results/
+        explain results/none: there is no file, folder or run 'results/none'
+        compare ring rign: there is no file, folder or run 'rign' ~ did you mean ring?
+        sweep --resume nowhere: there is no sweep 'nowhere'
+        model fit absent: there is no file, folder or run 'absent'
+        model fit bad.csv: bad.csv has no column ranks_per_node
+        model fit a -o a: a is a folder
+    """,
+    (2, "compare"): """
+        : A is missing ~ write for example: commbench compare ring tree; `commbench compare --help`
+        ring ring: ring and ring are the same run: results/20261121-060000-ring ~ name two different
+        ring results/20261121-060000-ring/results.csv: ring and ring are the same run
+        ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
+        ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
+        ring tree --format table: unknown format 'table' ~ known: text, markdown, html, json, csv
+        ring small: ring and small have no row in common ~ rows match by operation, dtype, reduce op
+    """,
+    (2, "check a"): """
+        --max-slowdown 10%: 'all rows: at most 10 % slower than the baseline' needs ~ --against BASE
+        --max-time 1s --undecided maybe: unknown --undecided 'maybe' ~ known: pass, fail
+        --against ./a: a and a are the same run: a ~ name two different runs
+    """,
+    (2, "explain"): """
+        barrier --ranks 2: barrier cannot be explained without --time ~ explain barrier --ranks 8
+        barrier --ranks 2 --time 3us --size 8: --size 8 has no meaning for barrier ~ leave out --siz
+        all_reduce --ranks 8 --size 1G --time 4ms --op all_reduce: --op all_reduce chooses rows of
+        all_redcue --ranks 8: 'all_redcue' is neither an operation nor a run ~ did you mean all_redu
+        frozen --ranks 2: --ranks 2 describes a call of an operation, but all_reduce-barrier is a
+        frozen --op gather: all_reduce-barrier has no gather ~ it has all_reduce, barrier
+        frozen --size 2K: all_reduce-barrier has no row of 2 KiB ~ it has 1K,4K
+    """,
+    (2, "job"): """
+        : missing command ~ `commbench job --help` lists the options
+        slurm --nproc-per-node 2: --nodes is missing ~ job slurm --nodes 4 --nproc-per-node 8 --
+        kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
+    """,
+    (2, JOB): f"""
+        -- --op all_redcue: unknown operation 'all_redcue' ~ did you mean all_reduce? known: all_red
+        -- --op gather --root 4: --root 4 is not a rank of 4 ~ ranks: 0 to 3
+        -- --nnodes 2: --nnodes cannot be used after the -- of a job ~ {RUNNING}
+        -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}
+        -- --siezs 1K: there is no option --siezs ~ did you mean --sizes? `commbench run --help`
+        --op all_reduce: there is no option --op ~ options of `commbench run` go after two dashes
+        --nodes 0: --nodes is 0 ~ it must be at least 1
+        --zone eu: there is no option --zone ~ `commbench job slurm --help` lists the options
+        -- --zone eu: there is no option --zone ~ `commbench run --help` lists the options
+        -- ring: there is one argument too many ~ `commbench run --help` lists the options
+    """,
+    (3, JOB): "-- --backend gloo --dtype int16: nothing is left to measure: gloo does not support",
+    (2, "doctor"): """
+        --rounds 0: --rounds is 0 ~ it must be at least 1
+        --nproc-per-node 1: --nproc-per-node is 1 ~ it must be at least 2
+        --seconds -1: --seconds -1 is not between 0 and 86400, a day ~ write --seconds 60
+        --json: there is no option --json ~ `commbench doctor --help` lists the options
+    """,
+    (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
+    (2, "report"): "a b --max-time 1s: a check is of one run",
+    (2, "advise a"): """
+        --params many: --params 'many' is no number of parameters
+        --params 1M --model-bytes 4M: --params and --model-bytes say the same
+        --params 1M --backward 20: |time '20' has no unit
+        --params 1M --blocks 0: --blocks 0 is not between 1 and 1024
+        --topk 2 --hidden 8: --experts is missing
+        --tolerance 2: --tolerance '2' is not a percentage
+        --tolerance 200%: --tolerance 200% is not below 100 %
+        --format table: unknown format 'table'
+        --params 1M -o buckets: buckets has no ending
+    """,
+    (2, "expect"): """
+        : no hardware is given
+        --gpu h10: --gpu 'h10' is no known accelerator
+        --gpu unheard-of --nodes 2 --nic 8x400G: --gpu 'unheard-of' is no known accelerator
+        --gpu h100,a100: --gpu names several accelerators: h100 and a100
+        --gpu h100-nvl --gpu a100: --gpu names several accelerators: h100-nvl and a100
+    """,
+    (2, "expect --gpu h100"): """
+        --gpus-per-node 0: --gpus-per-node is 0
+        --busbw abc: --busbw 'abc' is not a bandwidth
+        --busbw -3GB/s: --busbw '-3GB/s' is not a bandwidth
+        --algbw inf: --algbw 'inf' is not a bandwidth
+        --busbw 0GB/s: --busbw '0GB/s' is not above 0
+        --busbw 800GB/s/node: --busbw '800GB/s/node' is the speed of a node
+        --link -3GB/s: --link '-3GB/s' is not a bandwidth
+        --nodes 0: --nodes is 0
+        --gpus-per-node 1: one rank communicates with nobody
+        --op barrier: barrier has no bandwidth to expect
+        --op all_to_all_v: all_to_all_v has no bandwidth to expect
+        --busbw 480: --busbw '480' has no unit
+        --busbw nvlink4: --busbw 'nvlink4' is not a bandwidth
+        --busbw 480GB/s --algbw 3GB/s: --busbw and --algbw say the same thing
+        --time 4ms: --time needs the size of the message
+        --nic 8x: rate '8x' has an unclear unit 'x'
+        --algorithm rong: unknown --algorithm 'rong'
+        --tolerance 20: --tolerance '20' is not a percentage
+        --format xml: unknown format 'xml'
+        --size 0: size '0' is out of range
+    """,
+    (2, "model fit a"): """
+        --leave-out nodes=2: --leave-out 'nodes=2' says neither ranks nor sizes
+        --leave-out ranks=7: --leave-out: no measurement has ranks from 7 to 7
+        --leave-out ranks=2: --leave-out leaves nothing to fit
+        --ranks-per-node 0: ranks per node 0 is below 1
+        mpi: the runs have different backends: gloo, mpi
+    """,
+    (3, "model fit"): "untimed: untimed: there is no time to fit",
+    (2, PREDICT): """
+        : --ranks is missing
+        --ranks x: 'x' are no numbers of ranks
+        --ranks 8-: '8-' are no numbers of ranks
+        --ranks 1: one rank needs no communication
+        --ranks 99999999: --ranks 99999999 is out of range
+        --ranks 64 --ranks-per-node 0: --ranks-per-node 0 is out of range
+        --ranks 64,100: 100 ranks do not fill hosts of 8 ranks
+        --ranks 64 --sizes 1KB: '1KB' could mean
+        --ranks 64 --op all_redcue: unknown operation 'all_redcue'
+        --ranks 64 --format xml: unknown format 'xml'
+    """,
+    (3, PREDICT): """
+        --ranks 64 --op all_gather: planted has no model of all_gather
+        --ranks 64 --variant int8: all_reduce across hosts has no model named 'int8'
+    """,
+    (2, "sweep"): """
+        --env A=1,2 --label ../../x: label '../../x' cannot be part of a folder's name
+        --env NCCL_ALGO=RING,TREE --sizes 1K: gloo does not read NCCL_ALGO: the settings would not
+        --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
+        --vary cpu-mode=quiet,loud: unknown cpu mode 'loud'
+        --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
+        --resume nowhere --iters 5: --resume continues with the settings that the folder describes
+    """,
+    (2, "sweep --vary cpu-mode=quiet,plain"): """
+        --output x --label y --launches 2: --launches cannot be used in a sweep
+        --nonsense: there is no option --nonsense
+        --rounds 0: --rounds is 0
+        --export pdf: unknown export 'pdf'
+    """,
+    (3, "sweep"): """
+        --vary cpu-mode=quiet,plain --sizes 1K --export nccl-tuner: --export nccl-tuner needs the ba
+        --vary backend=gloo,nothing: this torch has no backend 'nothing' ~ it has: gloo
+    """,
+}
+LINES = [
+    (code, f"{begin} {line.partition(': ')[0].strip(': ')}", line.partition(": ")[2])
+    for (code, begin), lines in REFUSED.items()
+    for line in (each.strip() for each in lines.strip().splitlines())
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs, a machine and a workload."""
+    made = tmp_path_factory.mktemp("refused")
+    for place, label, more in (
+        ("results/20261121-060000-ring", "ring", {}),
+        ("results/20261121-060100-tree", "tree", {}),
+        ("results/20261121-060200-small", "small", {"sizes": (8,)}),
+        ("a", "a", {}),
+        ("b", "b", {}),
+        ("mpi", "mpi", {"backend": "mpi"}),
+    ):
+        synthetic_run(made / place, label, lambda _: steady(1e-4), plan(**more))
+    synthetic_run(made / "untimed", "untimed", lambda _: None)
+    (made / "frozen").mkdir()
+    shutil.copy(FROZEN, made / "frozen" / "run.jsonl")
+    (made / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")
+    write_machine(planted.machine(), made / "machine.json")
+    write_workload(made / "step.json", TWO_RANKS)
+    return made
+
+
+@pytest.mark.parametrize(("code", "line", "told"), LINES, ids=[line for _, line, _ in LINES])
+def test_a_bad_request_is_two_lines_and_an_exit_code(
+    folder: Path, code: int, line: str, told: str
+) -> None:
+    before = set(folder.rglob("*"))
+    ended = run_commbench(folder, *line.split())
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    *said, error, hint = ended.err.splitlines()
+    message, _, advice = told.partition(" ~ ")
+    begin, _, within = message.rpartition("|")
+    assert error.startswith(f"error: {begin or ('' if '|' in message else within)}"), ended.err
+    assert within in error
+    assert hint.startswith("hint: ") and advice in hint
+    assert not said or line.startswith(("model fit", "run --workload", "run --reduce-op")), said
+    assert set(folder.rglob("*")) == before

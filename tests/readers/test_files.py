@@ -1,0 +1,135 @@
+"""Formats are known by their content. Whatever happens to a file: the rows that are in it, or an
+error; nothing else, and soon."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import NUMBER, damaged
+from importing import FOREIGN, read_path
+
+from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.readers import source
+from commbench.readers.base import ImportedFile
+from commbench.readers.registry import IMPORTERS
+from commbench.readers.source import ImportHints, SourceText, parse_source
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF\x00\xff\xfe", b"some,csv\n1,2\n", b'{"kind": "header"}\n']
+)
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(RecordsError, match="not the output of a tool") as raised:
+        read_path(tmp_path / "x")
+    assert "nccl-tests" in raised.value.hint
+
+
+def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordsError, match="cannot read"):
+        read_path(tmp_path / "missing")
+    with pytest.raises(RecordsError, match="cannot read"):
+        read_path(tmp_path)
+
+
+def test_a_file_of_two_tools_is_refused(tmp_path: Path) -> None:
+    both = (FOREIGN / "osu.txt").read_text() + (FOREIGN / "param.txt").read_text()
+    (tmp_path / "x").write_text(both)
+    with pytest.raises(RecordsError, match="OSU and PARAM"):
+        read_path(tmp_path / "x")
+
+
+def test_a_huge_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "LARGEST_FILE_BYTES", 10)
+    (tmp_path / "x").write_text("x" * 11)
+    with pytest.raises(RecordsError, match="larger than"):
+        read_path(tmp_path / "x")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_byte_order_marks_are_known(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text((FOREIGN / "param.txt").read_text(), encoding=encoding)
+    assert len(read_path(tmp_path / "x").rows) == 4
+
+
+def test_options_are_validated(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--ranks 0 is below 1"):
+        read_path(tmp_path, ranks=0)
+    with pytest.raises(UsageError, match="unknown operation"):
+        read_path(tmp_path, operation="all_refuse")
+    with pytest.raises(UsageError, match="unknown dtype"):
+        read_path(tmp_path, dtype="float33")
+    file = read_path(FOREIGN / "nccl-tests-several.txt", operation="all-gather", dtype="fp32")
+    assert {row.operation for row in file.rows} == {"all_gather"}
+
+
+def test_reading_needs_no_heavy_module() -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from commbench.readers.registry import import_run\n"
+        f"import_run(Path({str(FOREIGN / 'param.txt')!r}))\n"
+        "print([m for m in ('torch', 'numpy', 'pandas', 'matplotlib', 'rich') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+DATA = Path(__file__).parents[1] / "data"
+INPUTS = 150
+INPUTS_FULL = 2000
+LONGEST_S = 60
+"""It takes a few seconds; a machine may be busy."""
+SEEDS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "nccl-tests (text)": [
+        ("nccl-tests/nccl_allreduce.log", {"operation": "all_reduce"}),
+        ("nccl-tests/nccl_alltoall.log", {"operation": "all_to_all"}),
+        ("foreign/nccl-tests-several.txt", {}),
+        ("foreign/nccl-tests-per-iteration.txt", {}),
+        ("foreign/nccl-tests-tagged.txt", {}),
+    ],
+    "nccl-tests (JSON)": [("foreign/nccl-tests-1.json", {}), ("foreign/nccl-tests-3.json", {})],
+    "OSU": [("foreign/osu.txt", {"ranks": 8})],
+    "IMB": [("foreign/imb.txt", {"ranks": 4})],
+    "PARAM": [("foreign/param.txt", {})],
+}
+
+
+def _assert_nothing_is_invented(file: ImportedFile, source: SourceText, is_json: bool) -> None:
+    everything = _numbers(source.text) if is_json else set()
+    for row in file.rows:
+        present = everything if is_json else _numbers(source.lines[row.line - 1].text)
+        assert {row.size_bytes, row.size_bytes / file.ranks} & present or not row.dtype
+        assert {f"{row.reported.time_s * 1e6:.9g}"} & {f"{number:.9g}" for number in present}
+    assert len(file.rows) <= 2 * max(len(source.lines), source.text.count('"size"'))
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(token) for token in NUMBER.findall(text)}
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, pytest.param(INPUTS_FULL, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_mutated_files_give_their_own_rows_or_an_error(name: str, inputs: int) -> None:
+    rng = random.Random(f"{name} 1")
+    seeds = [((DATA / path).read_bytes().decode(), asked) for path, asked in SEEDS[name]]
+    began, outcomes = time.monotonic(), {"rows": 0, "errors": 0}
+    for _ in range(inputs):
+        text, asked = rng.choice(seeds)
+        source = parse_source("x", damaged(text, rng))
+        try:
+            file = IMPORTERS[name].read(source, ImportHints(**asked))
+        except CommbenchError as error:
+            assert error.message and error.hint
+            assert "\n" not in error.message + error.hint
+            outcomes["errors"] += 1
+        else:
+            _assert_nothing_is_invented(file, source, is_json=name.endswith("(JSON)"))
+            outcomes["rows"] += 1
+    assert min(outcomes.values()) > inputs // 20
+    assert time.monotonic() - began < LONGEST_S

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import random
+import re
+from functools import cache
+from operator import itemgetter
+from pathlib import Path
+
+import pytest
+from page import Page
+from synthetic import plan, steady, synthetic_run
+
+import commbench
+from commbench.views.cells import TEXT, Column, Unit
+from commbench.views.document import (
+    BAD,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    Section,
+    Table,
+    Text,
+    text_table,
+)
+from commbench.views.html import write
+from commbench.views.markdown import MOST_CHARACTERS
+from commbench.views.markdown import write as write_markdown
+
+pytestmark = pytest.mark.usefixtures("launches_alike")
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+STYLE = Path(commbench.__file__).parent / "views" / "page.css"
+MEGABYTE = 1_000_000
+HOSTILE = '</style><script>alert(1)</script><img src="http://example.com/x" onerror=alert(1)> & \'"'
+
+
+def checked(text: str) -> Page:
+    page = Page(text)
+    page.require_accessible()
+    page.require_closed()
+    assert len(text) < MEGABYTE
+    return page
+
+
+@cache
+def reference() -> str:
+    return commbench.report(REFERENCE)
+
+
+def test_the_report_of_a_run_is_one_page_that_needs_nothing_else() -> None:
+    page = checked(reference())
+    assert page.texts["title"][0] == "reference"
+    assert "85 of 85 cases were measured" in " ".join(page.texts["p"])
+
+
+def test_the_journal_is_in_the_page_as_it_was_read() -> None:
+    page = checked(reference())
+    (link,) = [a for a in page.named("a") if "download" in a]
+    content = gzip.decompress(base64.b64decode(link["href"].partition(",")[2]))
+    assert content == (REFERENCE / "run.jsonl").read_bytes()
+
+
+def test_no_text_of_a_file_becomes_markup(tmp_path: Path) -> None:
+    folder = synthetic_run(
+        tmp_path / "run", HOSTILE, statuses={1024: "failed"},
+        samples=lambda case: None if case.size_bytes == 1024 else steady(1e-3),
+        environment={
+            "kernel": HOSTILE,
+            "processor": "\x1b[31m\u202e",
+            "variables": {f"NCCL_{HOSTILE}": HOSTILE},
+        },
+    )  # fmt: skip
+    text = commbench.report(folder)
+    page = checked(text)
+    assert page.texts["h1"] == [HOSTILE]
+    assert HOSTILE in page.texts["dd"]
+    assert f"NCCL_{HOSTILE}" in page.texts["dt"]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_a_journal_too_large_for_the_page_is_left_out_and_named(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    asked = plan(sizes=(1 << 10, 1 << 20))
+    folder = synthetic_run(
+        tmp_path / "run", "large", asked=asked,
+        samples=lambda _: [[chance.random() for _ in range(2500)] for _ in range(16)],
+    )  # fmt: skip
+    page = checked(commbench.report(folder))
+    assert [a for a in page.named("a") if "download" in a] == []
+    assert any(
+        "Too large for this report" in text and "run.jsonl" in text for text in page.texts["p"]
+    )
+
+
+def test_blocks_within_blocks_have_ids_of_their_own() -> None:
+    table = text_table("rows", ("name", "value\nus"), [("a", "1"), ("b", "2")])
+    inner = Section("Same", [Folded("more", [table, table._replace()])])
+    document = Document("t", ["s"], ["Yes."], [inner, Section("Same", [Text("x")])])
+    page = checked(write(document))
+    assert len(page.named("caption")) == 2
+
+
+def test_every_rule_of_the_style_is_well_formed() -> None:
+    style = re.sub(r"/\*.*?\*/", "", STYLE.read_text(), flags=re.DOTALL)
+    style = re.sub(r"@media [^{]*\{((?:[^{}]*\{[^{}]*\})*)\s*\}", r"\1", style)
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", style)
+    assert "".join(f"{selector}{{{body}}}" for selector, body in rules) == style.rstrip()
+    for selector, body in rules:
+        assert re.fullmatch(r"(?:\s*(?:--)?[a-z-]+: [^:;]+;)+\s*", body), selector
+        assert not re.search(r"\b[A-Z]", selector), selector
+
+
+def test_every_kind_of_block_has_its_markdown() -> None:
+    blocks = [
+        Text("a < b"), Items(["one", "two"]), Facts([("ranks", "2")]),
+        Folded("more", [text_table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
+        Code("Type:", "commbench run `x`"),
+    ]  # fmt: skip
+    text = write_markdown(Document("T", ["now"], ["It is so."], [Section("S", blocks)]))
+    lines = text.splitlines()
+    assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
+    assert "a &#60; b" in lines
+    assert "| 1 KiB | 2.5 |" in lines
+    assert "<details><summary>more</summary>" in lines
+    assert "    commbench run `x`" in lines
+
+
+def test_a_bad_row_is_bold_without_blanks_at_the_ends_of_its_cells() -> None:
+    columns = (
+        Column("size", itemgetter(0), TEXT),
+        Column("GB/s", itemgetter(1), Unit(str, is_decimal=True)),
+    )
+    rows = [("1K", "2.5"), ("2K", "2.51"), ("4K", "")]
+    table = Table("", columns, rows, tone=lambda row: BAD if row[0] != "2K" else "")
+    lines = write_markdown(Document("T", (), (), [table])).splitlines()
+    assert lines[-3:] == ["| **1K** | **2.5** |", "| 2K | 2.51 |", "| **4K** |  |"]
+
+
+def test_the_markdown_of_a_run_shows_text_of_files_literally(tmp_path: Path) -> None:
+    folder = synthetic_run(
+        tmp_path / "run", "<b>*x*</b>", environment={"kernel": "a\n# b | c <script>"}
+    )
+    text = commbench.report(folder, format="markdown")
+    assert "<script" not in text
+    assert "<b>" not in text
+    assert "\n# b" not in text
+
+
+def test_a_report_has_what_nccl_selected_for_each_size(tmp_path: Path) -> None:
+    selected = {"AllReduce 1024": [["RING", "LL128", "8"]]}
+    folder = synthetic_run(tmp_path / "run", "mine", environment={"nccl_selections": selected})
+    text = commbench.report(folder, format="markdown")
+    assert [line for line in text.splitlines() if "RING LL128" in line and "1 KiB" in line]
+    assert "nccl_selections" not in text
+
+
+def test_the_name_of_the_file_decides_the_format(tmp_path: Path) -> None:
+    run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
+    page, ticket = tmp_path / "a.html", tmp_path / "a.md"
+    assert run.report(page) == page.read_text()
+    assert page.read_text().startswith("<!doctype html>")
+    assert run.report(ticket, "markdown") == ticket.read_text()
+    assert ticket.read_text().startswith("# mine\n")
+    assert run.report(format="markdown").startswith("# mine\n")
+
+
+def test_a_long_report_is_shortened_until_it_fits_a_comment() -> None:
+    rows = [(str(number), "x" * 50) for number in range(1000)]
+    folded = Folded("a warning", [text_table("why", ("row", "text"), rows)])
+    text = write_markdown(Document("T", (), (), [text_table("a", ("row", "text"), rows), folded]))
+    assert len(text) <= MOST_CHARACTERS
+    assert "more rows are in the HTML report" in text
+    assert "a warning" in text
