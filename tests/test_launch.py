@@ -293,7 +293,11 @@ OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=crash)
 """
 
 
-ITERATION = r"measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of \d+"
+ITERATION = (
+    r"(measuring all_reduce float32 sum in_place 1 KiB, iteration \d+ of \d+"
+    r"|warming up all_reduce float32 sum in_place 1 KiB, \d+ calls? before iteration 1)"
+)
+"""A slow host warms up with more calls."""
 ANY_CASE = r"all_reduce float32 sum in_place \d+ [KM]iB"
 IN_A_CASE = (
     rf"(checking|sending its times of) {ANY_CASE}|measuring {ANY_CASE}, iteration \d+ of \d+"

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, first_line, from_wire, reason_of, to_wire
 from commbench.plan.case import Case
+from commbench.units import format_count
 
 PHASES = (
     "starting",
@@ -85,7 +86,7 @@ class RankState(NamedTuple):
             last = PHASES[CHECKING if self.previous_phase == CHECKING else MEASURING]
             return f"between batches, after {last} {name}"
         if self.phase == MEASURING and self.iteration < 0:
-            return f"warming up {name}, {-self.iteration} calls before iteration 1"
+            return f"warming up {name}, {format_count(-self.iteration, 'call')} before iteration 1"
         if self.phase == MEASURING:
             return f"measuring {name}, iteration {self.iteration + 1} of {self.iterations}"
         return f"{PHASES[self.phase]} of {name}" if self.phase == HANDING_IN else f"checking {name}"
