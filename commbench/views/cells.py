@@ -86,23 +86,23 @@ def ratio_text(found: Any) -> str:
 
 
 def ratio_interval_text(found: Any) -> str:
-    """The interval of a ratio, `0.98-1.04`, with the digits of ratio_text; empty where there is
+    """The interval of a ratio, `0.98 … 1.04`, with the digits of ratio_text; empty where there is
     none."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
     decimals, (low, high) = ratio_decimals(found), found.ends
     least = 10.0**-decimals
     first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
-    return f"{first}-{high:.{decimals}f}"
+    return f"{first} … {high:.{decimals}f}"
 
 
 def in_brackets(interval: str) -> str:
-    """The interval in a sentence, ` (0.98-1.04)`; empty where there is none."""
+    """The interval in a sentence, ` (0.98 … 1.04)`; empty where there is none."""
     return f" ({interval})" if interval else ""
 
 
 def ratio_with_interval_text(found: Any) -> str:
-    """A ratio and its interval in one cell: `1.50 (1.47-1.53)`."""
+    """A ratio and its interval in one cell: `1.50 (1.47 … 1.53)`."""
     return ratio_text(found) + in_brackets(ratio_interval_text(found))
 
 
@@ -118,19 +118,17 @@ def share_with_interval_text(found: Any) -> str:
     return f"{shown[0]} ({shown[1]} … {shown[2]})"
 
 
-_PRECISE = 0.02
-"""Width of an interval below which a ratio has three decimals."""
+_MOST_DECIMALS = 2
+"""Of a ratio, unless it is known to 1 %: then it is one more."""
 
 
 def ratio_decimals(found: Any) -> int:
-    """Decimals of a ratio: two, three where it is known to less than 1 %, fewer where it is
-    large."""
+    """Decimals of a ratio: as many as its interval supports, but few."""
     value, low, high = _estimate(found)
-    if value >= 100:
-        return 0
-    if value >= 10:
-        return 1
-    return 3 if low is not None and high is not None and high - low < _PRECISE else 2
+    if low is None or high is None:
+        return 0 if value >= 100 else 1 if value >= 10 else _MOST_DECIMALS
+    is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
+    return max(0, min(known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
 
 
 TEXT = Unit(str, is_left=True)

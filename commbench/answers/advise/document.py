@@ -109,7 +109,7 @@ def _missing(missing: Sequence[Missing]) -> list[Block]:
 
 
 def _gain(gain: Estimate | None) -> str:
-    """`1.70 times as fast (1.67-1.73)`."""
+    """`1.70 times as fast (1.67 … 1.73)`."""
     return f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
 
 

@@ -34,6 +34,7 @@ from commbench.views.cells import (
     TIME_INTERVAL,
     Column,
     Unit,
+    ratio_with_interval_text,
     time_text,
 )
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
@@ -105,7 +106,6 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     if ratio is None or compared is None:
         return
     how = "One after another and without computation" if compared.is_in_order else "Each alone"
-    interval = f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.has_interval else ""
     if was_shrunk(workload):
         meaning = "; the trace had more ranks, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
@@ -116,8 +116,8 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = f": communication is {'slower' if ratio.value > 1 else 'faster'} here"
     yield (
         f"{how}, the calls take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} in the trace, {ratio.value:.2f} times{interval} as long"
-        f"{meaning}."
+        f"{format_time(compared.traced_s)} in the trace, {ratio_with_interval_text(ratio)} times "
+        f"as long{meaning}."
     )
 
 
