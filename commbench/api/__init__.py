@@ -224,8 +224,10 @@ def check(
     from commbench.analysis.load import as_loaded_run
     from commbench.answers.check.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.answers.check.gate import CHECKED, check
+    from commbench.answers.check.published import PUBLISHED, published_rule
     from commbench.answers.check.rules import LIMITS, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
+    from commbench.answers.expect.curves import load_curves
     from commbench.answers.expect.expectation import BELOW
     from commbench.readers.source import ImportHints
     from commbench.stats.verdict import FAIL, PASS
@@ -242,13 +244,16 @@ def check(
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
-    hardware = None if expect is None else parse_hardware(expect)
-    below = BELOW if tolerance is None else parse_tolerance(tolerance)
+    is_published = expect == PUBLISHED
+    hardware = None if expect is None or is_published else parse_hardware(expect)
+    part = None if tolerance is None else parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
-    if expect is not None:
+    if is_published:
+        rules = [*rules, published_rule(checked, load_curves(), part)]
+    elif expect is not None:
         hardware = hardware or hardware_of(checked)
-        rules = [*rules, *expectation_rules(checked, hardware, below)]
+        rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
     baseline = None if against is None else as_results(against, CHECKED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)

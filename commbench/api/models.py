@@ -97,7 +97,7 @@ def _open(
                 "least as wide as theirs."
             )
         return Source(Path(run).stem, read_published(Path(run)))
-    ranks, op, dtype = hints
+    ranks, op, dtype, *_ = hints
     loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
     schema.tell_incomplete(loaded, notify)
     return Source(loaded.name, observe(loaded, ranks_per_node, notes), loaded.header)

@@ -115,6 +115,8 @@ EXPORT = {
 IMPORT = {
     "file": argument("FILE", "Output of a tool such as nccl-tests, OSU, IMB or PARAM.", Path),
     **FILE_HINTS,
+    "system": Option("NAME", "Of a file of curves, those of this system.", FOREIGN),
+    "nccl_version": Option("V", "And of this version of NCCL.", FOREIGN),
     "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
