@@ -1,97 +1,129 @@
-"""Curves in a CSV file: system, nccl_version, operation, dtype, world_size, size_bytes, time_us.
+"""Curves in a CSV file: system, nccl_version, operation, dtype, world_size, size_bytes, time_us,
+and perhaps timing.
 
-Sizes are nccl-tests', times those of calls back to back. One system, version and number of ranks
-is a run; `commbench expect --save-curve` writes such files.
+Sizes are nccl-tests', times by default those of calls back to back. One system, version of NCCL and
+number of ranks is a run; `commbench expect --save-curve` writes such files.
 """
 
 from __future__ import annotations
 
 import csv
-from typing import Any
+from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
-from commbench.plan.timing_modes import PIPELINED
+from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
 from commbench.readers import cells
 from commbench.readers.base import ImportedFile, RowCollector
-from commbench.readers.source import ImportHints, Line, SourceText
+from commbench.readers.source import NO_HINTS, ImportHints, Line, SourceText
+from commbench.units import MICRO
 
-COLUMNS = (
-    "system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us"
-)  # fmt: skip
+COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
+TIMING = "timing"
 _FIRST = {"system", "operation"}
+
+
+class Point(NamedTuple):
+    """A line: the time of one size."""
+
+    line: int
+    system: str
+    nccl: str
+    operation: str
+    dtype: str
+    ranks: int
+    size_bytes: int
+    time_us: str
+    """As written."""
+    timing: str = PIPELINED
+
+    @property
+    def time_s(self) -> float:
+        """The time in seconds."""
+        return float(self.time_us) * MICRO
 
 
 def is_curves(source: SourceText) -> bool:
     """Whether the first line names a system and an operation."""
-    return {*_cells(source.lines[0])} >= _FIRST if source.lines else False
+    return bool(source.lines) and {*_cells(source.lines[0])} >= _FIRST
 
 
 def _cells(line: Line) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([line.text]), [])]
 
 
-def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
-    """The curves of one system, one version of NCCL and one number of ranks."""
+def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
+    """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
+    UsageError for a system that is not known."""
     columns = _cells(source.lines[0])
     if missing := [name for name in COLUMNS if name not in columns]:
         raise RecordsError(
-            f"{source.path} lacks the columns {', '.join(missing)}",
+            f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
         )
+    points: dict[tuple[object, ...], Point] = {}
+
+    def add(line: Line, row: list[str]) -> None:
+        found = cells.name_cells(columns, row)
+        point = _point(line.number, found)
+        first = points.setdefault(point[1:7] + point[8:], point)
+        if first is not point:
+            raise ValueError(f"line {first.line} has the same size")
+
+    rows = [(line, _cells(line)) for line in source.lines[1:] if line.text]
+    (collector or RowCollector(source, NO_HINTS)).read_rows(rows, add)
+    for system in {point.system for point in points.values()}:
+        if not find_gpu(system):
+            names = ", ".join(gpu.name for gpu in load_gpus())
+            raise UsageError(f"the accelerator of {system!r:.40} is not known", f"known: {names}")
+    return [*points.values()]
+
+
+def _point(line: int, row: dict[str, str]) -> Point:
+    timing = row.get(TIMING) or PIPELINED
+    if timing not in TIMING_MODES:
+        raise ValueError(f"the timing {timing!r:.40} is unknown")
+    if not cells.parse_seconds(row["time_us"]):
+        raise ValueError(f"its time is {row['time_us']!r:.20}")
+    try:
+        operation, dtype = find_operation(row["operation"]).name, find_dtype(row["dtype"]).name
+    except UsageError as error:
+        raise ValueError(error.message) from None
+    ranks, size = cells.parse_whole(row["world_size"]), cells.parse_size(row["size_bytes"])
+    return Point(line, row["system"], row["nccl_version"], operation, dtype, ranks, size,
+                 row["time_us"], timing)  # fmt: skip
+
+
+def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
+    """The curves of one system, one version of NCCL and one number of ranks."""
     collector = RowCollector(source, hints)
-    rows: list[tuple[Line, dict[str, str]]] = []
-
-    def keep(line: Line, found: list[str]) -> None:
-        rows.append((line, cells.name_cells(columns, found)))
-
-    collector.read_rows([(line, _cells(line)) for line in source.lines[1:] if line.text], keep)
-    system = _choose(rows, source, "system", "--system", hints.system)
-    version = _choose(rows, source, "nccl_version", "--nccl-version", hints.nccl_version)
-    if not find_gpu(system):
-        names = ", ".join(gpu.name for gpu in load_gpus())
-        raise UsageError(f"the accelerator of {system!r:.40} is not known", f"known are {names}")
-    of_system = [(line, row) for line, row in rows
-                 if (row["system"], row["nccl_version"]) == (system, version)]  # fmt: skip
-    collector.choose_ranks(cells.parse_whole(row["world_size"]) for _, row in of_system)
-    seen: dict[tuple[str, ...], int] = {}
-
-    def add(line: Line, row: dict[str, Any]) -> None:
-        if cells.parse_whole(row["world_size"]) != collector.ranks:
-            return
-        key = (row["operation"], row["dtype"], row["size_bytes"])
-        if key in seen:
-            raise ValueError(f"line {seen[key]} has the same size")
-        seen[key] = line.number
-        operation = OPERATIONS[find_operation(row["operation"]).name]
-        dtype = find_dtype(row["dtype"]).name
-        if not cells.parse_seconds(row["time_us"]):
-            raise ValueError(f"its time is {row['time_us']}")
-        collector.add(
-            line.number, operation.name, dtype, cells.parse_size(row["size_bytes"]),
-            {"time": row["time_us"]}, "mean", reduce_op="sum" if operation.reduces else "",
-            placement=operation.placements[0],
-        )  # fmt: skip
-
-    collector.read_rows(of_system, add)
+    points = read_points(source, collector)
+    for name, field, wanted in (
+        ("system", "system", hints.system),
+        ("nccl-version", "nccl", hints.nccl_version),
+        (TIMING, TIMING, None),
+    ):
+        known = sorted({getattr(point, field) for point in points})
+        if wanted is not None and wanted not in known:
+            listed = ", ".join(known)
+            raise UsageError(f"{source.path} has no --{name} {wanted!r:.40}", f"it has {listed}")
+        if wanted is None and len(known) > 1:
+            raise UsageError(f"{source.path} has {len(known)} values of {name}",
+                             f"choose with --{name}: {', '.join(known)}")  # fmt: skip
+        points = [point for point in points if wanted in (None, getattr(point, field))]
+    collector.choose_ranks(point.ranks for point in points)
+    for point in points:
+        operation = OPERATIONS[point.operation]
+        if point.ranks == collector.ranks:
+            collector.add(
+                point.line, point.operation, point.dtype, point.size_bytes,
+                {"time": point.time_us}, "mean", reduce_op="sum" if operation.reduces else "",
+                placement=operation.placements[0],
+            )  # fmt: skip
     return collector.make_file(
-        tool="curves", timing=PIPELINED, backend="nccl", devices=(system,), hosts=(),
-        environment={"nccl": version},
+        tool="curves", timing=points[0].timing if points else PIPELINED, backend="nccl",
+        devices=tuple({point.system: None for point in points}),
+        environment={"nccl": points[0].nccl if points else ""},
     )  # fmt: skip
-
-
-def _choose(
-    rows: list[tuple[Line, dict[str, str]]], source: SourceText, column: str, option: str,
-    given: str | None,
-) -> str:  # fmt: skip
-    """The one value of a column, or the one that is asked for."""
-    known = sorted({row[column] for _, row in rows})
-    listed = ", ".join(known)
-    if given is not None and given not in known:
-        raise UsageError(f"{source.path} has no {column} {given!r:.40}", f"it has {listed}")
-    if given is None and len(known) != 1:
-        raise UsageError(f"{source.path} has several values of {column}",
-                         f"choose with {option}: {listed}")  # fmt: skip
-    return given or known[0]

@@ -9,16 +9,14 @@ from typing import Any
 
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.rules import Limit, RowLimit, Rule
+from commbench.answers.expect.curve_document import curve_notes
 from commbench.answers.expect.curves import (
-    TOLERANCES,
     Curve,
     compare_row,
-    compare_rows,
-    sizes_are_elements,
+    compare_run,
     system_of,
 )
-from commbench.output.paragraphs import join_words
-from commbench.units import format_bytes, format_share, parse_percentage
+from commbench.units import parse_percentage
 from commbench.views import cells
 
 PUBLISHED = "published"
@@ -52,17 +50,6 @@ def published_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | N
 
 def published_remarks(run: LoadedRun, curves: Sequence[Curve]) -> Iterator[str]:
     """Where the curves come from, what counts as sound, and a likely mistake in the sizes."""
-    rows = compare_rows(run, curves)
-    used = [curve for row in rows if row.ratio for curve in row.curves]
-    if not used:
-        return
-    versions = join_words([*dict.fromkeys(curve.nccl for curve in used)])
-    steps = [
-        f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
-        for size, part in TOLERANCES
-    ]
-    yield f"A sound machine is within {join_words(steps)}."
-    if sizes_are_elements(rows):
-        yield "The sizes may be elements: at so many bytes the times are those of the curves."
-    for source in dict.fromkeys(curve.source for curve in used):
-        yield f"Curves: NCCL {versions}, {source}"
+    found = compare_run(run, curves)
+    if found.curves:
+        yield from curve_notes(found)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import csv
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from itertools import groupby
 from math import exp, log
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
@@ -22,10 +23,14 @@ from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
+from commbench.readers.curves import COLUMNS, TIMING, is_curves, read_points
+from commbench.readers.source import read_source
+from commbench.results.files import is_file
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import NOT_MEASURED, decide
-from commbench.units import MICRO, format_bytes
+from commbench.units import MICRO, format_bytes, seven_digits
+from commbench.views.as_json import fields_of
 
 TOLERANCES = ((16 << 20, 0.10), (1 << 20, 0.20), (0, 0.40))
 """From each size on: how far a sound machine may be from its curve. They follow from the
@@ -49,6 +54,8 @@ class Curve(NamedTuple):
     times_s: tuple[float, ...]
     source: str
     timing: str = PIPELINED
+    is_own: bool = False
+    """Whether it is the user's own; then it counts instead of those that others published."""
 
     def time_at(self, size_bytes: int) -> float | None:
         """The time at a size, by a straight line between the logarithms of sizes and times; None
@@ -86,13 +93,60 @@ class RowOnCurve(NamedTuple):
 class RangeOnCurve(NamedTuple):
     """Consecutive sizes of a call with one verdict."""
 
+    call: str
+    """The operation and what the call has besides."""
+    low_bytes: int
+    high_bytes: int
+    rows: int
+    ratio: Estimate | None
+    """The geometric mean of the ratios of the rows; None where nothing can be compared."""
+    tolerance: float
+    verdict: str
+    reason: str
+
+
+class OnCurves(NamedTuple):
+    """A run beside published curves."""
+
+    run: LoadedRun
+    system: str
+    """Its accelerator; empty where it is not known."""
     rows: tuple[RowOnCurve, ...]
 
     @property
-    def ratio(self) -> Estimate | None:
-        """The geometric mean of the ratios."""
-        found = [row.ratio for row in self.rows if row.ratio]
-        return combine_ratio(_geometric_mean, *found) if found else None
+    def ranges(self) -> tuple[RangeOnCurve, ...]:
+        """The rows of each call, sizes ascending, divided where verdict, tolerance or reason
+        changes."""
+        ordered = sorted(self.rows, key=lambda row: (row.case.title, row.case.size_bytes))
+        groups = groupby(ordered, lambda r: (r.case.title, r.tolerance, r.verdict, r.reason))
+        return tuple(_range(key, list(group)) for key, group in groups)
+
+    @property
+    def curves(self) -> tuple[Curve, ...]:
+        """The curves that rows were compared with."""
+        return tuple(dict.fromkeys(c for row in self.rows if row.ratio for c in row.curves))
+
+    def as_json(self) -> dict[str, Any]:
+        """The system, the ranges, the rows and the curves without their points."""
+        return {
+            "run": self.run.name,
+            "system": self.system or None,
+            "ranges": self.ranges,
+            "rows": [
+                {"operation": row.case.operation, "size_bytes": row.case.size_bytes,
+                 "ratio": row.ratio, "tolerance": row.tolerance or None, "verdict": row.verdict,
+                 "reason": row.reason or None} for row in self.rows
+            ],
+            "curves": [fields_of(c, without=("sizes", "times_s")) for c in self.curves],
+        }  # fmt: skip
+
+
+def _range(key: tuple[str, float, str, str], rows: Sequence[RowOnCurve]) -> RangeOnCurve:
+    title, tolerance, verdict, reason = key
+    sizes = [row.case.size_bytes for row in rows]
+    ratios = [row.ratio for row in rows if row.ratio]
+    ratio = combine_ratio(_geometric_mean, *ratios) if ratios else None
+    return RangeOnCurve(title, sizes[0], sizes[-1], len(rows), ratio, tolerance, verdict, reason)
 
 
 def _geometric_mean(*values: float) -> float:
@@ -115,23 +169,56 @@ def load_curves() -> tuple[Curve, ...]:
 
 
 def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
-    """The curves in the rows of a run on one host, whose accelerator is known."""
-    system = system_of(run)
-    rows = [row for row in run.rows if system and _is_comparable(row) and row.num_nodes == 1]
-    found: dict[tuple[Any, ...], dict[int, float]] = {}
-    for row in rows:
-        times = found.setdefault((row.operation, row.dtype, row.world_size, row.timing), {})
-        times.setdefault(row.size_bytes, row.time_s)
+    """The curves in the rows of a run on one host; none where its accelerator is not known. Of
+    several placements the first counts."""
+    system, source = system_of(run), str(run.path)
     nccl = str((run.header and run.header.environment.get("nccl")) or "")
-    return tuple(
-        Curve(system, nccl, operation, dtype, ranks, *_columns(times), str(run.path), timing)
-        for (operation, dtype, ranks, timing), times in found.items()
-    )
+    return make_curves(
+        ((system, nccl, row.operation, row.dtype, row.world_size, source, row.timing),
+         (row.size_bytes, row.time_s))
+        for row in run.rows
+        if system and _is_comparable(row) and row.num_nodes == 1
+    )  # fmt: skip
 
 
-def _columns(times: Mapping[int, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    sizes = tuple(sorted(times))
-    return sizes, tuple(times[size] for size in sizes)
+def read_curves(path: Path) -> tuple[Curve, ...]:
+    """The curves of the user's own in a CSV of curves; none in a file of another kind."""
+    source = read_source(path) if is_file(path) else None
+    if source is None or not is_curves(source):
+        return ()
+    return make_curves(
+        ((p.system, p.nccl, p.operation, p.dtype, p.ranks, str(path), p.timing),
+         (p.size_bytes, p.time_s))
+        for p in read_points(source)
+    )  # fmt: skip
+
+
+def make_curves(
+    points: Iterable[tuple[tuple[Any, ...], tuple[int, float]]],
+) -> tuple[Curve, ...]:
+    """Curves of the user's own. A point is what its curve is of, in the order of the fields of
+    Curve, and a size with its time."""
+    found: dict[tuple[Any, ...], dict[int, float]] = {}
+    for key, (size, time_s) in points:
+        found.setdefault(key, {}).setdefault(size, time_s)
+    curves = []
+    for (*what, source, timing), times in found.items():
+        sizes = tuple(sorted(times))
+        times_s = tuple(times[size] for size in sizes)
+        curves.append(Curve._make((*what, sizes, times_s, source, timing, True)))
+    return tuple(curves)
+
+
+def curves_csv(curves: Sequence[Curve]) -> str:
+    """Curves as a CSV file, in the columns that `commbench import` reads."""
+    lines = [",".join((*COLUMNS, TIMING))]
+    lines += [
+        f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},{curve.ranks},{size},"
+        f"{seven_digits(time / MICRO)},{curve.timing}"
+        for curve in curves
+        for size, time in zip(curve.sizes, curve.times_s, strict=True)
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def system_of(run: LoadedRun) -> str:
@@ -158,6 +245,8 @@ def compare_row(
     if not _is_comparable(row) or (row.num_nodes or 1) != 1:
         where = "of several hosts" if (row.num_nodes or 1) != 1 else "of such calls"
         return RowOnCurve(case, reason=f"there are no curves {where}")
+    if not system:
+        return RowOnCurve(case, reason="there are no curves of its processors")
     found = tuple(curves)
     for of_curve, wanted, words in (
         (lambda curve: find_gpu(curve.system), find_gpu(system), lambda *_: "other accelerators"),
@@ -173,6 +262,7 @@ def compare_row(
             known = {*map(of_curve, found)} if wanted else set()
             return RowOnCurve(case, curves=found, reason=f"curves are of {words(known, found)}")
         found = left
+    found = tuple(curve for curve in found if curve.is_own) or found
     times = [curve.time_at(size) or 0.0 for curve in found]
     ratio = row.time.scaled(1 / _geometric_mean(*times))
     return RowOnCurve(case, ratio, tolerance_at(size) if tolerance is None else tolerance, found)
@@ -191,19 +281,13 @@ def _sizes(curves: Sequence[Curve]) -> str:
     return " to ".join(map(format_bytes, ends))
 
 
-def compare_rows(
+def compare_run(
     run: LoadedRun, curves: Sequence[Curve], tolerance: float | None = None
-) -> tuple[RowOnCurve, ...]:
-    """Every row of a run with a time beside its curves."""
+) -> OnCurves:
+    """Every row of a run beside the curves of its machine."""
     system = system_of(run)
-    return tuple(compare_row(row, system, curves, tolerance) for row in run.rows)
-
-
-def find_ranges(rows: Sequence[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
-    """The rows of each call, sizes ascending, divided where the verdict or the reason changes."""
-    ordered = sorted(rows, key=lambda row: (row.case.title, row.case.size_bytes))
-    groups = groupby(ordered, key=lambda row: (row.case.title, row.verdict, row.reason))
-    return tuple(RangeOnCurve(tuple(group)) for _, group in groups)
+    rows = tuple(compare_row(row, system, curves, tolerance) for row in run.rows)
+    return OnCurves(run, system, rows)
 
 
 def sizes_are_elements(rows: Sequence[RowOnCurve]) -> bool:

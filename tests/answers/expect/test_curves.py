@@ -13,8 +13,7 @@ from commbench.answers.expect.curves import (
     Curve,
     RowOnCurve,
     compare_row,
-    compare_rows,
-    find_ranges,
+    compare_run,
     load_curves,
     sizes_are_elements,
 )
@@ -45,7 +44,7 @@ def curves_of(system: str, nccl: str, ranks: int) -> list[Curve]:
 
 def rows_of(path: Path, curves: Any = None, **hints: Any) -> tuple[RowOnCurve, ...]:
     run = as_loaded_run(import_run(path, ImportHints(**hints)))
-    return compare_rows(run, load_curves() if curves is None else curves)
+    return compare_run(run, load_curves() if curves is None else curves).rows
 
 
 def share(rows: list[RowOnCurve], verdict: str) -> float:
@@ -85,11 +84,12 @@ def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path)
     passed = {check.case.size_bytes for check in result.with_outcome("pass")}
     assert failed == {16 * MIB << n for n in range(6)}
     assert passed == {512 << n for n in range(15)}
-    ranges = find_ranges(rows_of(path))
-    assert [(r.rows[0].case.operation, r.rows[0].verdict) for r in ranges[:2]] == [
-        ("all_gather", "same"), ("all_gather", "slower")
+    found = compare_run(as_loaded_run(import_run(path)), load_curves())
+    ranges = [each for each in found.ranges if each.call.startswith("all_gather")]
+    assert [(each.low_bytes, each.high_bytes, each.verdict) for each in ranges] == [
+        (512, MIB >> 1, "same"), (MIB, 8 * MIB, "same"), (16 * MIB, 512 * MIB, "slower")
     ]  # fmt: skip
-    ratio = ranges[1].ratio
+    ratio = ranges[2].ratio
     assert ratio and ratio.value == pytest.approx(2)
 
 
