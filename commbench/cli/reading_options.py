@@ -110,7 +110,9 @@ EXPLAIN = {
 }  # fmt: skip
 EXPORT = {
     "run": RUN,
-    "format": Option("FORMAT", "csv, json, markdown, nccl-tests, parquet or openmetrics."),
+    "format": Option(
+        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics or nccl-perf."
+    ),
     "output": NEW_FILE,
 }
 IMPORT = {

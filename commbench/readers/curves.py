@@ -1,5 +1,5 @@
 """Curves in a CSV file: system, nccl_version, operation, dtype, world_size, size_bytes, time_us,
-and perhaps timing.
+and perhaps timing; or aiconfigurator's table nccl_perf, with elements and milliseconds.
 
 Sizes are nccl-tests', times by default those of calls back to back. One system, version of NCCL and
 number of ranks is a run; `commbench expect --save-curve` writes such files.
@@ -11,18 +11,22 @@ import csv
 from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError
-from commbench.plan.dtypes import find_dtype
+from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
 from commbench.readers import cells
 from commbench.readers.base import ImportedFile, RowCollector
-from commbench.readers.source import NO_HINTS, ImportHints, Line, SourceText
-from commbench.units import MICRO
+from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
 TIMING = "timing"
-_FIRST = {"system", "operation"}
+NCCL_PERF = {
+    "device": "system", "version": "nccl_version", "op_name": "operation", "nccl_dtype": "dtype",
+    "num_gpus": "world_size", "message_size": "elements", "latency": "time_ms",
+}  # fmt: skip
+"""The columns of nccl_perf, by ours. Its elements are nccl-tests' size over the dtype's width."""
+_FIRST = ({"system", "operation"}, {"op_name", "num_gpus"})
 
 
 class Point(NamedTuple):
@@ -35,19 +39,14 @@ class Point(NamedTuple):
     dtype: str
     ranks: int
     size_bytes: int
-    time_us: str
-    """As written."""
+    time_s: float
     timing: str = PIPELINED
-
-    @property
-    def time_s(self) -> float:
-        """The time in seconds."""
-        return float(self.time_us) * MICRO
 
 
 def is_curves(source: SourceText) -> bool:
     """Whether the first line names a system and an operation."""
-    return bool(source.lines) and {*_cells(source.lines[0])} >= _FIRST
+    columns = {*_cells(source.lines[0])} if source.lines else set()
+    return any(columns >= first for first in _FIRST)
 
 
 def _cells(line: Line) -> list[str]:
@@ -57,8 +56,10 @@ def _cells(line: Line) -> list[str]:
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
     """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
     UsageError for a system that is not known."""
-    columns = _cells(source.lines[0])
-    if missing := [name for name in COLUMNS if name not in columns]:
+    columns = [NCCL_PERF.get(name, name) for name in _cells(source.lines[0])]
+    written = {"elements": "size_bytes", "time_ms": "time_us"}
+    known = {*columns, *(written.get(name, name) for name in columns)}
+    if missing := [name for name in COLUMNS if name not in known]:
         raise RecordsError(
             f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
@@ -85,15 +86,21 @@ def _point(line: int, row: dict[str, str]) -> Point:
     timing = row.get(TIMING) or PIPELINED
     if timing not in TIMING_MODES:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
-    if not cells.parse_seconds(row["time_us"]):
-        raise ValueError(f"its time is {row['time_us']!r:.20}")
+    unit = cells.MILLISECONDS if "time_ms" in row else cells.MICROSECONDS
+    time = row.get("time_ms") or row["time_us"]
+    if not (time_s := cells.parse_seconds(time, unit)):
+        raise ValueError(f"its time is {time!r:.20}")
     try:
-        operation, dtype = find_operation(row["operation"]).name, find_dtype(row["dtype"]).name
+        operation = find_operation(NCCL_TESTS.get(row["operation"], row["operation"])).name
+        dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
         raise ValueError(error.message) from None
-    ranks, size = cells.parse_whole(row["world_size"]), cells.parse_size(row["size_bytes"])
-    return Point(line, row["system"], row["nccl_version"], operation, dtype, ranks, size,
-                 row["time_us"], timing)  # fmt: skip
+    ranks = cells.parse_whole(row["world_size"])
+    is_elements = "elements" in row
+    size = cells.parse_size(row["elements" if is_elements else "size_bytes"])
+    size *= dtype.size_bytes if is_elements else 1
+    return Point(line, row["system"], row["nccl_version"], operation, dtype.name, ranks, size,
+                 time_s, timing)  # fmt: skip
 
 
 def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
@@ -119,8 +126,8 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
         if point.ranks == collector.ranks:
             collector.add(
                 point.line, point.operation, point.dtype, point.size_bytes,
-                {"time": point.time_us}, "mean", reduce_op="sum" if operation.reduces else "",
-                placement=operation.placements[0],
+                {"time": repr(point.time_s)}, "mean", exponent=0,
+                reduce_op="sum" if operation.reduces else "", placement=operation.placements[0],
             )  # fmt: skip
     return collector.make_file(
         tool="curves", timing=points[0].timing if points else PIPELINED, backend="nccl",

@@ -18,13 +18,15 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.answers.expect.question import fabric_of, is_plain_case
+from commbench.errors import UsageError
+from commbench.output.paragraphs import join_words
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
 from commbench.readers.curves import COLUMNS, TIMING, is_curves, read_points
-from commbench.readers.source import read_source
+from commbench.readers.source import NCCL_TESTS, read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
@@ -32,6 +34,8 @@ from commbench.stats.verdict import NOT_MEASURED, decide
 from commbench.units import MICRO, format_bytes, seven_digits
 from commbench.views.as_json import fields_of
 
+PUBLISHED = "published:"
+"""Begins the name of a system whose curves are meant, where a run may be given."""
 TOLERANCES = ((16 << 20, 0.10), (1 << 20, 0.20), (0, 0.40))
 """From each size on: how far a sound machine may be from its curve. They follow from the
 differences within `data/curves.csv`. Of the versions of NCCL on the H100, each against the others,
@@ -168,6 +172,16 @@ def load_curves() -> tuple[Curve, ...]:
     return tuple(found)
 
 
+def published_of(system: str) -> tuple[Curve, ...]:
+    """The curves of a system; UsageError with those that there are if it has none."""
+    gpu, curves = find_gpu(system), load_curves()
+    found = tuple(curve for curve in curves if gpu and find_gpu(curve.system) == gpu)
+    if not found:
+        names = join_words([*dict.fromkeys(curve.system for curve in curves)])
+        raise UsageError(f"no curves of {system!r:.40} were published", f"there are {names}")
+    return found
+
+
 def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
     """The curves in the rows of a run on one host; none where its accelerator is not known. Of
     several placements the first counts."""
@@ -218,6 +232,25 @@ def curves_csv(curves: Sequence[Curve]) -> str:
         for curve in curves
         for size, time in zip(curve.sizes, curve.times_s, strict=True)
     ]
+    return "\n".join(lines) + "\n"
+
+
+def nccl_perf_csv(curves: Sequence[Curve]) -> str:
+    """Curves in the columns of aiconfigurator's table nccl_perf."""
+    names = {ours: theirs for theirs, ours in NCCL_TESTS.items()}
+    lines = [
+        "framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency"
+    ]
+    for curve in curves:
+        dtype = DTYPES[curve.dtype]
+        what = (
+            f"commbench,{curve.nccl},{curve.system},{names.get(curve.operation, curve.operation)},"
+            f"NCCL,{dtype.nccl_tests or dtype.name},{curve.ranks}"
+        )
+        lines += [
+            f"{what},{size // dtype.size_bytes},{seven_digits(1e3 * time)}"
+            for size, time in zip(curve.sizes, curve.times_s, strict=True)
+        ]
     return "\n".join(lines) + "\n"
 
 
