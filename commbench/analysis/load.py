@@ -199,7 +199,8 @@ def _kind_of(path: Path) -> str:
     if path.name == JOURNAL or head.startswith(b'{"kind"'):
         return JOURNAL
     first = head.split(b"\n")[0].split(b",")
-    is_csv = path.name == RESULTS_CSV or {b"operation", b"size_bytes"} <= {*first}
+    has_rows = {b"operation", b"size_bytes"} <= {*first} and b"system" not in first
+    is_csv = path.name == RESULTS_CSV or has_rows
     return RESULTS_CSV if is_csv else _OTHER if is_file(path) else ""
 
 

@@ -22,6 +22,7 @@ from commbench.api.runs import (
     import_results,
     list_runs,
     load,
+    load_rows,
     plot,
 )
 from commbench.errors import UsageError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
     from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.expect.curves import Curve, OnCurves
     from commbench.answers.expect.question import expect
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
@@ -50,7 +52,8 @@ if TYPE_CHECKING:
     from commbench.runner.smoke import SmokeResult
 
 __all__ = [
-    "Run", "advise", "check", "compare", "doctor", "environment", "expect", "explain", "export",
+    "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
+    "explain", "export",
     "fit_model", "frame", "import_results", "init", "list_runs", "load", "load_sweep", "measure",
     "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
     "run_options", "run_sweep", "smoke", "sweep", "workload",
@@ -202,6 +205,7 @@ def check(
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
     expect: str | None = None,
+    published: Sequence[str | Path] = (),
     tolerance: str | float | None = None,
     undecided: str | None = None,
     allow_unmatched: bool = False,
@@ -214,7 +218,8 @@ def check(
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
-    `expect` is "run", or the hardware: "h100:8x400G:2 nodes" (docs/models.md); `tolerance` is its.
+    `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
+    with files of your own curves in `published` (docs/models.md); `tolerance` is its.
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
@@ -224,6 +229,7 @@ def check(
     from commbench.analysis.load import as_loaded_run
     from commbench.answers.check.expected import expectation_rules, hardware_of, parse_hardware
     from commbench.answers.check.gate import CHECKED, check
+    from commbench.answers.check.published import PUBLISHED, published_rule
     from commbench.answers.check.rules import LIMITS, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
     from commbench.answers.expect.expectation import BELOW
@@ -242,13 +248,16 @@ def check(
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
-    hardware = None if expect is None else parse_hardware(expect)
-    below = BELOW if tolerance is None else parse_tolerance(tolerance)
+    is_published = expect == PUBLISHED
+    hardware = None if expect is None or is_published else parse_hardware(expect)
+    part = None if tolerance is None else parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
-    if expect is not None:
+    if is_published:
+        rules = [*rules, published_rule(checked, published_curves(published, notify), part)]
+    elif expect is not None:
         hardware = hardware or hardware_of(checked)
-        rules = [*rules, *expectation_rules(checked, hardware, below)]
+        rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
     baseline = None if against is None else as_results(against, CHECKED, notify, hints)
     if baseline is not None:
         require_two_runs(checked, baseline)
@@ -258,6 +267,57 @@ def check(
     if result.comparison:
         require_comparable([result.comparison], force)
     return result
+
+
+def expect_run(
+    run: AnyRun,
+    *,
+    published: Sequence[str | Path] = (),
+    tolerance: str | float | None = None,
+    save_curve: str | Path | None = None,
+    op: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> OnCurves:
+    """Each row of a run beside published curves of machines with its accelerators (docs/models.md).
+
+    `published` are files and runs with curves of your own. `tolerance` is how far a sound machine
+    may be from its curve; by default it depends on the size. `save_curve` is a new file, into which
+    the curves of the run are written. `op` is that of `load`. Raises UsageError where a file has no
+    curves.
+    """
+    from commbench.answers.expect.curves import compare_run, curves_csv, curves_of
+    from commbench.results.files import write_new
+    from commbench.units import parse_tolerance
+
+    loaded = load_rows(run, op=op, notify=notify)
+    curves = published_curves(published, notify)
+    part = None if tolerance is None else parse_tolerance(tolerance)
+    if save_curve is not None:
+        if not (own := curves_of(loaded)):
+            raise UsageError(
+                f"{loaded.name} has no curves: no plain calls on one host with known accelerators",
+                "leave out --save-curve",
+            )
+        write_new(Path(save_curve), curves_csv(own))
+    return compare_run(loaded, curves, part)
+
+
+def published_curves(
+    files: Sequence[str | Path], notify: Callable[[str], None] = ignore
+) -> tuple[Curve, ...]:
+    """The curves of commbench, and those in files and runs. UsageError where one has none."""
+    from commbench.answers.expect.curves import curves_of, load_curves, read_curves
+
+    found = [*load_curves()]
+    for file in files:
+        own = read_curves(Path(file)) or curves_of(load_rows(file, notify=notify))
+        if not own:
+            raise UsageError(
+                f"{file} has no curves: no plain calls on one host with known accelerators",
+                "leave it out",
+            )
+        found += own
+    return tuple(found)
 
 
 def sweep(

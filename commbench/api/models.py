@@ -84,11 +84,15 @@ def _open(
     from commbench.answers.cost.observations import (
         PREDICTED,
         observe,
+        observe_curves,
         read_published,
         table_columns,
     )
     from commbench.answers.cost.selection import Source
+    from commbench.answers.expect.curves import PUBLISHED, published_of
 
+    if isinstance(run, str) and run.startswith(PUBLISHED):
+        return Source(run, observe_curves(published_of(run.removeprefix(PUBLISHED))))
     if isinstance(run, (str, Path)) and (columns := table_columns(Path(run))):
         if columns >= PREDICTED:
             notes.append(
@@ -97,7 +101,7 @@ def _open(
                 "least as wide as theirs."
             )
         return Source(Path(run).stem, read_published(Path(run)))
-    ranks, op, dtype = hints
+    ranks, op, dtype, *_ = hints
     loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
     schema.tell_incomplete(loaded, notify)
     return Source(loaded.name, observe(loaded, ranks_per_node, notes), loaded.header)

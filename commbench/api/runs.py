@@ -177,7 +177,8 @@ def export(
     *,
     notify: Callable[[str], None] = ignore,
 ) -> str | bytes:
-    """The rows of a run in another format: csv, json, markdown, nccl-tests, parquet, openmetrics.
+    """The rows of a run in another format: csv, json, markdown, nccl-tests, parquet, openmetrics,
+    nccl-perf.
 
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.
@@ -207,12 +208,15 @@ def import_results(
     ranks: int | None = None,
     op: str | None = None,
     dtype: str | None = None,
+    system: str | None = None,
+    nccl_version: str | None = None,
     label: str | None = None,
     output: str | Path | None = None,
 ) -> Run:
     """Make a run folder of another tool's file, and return the run.
 
-    `ranks`, `op` and `dtype` describe a file that does not contain them. The label is by default
+    `ranks`, `op` and `dtype` describe a file that does not contain them; `system` and
+    `nccl_version` choose curves of a file that has several. The label is by default
     the name of the file, the folder `output` is by default results/TIME-LABEL.
     """
     from commbench.analysis.csv_file import write_run_folder
@@ -223,7 +227,7 @@ def import_results(
 
     if label is not None:
         require_label(label)
-    found = import_run(Path(file), ImportHints(ranks, op, dtype))
+    found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
     folder = create_folder(Path(output) if output else new_folder(as_label(header.label)))
     imported = Run(*found._replace(path=str(folder), header=header))

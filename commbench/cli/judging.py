@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from commbench.cli.commands import Show
+from commbench.errors import UsageError
 
 if TYPE_CHECKING:
     from commbench.answers.compare.comparison import Comparison
@@ -148,17 +149,43 @@ def links(show: Show, name: str | None, published: bool) -> None:
     show(find_links(name, published))
 
 
-def expect(show: Show, gpu: list[str], **given: Any) -> None:
-    """Say what bandwidth to expect of hardware: what others measured, and what is possible.
+def expect(
+    show: Show, run: str | None, published: list[str], save_curve: Path | None, gpu: list[str],
+    **given: Any,
+) -> None:  # fmt: skip
+    """Say what bandwidth to expect of hardware: what others measured, and what is possible. With a
+    RUN, say whether each of its rows takes as long as on sound machines.
 
     \b
+    commbench expect mine
     commbench expect --gpu h100
     commbench expect --gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s
     commbench expect --gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G
     """
     from commbench import api
+    from commbench.output.console import print_status
 
-    show(api.expect(" and ".join(gpu) or None, **given))
+    if run is None:
+        if published or save_curve:
+            raise UsageError("--published and --save-curve need a run", "commbench expect RUN")
+        show(api.expect(" and ".join(gpu) or None, **given))
+        return
+    tolerance, op = given.pop("tolerance"), given.pop("op")
+    if named := next(
+        (name for name, value in {"gpu": gpu, **given}.items() if value not in (None, [], 1)), None
+    ):
+        option = f"--{named.replace('_', '-')}"
+        raise UsageError(f"{option} is for expecting without a run", f"leave out {option} or RUN")
+    show(
+        api.expect_run(
+            run,
+            published=published,
+            tolerance=tolerance,
+            save_curve=save_curve,
+            op=op,
+            notify=print_status,
+        )
+    )
 
 
 def env(show: Show) -> None:

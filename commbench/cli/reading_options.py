@@ -40,8 +40,9 @@ LIMITS = {
         "step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
     ),
     "expect": Option(
-        "run|GPU[:NICS][:K nodes]", "Compare with what others published and what is possible on "
-        "the hardware that the run names, or on this: h100:8x400G.", RULE,
+        "run|published|GPU[:NICS][:K nodes]", "Compare with what others published and what is "
+        "possible on the hardware that the run names, or on this: h100:8x400G. `published`: "
+        "compare each row with curves of sound machines.", RULE,
     ),
 }  # fmt: skip
 RULES_FILE = Option("FILE.toml", "Read rules from a file; docs/comparing.md shows one.", RULE, Path)
@@ -56,7 +57,7 @@ LENIENCE = {
     ),
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
-HARDWARE, GIVEN = "Hardware", "Is this plausible?"
+HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
 STEP, MIXTURE = "The training step", "Experts"
 SHOW = {
     "run": argument(
@@ -109,12 +110,16 @@ EXPLAIN = {
 }  # fmt: skip
 EXPORT = {
     "run": RUN,
-    "format": Option("FORMAT", "csv, json, markdown, nccl-tests, parquet or openmetrics."),
+    "format": Option(
+        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics or nccl-perf."
+    ),
     "output": NEW_FILE,
 }
 IMPORT = {
     "file": argument("FILE", "Output of a tool such as nccl-tests, OSU, IMB or PARAM.", Path),
     **FILE_HINTS,
+    "system": Option("NAME", "Of a file of curves, those of this system.", FOREIGN),
+    "nccl_version": Option("V", "And of this version of NCCL.", FOREIGN),
     "label": Option("NAME", "Name of the run.  [default: the name of the file]"),
     "output": Option("DIR", "Folder of the run, new or empty.  [default: results/TIME-LABEL]"),
 }
@@ -151,13 +156,19 @@ COMPARE = {
     "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
     **FILE_HINTS,
 }  # fmt: skip
+PUBLISHED = Option(
+    "FILE", "Your own curves too: a CSV of curves, a run, or its results.csv. Repeat it for "
+    "several.", type=list[str],
+)  # fmt: skip
 CHECK = {
     "run": RUN,
     **LIMITS,
     "tolerance": Option(
         "PERCENT", "With --expect: how far below the lowest figure of others a row may be.  "
-        "[default: 20%]", RULE,
+        "[default: 20%; with published, how much longer than it: 40% below 1M, 20% below 16M, "
+        "10% from there]", RULE, flags="--tolerance --expect-tolerance",
     ),
+    "published": PUBLISHED._replace(group=RULE),
     "rules": RULES_FILE,
     **LENIENCE,
     "force": switch(
@@ -257,6 +268,10 @@ LINKS = {
     **AS_DOCUMENT,
 }
 EXPECT = {
+    "run": argument("[RUN]", "A run, to compare each of its rows with published curves.",
+                    default=None),
+    "published": PUBLISHED._replace(group=CURVES),
+    "save_curve": Option("FILE.csv", "Write RUN's times as curves into a new file.", CURVES),
     "gpu": Option(
         "GPU", "Accelerator, such as h100, or the name of a device.", HARDWARE, list[str]
     ),
@@ -308,7 +323,7 @@ COMMANDS = {
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
     "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
     "links": Command("judging", LINKS, view="answers.expect.links"),
-    "expect": Command("judging", EXPECT, ("expect",), "answers.expect.document"),
+    "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
 }

@@ -13,7 +13,7 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.plan import Plan
 from commbench.plan.timing_modes import BOTH
-from commbench.readers import mpi, nccl_tests_json, nccl_tests_text, param
+from commbench.readers import curves, mpi, nccl_tests_json, nccl_tests_text, param
 from commbench.readers.base import ImportedFile, ImportedRow, unique
 from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source
 from commbench.results import schema
@@ -33,6 +33,7 @@ IMPORTERS = {
     "OSU": Importer(mpi.is_osu, mpi.read_osu),
     "IMB": Importer(mpi.is_imb, mpi.read_imb),
     "PARAM": Importer(param.is_param, param.read_param),
+    "curves (CSV)": Importer(curves.is_curves, curves.read_curves),
 }
 """By the names by which messages and the help call them."""
 

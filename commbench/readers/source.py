@@ -52,6 +52,9 @@ class ImportHints(NamedTuple):
     ranks: int | None = None
     operation: str | None = None
     dtype: str | None = None
+    system: str | None = None
+    nccl_version: str | None = None
+    """Which of the curves of a file."""
 
     def validate(self) -> ImportHints:
         """The hints with the names that commbench uses; raises UsageError for invalid values."""
@@ -62,7 +65,7 @@ class ImportHints(NamedTuple):
         if operation is not None:
             known = NCCL_TESTS.get(operation.removesuffix("_perf"), operation)
             operation = find_operation(known).name
-        return ImportHints(self.ranks, operation, dtype and find_dtype(dtype).name)
+        return self._replace(operation=operation, dtype=dtype and find_dtype(dtype).name)
 
     def choose_ranks(self, path: str, given: Iterable[int | None]) -> int:
         """The world size to import; `given` are those of the file's tables, None where unknown."""

@@ -34,6 +34,7 @@ TABLES = {
     "other/foreign/nccl-tests-tagged.txt": "",
     "other/foreign/osu.txt": "--ranks 16",
     "other/foreign/param.txt": "",
+    "other/published/h100_curves.csv": "",
     "other/nccl-tests/nccl_allgather.log": "--op all_gather",
     "other/nccl-tests/nccl_allreduce.log": "--op all_reduce",
     "other/nccl-tests/nccl_alltoall.log": "--op all_to_all",
@@ -152,6 +153,9 @@ CASES = (
           ("three_launches", "--max-time 1s --json j.json"),
       )),
     "check other/nccl-tests/nccl_allreduce.log --op all_reduce --expect a100",
+    "check other/published/h100_curves.csv --expect published --verbose --json j.json",
+    "check other/nccl-tests/nccl_allreduce.log --op all_reduce --expect published",
+    "check results/two_ranks --expect published",
     "check results/two_ranks --max-time all_reduce:1us --format markdown",
     "check results/wrong --max-time 1s -o c.html",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% --format markdown",
@@ -191,6 +195,12 @@ CASES = (
     "model predict files/machine.json --ranks 4 --ranks-per-node 4 --sizes 1K,1M",
     "model predict files/machine.json --ranks 4 --op scatter",
     "model predict files/rules.toml --ranks 4",
+    "model fit published:h100 --op all_reduce", "model fit published:l40s",
+    "export other/published/h100_curves.csv --format nccl-perf",
+    *(f"expect other/published/h100_curves.csv --format {how}" for how in ("text", "json")),
+    "expect other/published/h100_curves.csv --published other/published/h100_curves.csv "
+    "--save-curve own.csv", "expect results/two_ranks", "expect results/two_ranks --busbw 3GB/s",
+    "expect other/nccl-tests/nccl_allreduce.log --op all_reduce", "expect --published own.csv",
     *(f"expect {options}"
       for options in (
           "--gpu h100", "--gpu h100 --format json", "--gpu a100 --op all_to_all --size 1M",

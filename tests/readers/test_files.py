@@ -97,6 +97,7 @@ SEEDS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "OSU": [("foreign/osu.txt", {"ranks": 8})],
     "IMB": [("foreign/imb.txt", {"ranks": 4})],
     "PARAM": [("foreign/param.txt", {})],
+    "curves (CSV)": [("published/h100_curves.csv", {})],
 }
 
 

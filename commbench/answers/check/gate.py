@@ -193,10 +193,16 @@ def check(
         rule = given._replace(
             optional=allow_unmatched or given.optional,
             undecided=undecided,
-            allow_unchecked=allow_unchecked,
+            allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
         checks = Checks(partial(_checks, rule, run, comparison))
-        results.append(RuleResult(rule, checks, tuple(remarks(rule, run, hardware))))
+        results.append(
+            RuleResult(
+                rule,
+                checks,
+                tuple(rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)),
+            )
+        )
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
@@ -233,6 +239,11 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
         return RowCheck(rule, row.case, FAIL, None, f"{row.status}, not so in the baseline")
     if not is_planned:
         return _not_measured(rule, row, row.status)
+    if rule.of_row is not None and _has_time(row):
+        limit = rule.of_row(row)
+        if limit.value is None:
+            return _not_measured(rule, row, limit.reason)
+        rule = rule._replace(value=limit.value)
     if (estimate := rule.limit.estimate(limited)) is None:  # a barrier has no bandwidth
         is_timed = row.time_s is not None and not has_baseline
         is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
@@ -241,11 +252,6 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
         )
     if has_baseline and other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")
-    if rule.of_row is not None:
-        found = rule.of_row(row)
-        if found.value is None:
-            return _not_measured(rule, row, found.reason)
-        rule = rule._replace(value=found.value)
     return _decide(rule, row, estimate, baseline)
 
 

@@ -177,10 +177,21 @@ def _ranks_per_node_apart(points: Sequence[Point]) -> set[int]:
     return set(by_number) if several else set()
 
 
+def observe_curves(curves: Sequence[Any]) -> list[Observation]:
+    """The times of curves (expect.curves), which are of one host."""
+    return [
+        Observation(curve.operation, Point(curve.ranks, curve.ranks, size, time_s))
+        for curve in curves
+        for size, time_s in zip(curve.sizes, curve.times_s, strict=True)
+    ]
+
+
 # Tables of published figures
 
 NEEDED = ("operation", "world_size", "ranks_per_node", "size_bytes")
 FIGURES = ("time_us", "busbw_GBps")
+SYSTEM = "system"
+"""A column of curves, which are of one host."""
 PREDICTED = {"model", "doublings_of_ranks"}
 """Columns that only a table of predictions has."""
 _LARGEST_BYTES = 1 << 26
@@ -215,7 +226,8 @@ def read_published(path: Path) -> list[Observation]:
         raise RecordsError(f"{path} is not text", _HINT) from None
     lines = _lines(text)
     names = _split(lines[0][1]) if lines else []
-    missing = [name for name in NEEDED if name not in names]
+    needed = [name for name in NEEDED if not (SYSTEM in names and name == "ranks_per_node")]
+    missing = [name for name in needed if name not in names]
     if not missing and not {*FIGURES} & {*names}:
         missing = [" or ".join(FIGURES)]
     if missing:
@@ -223,17 +235,23 @@ def read_published(path: Path) -> list[Observation]:
         raise RecordsError(f"{path} {problem}", _HINT)
     if len(set(names)) < len(names):
         raise RecordsError(f"{path} has two columns of one name", "remove one of them")
-    found = []
+    found: list[Observation] = []
+    systems: dict[str, None] = {}
     for number, line in lines[1:]:
         fields = _split(line)
         try:
             if len(fields) != len(names):
                 raise ValueError(f"it has {len(fields)} fields, the first line {len(names)}")
-            found.append(_read_row(dict(zip(names, fields, strict=True))))
+            row = dict(zip(names, fields, strict=True))
+            systems.setdefault(row.get(SYSTEM, ""))
+            found.append(_read_row({"ranks_per_node": row.get("world_size", ""), **row}))
         except ValueError as error:
             raise RecordsError(f"{path}, line {number}: {error}", "correct the line") from None
         except CommbenchError as error:
             raise RecordsError(f"{path}, line {number}: {error.message}", error.hint) from None
+    if len(systems) > 1:
+        hint = "keep the lines of one system, or write published:SYSTEM for what commbench has"
+        raise RecordsError(f"{path} has curves of {', '.join(systems)}", hint)
     if not found:
         raise RecordsError(f"{path} has no figures", "give at least one line below the first")
     return found

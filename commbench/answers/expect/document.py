@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commbench.analysis.rows import ResultRow
+from commbench.answers.expect.curve_document import describe
+from commbench.answers.expect.curves import OnCurves
 from commbench.answers.expect.expectation import (
     HIGH,
     IMPOSSIBLE,
@@ -101,7 +103,12 @@ def row_text(row: ResultRow, judgement: Judgement) -> str:
     return f"On {machine_text(judgement.expectation.call)}, {text}{source}"
 
 
-def document(answer: Answer) -> Document:
+def document(answer: Answer | OnCurves) -> Document:
+    """What is expected of hardware; or a run beside published curves."""
+    return describe(answer) if isinstance(answer, OnCurves) else _expected(answer)
+
+
+def _expected(answer: Answer) -> Document:
     """Whether a bandwidth is plausible, or which ones are; the limits, figures and demands."""
     found, judgement = answer.expectation, answer.judgement
     call = found.call

@@ -18,6 +18,7 @@ from commbench.analysis.columns import KEY, written_values
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment_diff import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
+from commbench.answers.expect.curves import curves_of, nccl_perf_csv
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
@@ -98,6 +99,16 @@ def nccl_tests_table(source: LoadedRun) -> str:
             "give the run folder or its run.jsonl",
         )
     return nccl_tests_text(source.run) + "\n"
+
+
+def nccl_perf_table(source: LoadedRun) -> str:
+    """The table that aiconfigurator reads; UsageError where no row is such a call."""
+    if not (curves := curves_of(source)):
+        raise UsageError(
+            f"{source.name} has no plain calls on one host with known accelerators",
+            "choose another --format",
+        )
+    return nccl_perf_csv(curves)
 
 
 class MetricFamily(NamedTuple):
@@ -181,6 +192,7 @@ EXPORTERS: dict[str, Callable[[LoadedRun], str | bytes | Iterable[str]]] = {
     NCCL_TESTS: nccl_tests_table,
     "parquet": parquet_bytes,
     "openmetrics": openmetrics,
+    "nccl-perf": nccl_perf_table,
 }
 """What writes the content of a file, or its parts. Bytes are not printed to a terminal."""
 

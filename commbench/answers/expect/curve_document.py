@@ -1,0 +1,122 @@
+"""What a document of a run beside published curves says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from commbench.analysis.row_names import format_range
+from commbench.answers.expect.curves import (
+    TOLERANCES,
+    OnCurves,
+    RangeOnCurve,
+    sizes_are_elements,
+)
+from commbench.output.paragraphs import join_words
+from commbench.plan.fabrics import find_gpu
+from commbench.stats.verdict import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
+from commbench.units import format_bytes, format_count, format_share
+from commbench.views.cells import (
+    NUMBER,
+    RATIO,
+    RATIO_INTERVAL,
+    TEXT,
+    Column,
+    ratio_with_interval_text,
+)
+from commbench.views.document import BAD, GOOD, Document, Items, Table
+
+WORDS = {
+    SLOWER: "slow", UNDECIDED: "undecided", FASTER: "fast", SAME: "normal",
+    NOT_MEASURED: "cannot judge",
+}  # fmt: skip
+"""What a range of sizes is called, the most important first."""
+_LARGE = 1 << 20
+_CAUSES = (
+    (_LARGE, "Usual causes at large sizes: NVLink or NVLS is off, one GPU is throttled or has a "
+     "narrow link, or ranks share GPUs. Look at `commbench pairs`, `commbench doctor` and NCCL's "
+     "log."),
+    (0, "Usual causes at small sizes: ranks on far cores, busy cores, NCCL_DEBUG=INFO, or a set "
+     "NCCL_ALGO or NCCL_PROTO. Look at `commbench doctor`."),
+)  # fmt: skip
+
+
+def describe(found: OnCurves) -> Document:
+    """The verdict, the ranges of sizes, where the curves come from, and usual causes."""
+    slow = [each for each in found.ranges if each.verdict == SLOWER]
+    causes = [text for least, text in _CAUSES
+              if any((each.low_bytes >= _LARGE) == (least > 0) for each in slow)]  # fmt: skip
+    columns = (
+        Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), NUMBER),
+        Column("measured /\npublished", attrgetter("ratio"), RATIO),
+        Column("95 %\ninterval", attrgetter("ratio"), RATIO_INTERVAL, 6),
+        Column("sound", sound_text, TEXT),
+        Column("verdict", lambda each: WORDS[each.verdict], TEXT),
+        Column("why", attrgetter("reason"), TEXT, 8, is_wrapped=True),
+    )
+    shown = found.ranges if found.curves else ()
+    ranges = Table("", columns, shown, attrgetter("call"),
+                   tone=lambda each: BAD if each.verdict == SLOWER else "")  # fmt: skip
+    notes = [*curve_notes(found), *causes, *_advice(found)]
+    judged = [each.verdict for each in found.ranges if each.ratio]
+    tone = BAD if slow else GOOD if judged and {*judged} <= {SAME, FASTER} else ""
+    title = f"{found.run.name} beside published curves"
+    return Document(title, (), [answer(found)], [ranges, Items(notes)], tone)
+
+
+def sound_text(found: RangeOnCurve) -> str:
+    """The ratios of sound machines: `0.91 … 1.10`; empty where nothing is compared."""
+    most = 1 + found.tolerance
+    return f"{1 / most:.2f} … {most:.2f}" if found.ratio else ""
+
+
+def answer(found: OnCurves) -> str:
+    """Whether the machine is sound, in one sentence."""
+    ranks = {row.curves[0].ranks for row in found.rows if row.ratio}
+    gpu = find_gpu(found.system)
+    whose = f"{join_words(list(map(str, sorted(ranks))))} x {gpu.what}" if gpu and ranks else ""
+    by = {verdict: [each for each in found.ranges if each.verdict == verdict] for verdict in WORDS}
+    if not whose:
+        reasons = dict.fromkeys(each.reason for each in found.ranges)
+        return f"Cannot judge {found.run.name}: {'; '.join(reasons) or 'it has no rows'}."
+    rows = {WORDS[verdict]: sum(each.rows for each in ranges) for verdict, ranges in by.items()}
+    counted = [f"{number} {word}" for word, number in rows.items() if number]
+    if not (slow := by[SLOWER]):
+        word = "undecided" if by[UNDECIDED] else "normal"
+        return f"{found.run.name} is {word} for {whose}: of its rows, {join_words(counted)}."
+    worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
+    return (
+        f"{found.run.name} is slow for {whose}: {range_title(worst)} takes "
+        f"{ratio_with_interval_text(worst.ratio)} times as long; of its rows, "
+        f"{join_words(counted)}."
+    )
+
+
+def range_title(found: RangeOnCurve) -> str:
+    """`all_reduce 16M-512M`."""
+    return f"{found.call.split()[0]} {format_range(found.low_bytes, found.high_bytes)}"
+
+
+def curve_notes(found: OnCurves) -> Iterator[str]:
+    """What counts as sound, a likely mistake in the sizes, and where the curves come from."""
+    if not found.curves:
+        return
+    steps = [
+        f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
+        for size, part in TOLERANCES
+    ]
+    yield f"Sound machines are within {join_words(steps)} of their curve."
+    if sizes_are_elements(found.rows):
+        yield "Sizes may be elements instead of bytes: then the times are those of the curves."
+    for source in dict.fromkeys(curve.source for curve in found.curves):
+        of_source = [curve for curve in found.curves if curve.source == source]
+        systems = join_words(sorted({curve.system for curve in of_source}))
+        versions = join_words(sorted({curve.nccl for curve in of_source if curve.nccl}))
+        nccl = f" with NCCL {versions}" if versions else ""
+        yield f"{format_count(len(of_source), 'curve')} of {systems}{nccl}: {source}"
+
+
+def _advice(found: OnCurves) -> Iterator[str]:
+    """How to measure rows that can be compared."""
+    if any("--timing" in row.reason for row in found.rows):
+        yield "Calls back to back can be compared: measure with --timing pipelined or both."

@@ -1,0 +1,214 @@
+"""Published curves: rows of runs against those of sound machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import commbench as cb
+from commbench.analysis.load import as_loaded_run
+from commbench.answers.expect.curves import (
+    Curve,
+    RowOnCurve,
+    compare_row,
+    compare_run,
+    load_curves,
+    sizes_are_elements,
+)
+from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.plan.fabrics import find_gpu
+from commbench.readers.registry import import_run
+from commbench.readers.source import ImportHints
+
+COLUMNS = "system,nccl_version,operation,dtype,world_size,size_bytes,time_us"
+MIB = 1 << 20
+
+
+def write(path: Path, curves: list[Curve], change: Any = lambda size, time: (size, time)) -> Path:
+    """The curves as a file, each size and time (us) changed."""
+    lines = [COLUMNS]
+    for curve in curves:
+        for size, time in zip(curve.sizes, curve.times_s, strict=True):
+            new_size, new_time = change(size, 1e6 * time)
+            lines.append(f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},"
+                         f"{curve.ranks},{new_size},{new_time:.6g}")  # fmt: skip
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def curves_of(system: str, nccl: str, ranks: int) -> list[Curve]:
+    return [c for c in load_curves() if (c.system, c.nccl, c.ranks) == (system, nccl, ranks)]
+
+
+def rows_of(path: Path, curves: Any = None, **hints: Any) -> tuple[RowOnCurve, ...]:
+    run = as_loaded_run(import_run(path, ImportHints(**hints)))
+    return compare_run(run, load_curves() if curves is None else curves).rows
+
+
+def share(rows: list[RowOnCurve], verdict: str) -> float:
+    return sum(row.verdict == verdict for row in rows) / len(rows)
+
+
+@pytest.mark.parametrize("version", ["2.23", "2.27.3", "2.29.2"])
+def test_each_version_of_nccl_is_normal_by_the_others(tmp_path: Path, version: str) -> None:
+    others = [c for c in load_curves() if (c.system, c.nccl) != ("h100_sxm", version)]
+    found = [
+        row
+        for ranks in (2, 4, 8)
+        for row in rows_of(write(tmp_path / "c.csv", curves_of("h100_sxm", version, ranks)), others)
+        if row.ratio
+    ]
+    large = [row for row in found if row.case.size_bytes >= MIB]
+    small = [row for row in found if row.case.size_bytes < MIB]
+    assert share(large, "same") >= 0.95 and share(small, "same") >= 0.9
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_an_a100_is_slow_by_the_curves_of_an_h100(tmp_path: Path, ranks: int) -> None:
+    path = write(tmp_path / "c.csv", curves_of("a100_sxm", "2.27.3", ranks))
+    run = as_loaded_run(import_run(path, ImportHints()))
+    large = [row for row in run.rows if row.size_bytes >= 16 * MIB]
+    found = [compare_row(row, "h100", load_curves()) for row in large]
+    assert share(found, "slower") == 1
+
+
+def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 2 * time if size >= 16 * MIB else time))  # fmt: skip
+    gate = cb.check(path, expect="published")
+    assert gate.outcome == "fail"
+    (result,) = gate.results
+    failed = {check.case.size_bytes for check in result.with_outcome("fail")}
+    passed = {check.case.size_bytes for check in result.with_outcome("pass")}
+    assert failed == {16 * MIB << n for n in range(6)}
+    assert passed == {512 << n for n in range(15)}
+    found = compare_run(as_loaded_run(import_run(path)), load_curves())
+    ranges = [each for each in found.ranges if each.call.startswith("all_gather")]
+    assert [(each.low_bytes, each.high_bytes, each.verdict) for each in ranges] == [
+        (512, MIB >> 1, "same"), (MIB, 8 * MIB, "same"), (16 * MIB, 512 * MIB, "slower")
+    ]  # fmt: skip
+    ratio = ranges[2].ratio
+    assert ratio and ratio.value == pytest.approx(2)
+
+
+def test_a_size_between_two_is_interpolated_and_none_beyond_the_ends() -> None:
+    curve = Curve("h100", "2", "all_reduce", "float16", 8, (1024, 4096), (1e-5, 4e-5), "")
+    assert curve.time_at(2048) == pytest.approx(2e-5)
+    assert [curve.time_at(size) for size in (1024, 4096)] == [1e-5, 4e-5]
+    assert curve.time_at(512) is None and curve.time_at(8192) is None
+
+
+def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
+    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
+    run = as_loaded_run(import_run(write(tmp_path / "c.csv", [curve]), ImportHints()))
+    (first, *_) = run.rows
+
+    def reason(system: str = "h100", **fields: Any) -> str:
+        found = compare_row(first._replace(**fields), system, load_curves())
+        assert found.verdict == ("not measured" if found.reason else "same")
+        return found.reason
+
+    assert reason() == ""
+    assert reason(world_size=6) == "curves are of 2, 4, 8 ranks"
+    assert reason(timing="isolated") == "curves are of --timing pipelined"
+    assert reason(dtype="float32") == "curves are of elements of 2 bytes"
+    assert reason(dtype="bfloat16") == ""
+    assert reason(size_bytes=1 << 30) == "curves are of 512 B to 512 MiB"
+    assert reason(operation="broadcast").startswith("curves are of all_gather, all_reduce")
+    assert reason(num_nodes=2) == "there are no curves of several hosts"
+    assert reason(group="tp") == reason(form="async") == "there are no curves of such calls"
+    assert reason("l40s") == "curves are of other accelerators"
+    assert reason("") == "there are no curves of its processors"
+
+
+def test_sizes_in_elements_are_named(tmp_path: Path) -> None:
+    elements = write(tmp_path / "e.csv", curves_of("h100_sxm", "2.29.2", 8),
+                     lambda size, time: (size // 2, time))  # fmt: skip
+    assert sizes_are_elements(rows_of(elements))
+    slow = write(tmp_path / "s.csv", curves_of("h100_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 1.2 * time))  # fmt: skip
+    assert not sizes_are_elements(rows_of(slow))
+    assert any(
+        "elements" in text for text in cb.check(elements, expect="published").results[0].remarks
+    )
+
+
+def test_a_file_of_several_systems_is_chosen_from(tmp_path: Path) -> None:
+    both = [*curves_of("h100_sxm", "2.29.2", 8), *curves_of("h200_sxm", "2.29.2", 4)]
+    path = write(tmp_path / "c.csv", both)
+    run = cb.import_results(path, system="h200_sxm", output=tmp_path / "run")
+    assert run.header.plan.world_size == 4 and run.header.devices == ("h200_sxm",)
+    with pytest.raises(UsageError, match="has 2 values of system"):
+        import_run(path)
+    with pytest.raises(UsageError, match="has no --system 'h300'"):
+        import_run(path, ImportHints(system="h300"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (",time_us", ",time", "has no column time_us"),
+        ("h100_sxm", "my_box", "accelerator of 'my_box' is not known"),
+        (",512,", ",1024,", "has the same size"),
+        (",8,512,", ",8,-1,", "'-1' is no whole number"),
+        ("all_gather", "all_sing", "all_sing"),
+        ("float16", "float17", "float17"),
+    ],
+)
+def test_bad_curves_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
+    path = write(tmp_path / "c.csv", [curve])
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(CommbenchError, match=message):
+        import_run(path)
+
+
+def test_a_time_of_zero_is_refused(tmp_path: Path) -> None:
+    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
+    path = write(tmp_path / "c.csv", [curve], lambda size, time: (size, 0 if size == 512 else time))
+    with pytest.raises(RecordsError, match="line 2, is damaged: its time is '0'"):
+        import_run(path)
+
+
+def test_own_curves_count_instead_of_published_ones(tmp_path: Path) -> None:
+    own = write(tmp_path / "own.csv", curves_of("h100_sxm", "2.29.2", 8),
+                lambda size, time: (size, 2 * time))  # fmt: skip
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    found = cb.expect_run(path, published=[own], save_curve=tmp_path / "saved.csv")
+    assert all(row.ratio and row.ratio.value == pytest.approx(0.5) for row in found.rows)
+    assert {row.verdict for row in found.rows} == {"faster"}
+    again = cb.expect_run(path, published=[tmp_path / "saved.csv"])
+    assert all(row.ratio and row.ratio.value == pytest.approx(1) for row in again.rows)
+
+
+def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    table = tmp_path / "nccl_perf.csv"
+    table.write_text("".join(cb.export(path, "nccl-perf")))
+    head, first, *_ = table.read_text().splitlines()
+    assert head.startswith("framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus")
+    assert first.startswith("commbench,2.29.2,h100,all_gather,NCCL,half,8,256,0.01")
+    rows, again = (as_loaded_run(import_run(each)).rows for each in (path, table))
+    assert [(r.operation, r.size_bytes) for r in rows] == [
+        (r.operation, r.size_bytes) for r in again
+    ]  # fmt: skip
+    assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in again], rel=1e-4)
+
+
+def test_a_model_is_fitted_to_published_curves() -> None:
+    machine = cb.fit_model("published:h100")
+    predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
+    (curve,) = [c for c in curves_of("h100_sxm", "2.29.2", 8) if c.operation == "all_reduce"]
+    # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
+    assert 1 < predicted.predictions[0].time.value / curve.times_s[-1] < 1.5
+    with pytest.raises(UsageError, match="no curves of 'l40s'"):
+        cb.fit_model("published:l40s")
+
+
+def test_every_packaged_curve_has_a_source_and_a_known_accelerator() -> None:
+    assert len(load_curves()) > 100
+    for curve in load_curves():
+        assert find_gpu(curve.system) and curve.source and curve.nccl
+        assert len(curve.sizes) == len(curve.times_s) and min(curve.times_s) > 0
