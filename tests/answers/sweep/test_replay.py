@@ -58,7 +58,8 @@ def test_the_answer_is_the_setting_for_the_step_as_it_is_made_and_a_faster_varia
     assert variant.ratio.value == pytest.approx(0.5, rel=0.02)
     step, faster = document(result).answer
     assert (
-        step == "replay train calls: one is the fastest; two takes 1.50 (1.49-1.51) times as long."
+        step
+        == "replay train calls: one is the fastest; two takes 1.50 (1.49 … 1.51) times as long."
     )
     assert faster.startswith("With bucket 6M under one the step train takes 0.50")
     assert {found.verdict for found in result.ranges if found.points[0].case.step} == {"faster"}
@@ -233,7 +234,8 @@ def test_two_variables_are_heat_maps_of_sizes_with_the_fastest_marked() -> None:
         assert [cell.is_bold for cell in panel.cells.values()].count(True) == 1
         assert panel.has_missing
     *_, rows, shown = found[f"{KIND}-map"].notes
-    assert rows.startswith("Rows: ALGO. Columns: PROTO. Number: ")
+    assert rows.startswith("Number: ")
+    assert {(panel.down, panel.across) for panel in panels} == {("ALGO", "PROTO")}
     assert shown == "9 of 17 sizes are shown."
 
 
