@@ -330,7 +330,7 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> 
     figure = require_readable(picture)
     assert picture.name == "replay"
     assert "90 % in the trace" in picture.description
-    operations, whole = (panel for panel in picture.panels if isinstance(panel, Bars))
+    operations, *_ = (panel for panel in picture.panels if isinstance(panel, Bars))
     assert [row.name for row in operations.rows] == ["all_reduce, world", "recv, pp", "send, pp"]
     trace, here = operations.rows[0].bars
     assert (trace.time.value, trace.more_s) == pytest.approx((9e-3, 5e-4))
