@@ -279,7 +279,7 @@ def run_pictures(
 def why_no_picture(runs: Sequence[Run]) -> str:
     """Why run_pictures gives none."""
     is_timed = bool(find_curves(runs, least=1).curves)
-    return f"no plot: {'there is only one time' if is_timed else 'nothing was timed'}"
+    return f"no plot: {'it needs two sizes or two operations' if is_timed else 'nothing was timed'}"
 
 
 def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Path]:
