@@ -117,7 +117,7 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
         values = [f"{_name_matrix(found)} {_values_text(found.matrix)}" for found, _ in judged]
         yield f"One link has no other to compare it with: {join_words(values)}."
     elif slow:
-        text = "; ".join(slow) + f"; nothing is slow in {sound}" * bool(sound)
+        text = "; ".join(slow) + f"; nothing slow is seen in {sound}" * bool(sound)
         yield f"{text[0].upper()}{text[1:]}."
     elif not tested:
         pairs = f"{number} pairs of {len(ranks)} ranks"
