@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
-from commbench.plan.computations import AT_ONCE, COMMUNICATION, PARTS, expand_overlap
+from commbench.plan.computations import (
+    AT_ONCE,
+    COMMUNICATION,
+    COMPUTATION,
+    PARTS,
+    expand_overlap,
+)
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import CONCURRENCY_CHOICES
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
@@ -207,7 +213,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     _dimension(
         "tensors", _tensors,
         title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
-        is_qualifier=True,
+        curve_names={ONE_TENSOR: "1 tensor"}, is_qualifier=True,
     ),
     _dimension("form", _forms, "forms", title=_unless(DIRECT), is_qualifier=True),
     _dimension(
@@ -229,7 +235,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     _dimension(
         "part", _none, "overlap", option="--overlap", is_qualifier=True,
-        curve_names={COMMUNICATION: "alone", AT_ONCE: "at once"},
+        curve_names={
+            "": "without overlap", COMMUNICATION: "communication alone",
+            COMPUTATION: "computation alone", AT_ONCE: "both at once",
+        },
     ),
     _dimension("step", _none, "workload", option="--workload", is_name=True),
     _dimension(

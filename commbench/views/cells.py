@@ -6,6 +6,7 @@ A quantity is a number in SI units, or an Estimate: then its interval decides th
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import floor, log10
 from typing import Any, NamedTuple
 
 from commbench.stats.estimate import Estimate
@@ -16,6 +17,7 @@ from commbench.units import (
     format_known_GBps,
     format_known_time,
     format_percent,
+    format_time,
     known_decimals,
 )
 
@@ -59,6 +61,24 @@ def _estimate(found: Any) -> Estimate:
 def time_text(found: Any) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
     return format_known_time(*_estimate(found))[0]
+
+
+def short_time(seconds: float) -> str:
+    """A time with three digits, for where there is little room."""
+    if not seconds:
+        return "0"
+    number, unit = format_time(seconds).split()
+    return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
+
+
+def bar_text(found: Estimate) -> str:
+    """A time beside its bar: at least two digits, so that bars of 65 and 68 ms do not say the
+    same."""
+    value, low, high = found
+    if not value or low is None or high is None:
+        return short_time(value)
+    reach = 3 * 10.0 ** floor(log10(value))
+    return format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
 
 
 def time_interval_text(found: Any) -> str:

@@ -137,8 +137,7 @@ def draw(picture: Picture) -> Figure:
     rows = ceil(len(picture.panels) / layout.columns)
     height = above + sum(layout.heights) + ROW * rows + BOTTOM
     engine = ConstrainedLayoutEngine(
-        rect=(0, 0, 1, 1 - above / height), compress=layout.is_compressed, h_pad=0.1, w_pad=EDGE,
-        wspace=0, hspace=0,
+        rect=(0, 0, 1, 1 - above / height), h_pad=0.1, w_pad=EDGE, wspace=0, hspace=0
     )  # fmt: skip
     figure = Figure((WIDTH, height), DOTS_PER_INCH, facecolor="white", layout=engine)
     FigureCanvasAgg(figure)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
+from commbench.stats.estimate import Estimate
 from commbench.views import pictures
 from commbench.views.lettering import (
     SMALL,
@@ -30,6 +31,7 @@ they would press all curves into lines."""
 NEARBY = 3.0
 """A linear axis reaches up to a mark that is at most so many times the highest value."""
 CROSS = Look(pictures.INK, "x", None, size=6)
+CUT = "a band goes on beyond the edge"
 COINCIDENT = 0.03
 """Points that differ by less cover each other; the lower one is drawn larger."""
 _ROOM = 6.3
@@ -64,12 +66,14 @@ def lay_out(picture: Picture) -> Layout:
             _draw_series(axes, series, has_bands and series.has_band, is_thick, picture.columns > 1)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], _ROOM / picture.columns)
+        if picture.columns == 1 and has_bands and is_cut(panel, limits[panel.scale]):
+            axes.set_title(CUT, loc="right", size=SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
             axes.set_xlabel("\n".join(wrap(panel.across.name, TEXT, _ROOM / picture.columns)))
 
     return Layout(
         draw, [panel.inches for panel in panels[:: picture.columns]], _legend(panels),
-        [*_notes(panels, limits, has_bands)], picture.columns,
+        [*_notes(picture, limits, has_bands)], picture.columns,
     )  # fmt: skip
 
 
@@ -117,17 +121,23 @@ def _legend(panels: Sequence[Curves]) -> list[Key]:
     return [*(curves.items() if len(curves) > 1 else ()), *marks.values(), *cross]
 
 
-def _notes(panels: Sequence[Curves], limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
-    """What bands and thick lines mean, and what the axes leave out."""
-    banded = [
-        (limits[panel.scale], estimate)
-        for panel in panels for s in panel.series if has_bands and s.has_band
-        for _, estimate in s.known if estimate.has_interval
-    ]  # fmt: skip
-    text = "Band: 95 % interval" if banded else ""
-    if any(e.ends[0] < low or e.ends[1] > high for (low, high), e in banded):
-        text += "; one that reaches the edge of a panel goes on beyond it"
-    notes = [text] if text else []
+def _banded(panel: Curves) -> list[Estimate]:
+    """The intervals of a panel that are drawn as bands."""
+    return [e for s in panel.series if s.has_band for _, e in s.known if e.has_interval]
+
+
+def is_cut(panel: Curves, limits: Limits) -> bool:
+    """Whether a band of a panel goes on beyond the ends of its axis."""
+    return any(e.ends[0] < limits[0] or e.ends[1] > limits[1] for e in _banded(panel))
+
+
+def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
+    """What bands and thick lines mean, and what the axes leave out; small panels have no room to
+    say themselves that a band is cut off."""
+    panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
+    notes = ["Band: 95 % interval"] if has_bands and any(map(_banded, panels)) else []
+    if notes and picture.columns > 1 and any(is_cut(p, limits[p.scale]) for p in panels):
+        notes[0] += "; one that reaches the edge of a panel goes on beyond it"
     if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
         notes.append("A thick line lies under another curve")
     beyond = dict.fromkeys(

@@ -8,6 +8,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from commbench.views.cells import bar_text, short_time
 from commbench.views.lettering import (
     HATCHED,
     LONGEST_NAME,
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 DARK, LIGHT = "#212121", "#fefefe"
 """Text on cells, and frames: the same on a dark page, unlike INK and white."""
 LONGEST_LABEL = 34
-_SQUARE, _PANEL = 0.6, 5.3
-"""The longest side of a square cell, and of a panel of them."""
+MOST_BESIDE = 8
+"""Up to so many rows, two panels of pairs are side by side."""
+TALLEST = 0.5
+"""Of the cells of pairs; they are square where there are many."""
+DARK_FROM = 0.65
+"""From this shade on, the number on a cell is light: both contrast alike there, in all the
+colours."""
 _ROOM = 6.5
 """Inches for the cells of all panels side by side."""
 _BAR = 0.34
@@ -41,10 +47,13 @@ def lay_out_cells(picture: Picture) -> Layout:
     first = panels[0]
     rows, number = first.extent
     columns = max(1, min(3, len(panels), int(_ROOM / (0.52 * number + 0.15))))
-    wide = tall = min(_SQUARE, _PANEL / max(rows, number))
-    names = 0.0
-    if not first.is_square:
-        wide, tall = min(1.1, _ROOM / columns / number), 0.3
+    if first.is_of_pairs:
+        columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
+    wide, tall, names = min(1.1, _ROOM / columns / number), 0.3, 0.0
+    if first.is_of_pairs:
+        wide = (_ROOM / columns - 0.7) / number
+        tall = min(TALLEST, wide)
+    else:
         names = widest((plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), SMALL)
 
     def draw(axes: Axes, panel: HeatMap) -> None:
@@ -53,16 +62,17 @@ def lay_out_cells(picture: Picture) -> Layout:
         _set_labels(axes, panel, wide, tall, is_turned=names > wide - 0.06)
         is_last = place + columns >= len(panels)
         axes.tick_params(
-            labelleft=place % columns == 0, labelbottom=is_last and not panel.is_square
+            labelleft=place % columns == 0, labelbottom=is_last and not panel.is_of_pairs
         )
+        axes.set_ylabel(panel.down if place % columns == 0 else "", size=SMALL)
+        axes.set_xlabel(panel.across if is_last or panel.is_of_pairs else "", size=SMALL)
         _add_colour_bars(axes, panel)
 
     frames: dict[str, Key] = {f.name: (f.name, f.look) for p in panels for f in p.frames}
     missing: list[Key] = [(first.missing, MISSING)] * any(p.has_missing for p in panels)
     heights = [tall * rows] * ceil(len(panels) / columns)
     heights[-1] += 0.75 * names * (names > wide - 0.06)
-    return Layout(draw, heights, [*frames.values(), *missing], columns=columns,
-                  is_compressed=first.is_square)  # fmt: skip
+    return Layout(draw, heights, [*frames.values(), *missing], columns=columns)
 
 
 def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
@@ -80,21 +90,20 @@ def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
     for (row, column), cell in panel.cells.items():
         image[row, column] = 1.0 if cell.shade is None else colours(cell.shade)
         if cell.text:
-            red, green, blue, _ = image[row, column]
-            is_light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5
             axes.text(
                 column + 0.5, row + 0.5, cell.text, ha="center", va="center_baseline", size=points,
-                color=DARK if is_light else LIGHT, weight="bold" if cell.is_bold else "normal",
+                color=LIGHT if (cell.shade or 0.0) >= DARK_FROM else DARK,
+                weight="bold" if cell.is_bold else "normal",
             )  # fmt: skip
     axes.imshow(image, extent=(0, columns, rows, 0), interpolation="nearest", zorder=1,
-                aspect="equal" if panel.is_square else "auto")  # fmt: skip
-    thin = [] if panel.is_square else [(at, 0.8) for at in range(max(rows, columns) + 1)]
+                aspect="auto")  # fmt: skip
+    thin = [] if panel.is_of_pairs else [(at, 0.8) for at in range(max(rows, columns) + 1)]
     for lines, colour in ((thin, LIGHT), (panel.lines, DARK)):
         for at, width in lines:
             axes.hlines(at, 0, columns, colour, linewidth=width)
             axes.vlines(at, 0, rows, colour, linewidth=width)
     for frame in panel.frames:
-        inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_square else 0.0
+        inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_of_pairs else 0.0
         look = frame.look._replace(colour=DARK if frame.look.colour == INK else frame.look.colour)
         axes.add_patch(Rectangle(
             (frame.left + inset, frame.top + inset), frame.columns - 2 * inset,
@@ -116,13 +125,14 @@ def _set_labels(axes: Axes, panel: HeatMap, wide: float, tall: float, is_turned:
     """The labels, as many as have room."""
     rows, columns = panel.extent
     axes.set(xlim=(0, columns), ylim=(rows, 0))
-    across = _thin(panel.columns, 0.4 / wide * panel.is_square)
+    across = _thin(panel.columns, 0.3 / wide * panel.is_of_pairs)
     down = _thin(panel.rows, 0.15 / tall)
     axes.set_xticks(list(across), across.values())
     axes.set_yticks(list(down), down.values())
     axes.tick_params(length=0, pad=3, labelsize=SMALL)
-    if panel.is_square:
+    if panel.is_of_pairs:
         axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
     if is_turned:
         for label in axes.get_xticklabels():
             label.set(rotation=45, horizontalalignment="right", rotation_mode="anchor")
@@ -140,7 +150,7 @@ def _add_colour_bars(axes: Axes, panel: HeatMap) -> None:
     for bar in panel.bars:
         scale = ScalarMappable(Normalize(0, bar.most), colormaps[panel.colours])
         extend = "max" if bar.is_exceeded else "neither"
-        drawn = figure.colorbar(scale, ax=axes, shrink=0.7, aspect=30, extend=extend)
+        drawn = figure.colorbar(scale, ax=axes, shrink=0.9, aspect=25, pad=0.02, extend=extend)
         drawn.set_label(bar.text, size=SMALL)
         drawn.ax.tick_params(labelsize=SMALL, length=2)
 
@@ -153,7 +163,8 @@ def lay_out_bars(picture: Picture) -> Layout:
     each = 0.36 if any(len(row.bars) > 1 for row in rows) else 0.27
     keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
     named = [(name, look) for name, look in dict.fromkeys(keys) if name]
-    return Layout(_draw_bars, [each * len(panel.rows) + 0.1 for panel in panels], named)
+    notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
+    return Layout(_draw_bars, [each * len(panel.rows) + 0.1 for panel in panels], named, notes)
 
 
 def _draw_bars(axes: Axes, panel: Bars) -> None:
@@ -163,8 +174,9 @@ def _draw_bars(axes: Axes, panel: Bars) -> None:
             at = place + (number - (len(row.bars) - 1) / 2) * _BAR
             _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
             ends += [bar.time.value + bar.more_s, *bar.time.ends]
+            text = bar_text(bar.time) + f" + {short_time(bar.more_s)}" * bool(bar.more_s)
             axes.annotate(
-                bar.text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
+                text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
                 textcoords="offset points", va="center_baseline", size=SMALL,
             )  # fmt: skip
     low, high, ticks = 0.0, max(ends) * 1.03, partial(linear_ticks, most=6)

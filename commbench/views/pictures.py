@@ -107,7 +107,7 @@ class Axis(NamedTuple):
 TIMES, LINEAR_TIMES = Axis(time_label), Axis(time_label, is_log=False)
 BANDWIDTHS = Axis(bandwidth_label, is_log=False)
 LOG_BANDWIDTHS, RATIOS = Axis(bandwidth_label), Axis(number_label)
-SIZES = Axis(size_label, "size: the larger of what one rank sends and receives")
+SIZES = Axis(size_label, "size: the most that a rank sends or receives")
 RANKS = Axis(count_label, "number of ranks")
 
 
@@ -205,7 +205,12 @@ class HeatMap(NamedTuple):
     bars: Sequence[ColourBar] = ()
     missing: str = "not measured"
     """What hatching means."""
-    is_square: bool = False
+    down: str = ""
+    """What its rows are, beside their labels."""
+    across: str = ""
+    """What its columns are."""
+    is_of_pairs: bool = False
+    """Whether rows and columns are the same things, so that columns have their labels above."""
 
     @property
     def has_missing(self) -> bool:
@@ -217,7 +222,6 @@ class Bar(NamedTuple):
     """A bar, or on a logarithmic axis a point, with its interval."""
 
     time: Estimate
-    text: str
     key: Key
     """In the legend, unless its text is empty."""
     more_s: float = 0.0
@@ -271,5 +275,3 @@ class Layout(NamedTuple):
     """The legend."""
     notes: Sequence[str] = ()
     columns: int = 1
-    is_compressed: bool = False
-    """Whether panels keep their shape, and move together."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from commbench.plan.workload import Step, Workload
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
 from commbench.views.as_json import fields_of
-from commbench.views.cells import NUMBER, TEXT, Column, Unit
+from commbench.views.cells import NUMBER, TEXT, Column, Unit, short_time
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 from commbench.views.formats import View
 from commbench.workloads.totals import workload_totals
@@ -26,14 +26,6 @@ MOST_STEPS = 4
 MOST_WAITING = 4
 """Ranks whose waiting is printed, those that wait longest."""
 Found: TypeAlias = Workload | TraceAnalysis
-
-
-def short_time(seconds: float) -> str:
-    """A time with three digits, which leaves room for the other columns."""
-    if not seconds:
-        return "0"
-    number, unit = format_time(seconds).split()
-    return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
 
 
 def _bandwidth(busbw: float) -> str:

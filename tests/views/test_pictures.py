@@ -158,7 +158,7 @@ PANELS = (
     ),
     HeatMap("", {0.5: "a"}, {0.5: "b", 1.5: "c"}, {(0, 0): Cell(0.1, "1"), (0, 1): Cell(0.9, "2")},
             (1, 3)),
-    Bars("", [BarRow("a", [Bar(Estimate(1.0, 0.5, 2.0), "1 s", ("here", BLUE), 1.0)])]),
+    Bars("", [BarRow("a", [Bar(Estimate(1.0, 0.5, 2.0), ("here", BLUE), 1.0)])]),
 )  # fmt: skip
 
 

@@ -372,16 +372,17 @@ def _bucket_curve(advice: Advice) -> Sequence[BucketTime]:
 def _panel(advice: Advice) -> Curves:
     found = advice.details
     assert isinstance(found, BucketAdvice)
-    low, high = found.good
+    points = [(point.bucket_bytes, point.time) for point in found.curve]
+    low, high = max(found.good[0], points[0][0]), min(found.good[1], points[-1][0])
+    good = Mark(Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06,
+                "as good as the best", is_upright=True)  # fmt: skip
     marks = [
-        Mark(Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
-             is_upright=True),
+        *[good] * (low <= high),
         Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), found.now.time.value,
              name="buckets in use"),
         Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), found.step.backward_s,
              name="computation alone"),
     ]  # fmt: skip
-    points = [(point.bucket_bytes, point.time) for point in found.curve]
     series = [Series("simulated from measured times", pictures.nth_look(0), points)]
     if advice.verdict != UNDECIDED:
         best = (found.recommended.bucket_bytes, Estimate(found.recommended.time.value))

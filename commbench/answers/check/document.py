@@ -72,7 +72,7 @@ def verdict(gate: GateResult) -> str:
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     reasons += [counts(gate.results)] if any(len(result.checks) for result in gate.results) else []
     if worst := gate.worst:
-        reasons.append(f"worst: {worst.case.name} {finding(worst)} (rule: {demand(worst)})")
+        reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {demand(worst)}")
     unmatched = [r for r in gate.results if r.outcome == NO_VERDICT and not r.checks]
     reasons += [f"no row matches the rule {result.rule.title!r}" for result in unmatched]
     return f"{WORDS[gate.outcome]}: {'; '.join(reasons) or 'no rule has a row to judge'}."

@@ -181,9 +181,10 @@ def residual_picture(machine: Machine) -> Picture:
     shown = machine.fitted[:MOST_PANELS]
     ranks = sorted({point.world_size for fitted in shown for point in fitted.points})
     looks = {n: pictures.nth_look(number)._replace(dashes=None) for number, n in enumerate(ranks)}
-    notes = ["Hollow: the model was fitted without it."]
+    is_left_out = any(point.is_left_out for fitted in shown for point in fitted.points)
+    notes = ["Hollow: the model was fitted without it"] * is_left_out
     if len(machine.fitted) > len(shown):
-        notes.append(f"The first {len(shown)} of {len(machine.fitted)} models.")
+        notes.append(f"The first {len(shown)} of {len(machine.fitted)} models")
     return Picture(
         "residuals",
         f"Measured over fitted time: {machine.name}",
@@ -206,7 +207,7 @@ def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
     ]
     marks = [Mark(Look(pictures.GREY, width=0.8), 1.0)]
     # Each panel has an axis of its own: models are fitted to different sizes.
-    name = f"{'size' if by_size else 'number of ranks'}: {fitted.operation} {fitted.kind}"
+    name = f"{'size' if by_size else 'number of ranks'} of {fitted.operation} {fitted.kind}"
     across = (SIZES if by_size else RANKS)._replace(name=name)
     return Curves(f"{fitted.title}, {fitted.model}", series, RATIOS, across, marks, inches=2.2)
 

@@ -215,12 +215,13 @@ def predicted_picture(projection: Projection) -> Picture:
         )
     names = dict.fromkeys(p.operation for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
+    is_beyond = any(series.look.is_hollow for panel in panels for series in panel.series)
     return Picture(
         "predicted",
         f"Predicted for {projection.machine.name}: {', '.join(names)}",
         " ".join(dict.fromkeys(map(sentence, (first, last)))),
         panels,
-        [*warnings(projection), "Hollow: beyond the measured range."],
+        [*warnings(projection), *["Hollow: beyond the measured range"] * is_beyond],
         has_bands=True,
     )
 

@@ -35,7 +35,9 @@ from commbench.answers.pairs.slow_parts import (
     Finding,
     find_slow,
 )
+from commbench.output.paragraphs import join_words
 from commbench.plan.pairs import QUICK
+from commbench.plan.plan import Plan
 from commbench.results.schema import Run
 from commbench.units import format_bytes, format_count
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
@@ -56,6 +58,10 @@ _NOT_ALL = (
     "The quick search measured some of the pairs: a single slow link may be among the others. "
     "Without --quick, all are measured."
 )
+FEWEST_ITERATIONS = 200
+"""What a matrix that scatters is to be measured with."""
+_NOISY = 0.4
+"""Where a link must be slower than this to be named, links are not judged."""
 _PORT = "its cable, and its port of the switch"
 NEXT = {
     (HOST, BOTH): f"the speed and the errors of its network interface (ethtool, ibstat), {_PORT}",
@@ -70,6 +76,14 @@ NEXT = {
     (LINK, WITHIN): "the link between the two GPUs (nvidia-smi topo -m, nvidia-smi nvlink -s)",
 }
 """What to check next, by kind of part and its scope or direction; the general one is ''."""
+_PROGRAMS = "other programs on its cores"
+ON_CPU = {
+    (HOST, WITHIN): _PROGRAMS, (RANK, ""): f"{_PROGRAMS}, and its limits (commbench doctor)",
+    (LINK, WITHIN): "other programs on the cores of the two",
+}  # fmt: skip
+"""The same, where ranks have no GPU."""
+ALONE = "its network card, cable and limits"
+"""What to check of a rank that is alone on its host, on a CPU."""
 
 Diagnosed = tuple[PairMatrix, Diagnosis]
 """A matrix, and what is slow in it."""
@@ -82,31 +96,72 @@ def diagnose_pairs(run: Run) -> list[Diagnosed]:
 
 
 def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
-    """A sentence on the slow parts of each main matrix."""
+    """A sentence: which parts are slow and by how much, or that none is; and what was compared."""
     main = main_matrices(found for found, _ in diagnosed)
-    for found, diagnosis in diagnosed:
-        slow = [
-            f"{name_part(found.matrix, each)} has {each.ratio:.2f} of the speed of its peers"
-            for each in diagnosis.findings
-        ]
-        if not slow and diagnosis.link_limit is not None:
-            slow = ["no slow rank, host or link is seen"]
-        if slow and found in main:
-            what = f"{found.matrix.quantity.name.capitalize()}, {format_bytes(found.size_bytes)}"
-            yield f"{what}: {'; '.join(slow)}."
+    judged = [(found, diagnosis) for found, diagnosis in diagnosed if found in main]
+    if not judged:
+        return
+    matrix = judged[0][0].matrix
+    ranks = {rank for pair in matrix.values for rank in pair}
+    tested = [(f, d) for f, d in judged if d.findings or d.link_limit is not None]
+    slow = [
+        f"{name_part(found.matrix, each)} is {_times(each.ratio)} times as slow as its peers "
+        f"({_name_matrix(found)})"
+        for found, diagnosis in tested
+        for each in diagnosis.findings
+    ]
+    sound = " and ".join(_name_matrix(found) for found, d in tested if not d.findings)
+    few = " and ".join(_name_matrix(each[0]) for each in judged if each not in tested)
+    number = len({frozenset(pair) for pair in matrix.values})
+    if number == 1:
+        values = [f"{_name_matrix(found)} {_values_text(found.matrix)}" for found, _ in judged]
+        yield f"One link has no other to compare it with: {join_words(values)}."
+    elif slow:
+        text = "; ".join(slow) + f"; nothing slow is seen in {sound}" * bool(sound)
+        yield f"{text[0].upper()}{text[1:]}."
+    elif not tested:
+        pairs = f"{number} pairs of {len(ranks)} ranks"
+        yield f"Nothing can be named: the values of {pairs} do not show how much they scatter."
+    else:
+        every = len(ranks) * (len(ranks) - 1) // 2
+        pairs = f"all {number}" if number == every else f"{number} of {every}"
+        hosts = ", host" * (len({matrix.hosts[rank] for rank in ranks}) > 2)
+        is_noisy = any((d.link_limit or 1.0) < _NOISY for _, d in tested)
+        kinds = f"rank{hosts.replace(',', ' or')}" if is_noisy else f"rank{hosts} or link"
+        yield (
+            f"No slow {kinds} is seen: {pairs} pairs of {len(ranks)} ranks were compared by "
+            f"{sound}{', and are too noisy to judge links' * is_noisy}"
+            f"{f'; there are too few values of {few}' * bool(few)}."
+        )
+
+
+def _times(ratio: float) -> str:
+    """How many times as slow something is that has this speed over that of its peers."""
+    return f"{1 / ratio:.1f}" if ratio > 0.1 else f"{float(f'{1 / ratio:.2g}'):.0f}"
+
+
+def _name_matrix(found: PairMatrix) -> str:
+    return f"{found.matrix.quantity.name} at {format_bytes(found.size_bytes)}"
+
+
+def _values_text(matrix: RankMatrix) -> str:
+    """The value of each way, once where both ways have the same."""
+    texts = [format_value(matrix.quantity, value) for value in matrix.values.values()]
+    return f"{join_words([*dict.fromkeys(texts)])} {matrix.quantity.unit}"
 
 
 def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
     """For each kind of call between pairs what is slow, and the tables."""
+    plan = run.header.plan
     for each in diagnosed:
-        yield _matrix_section(*each)
+        yield _matrix_section(*each, plan)
     matrices = [found.matrix for found, _ in diagnosed]
     is_part = any(len(matrix.values) < matrix.ranks * (matrix.ranks - 1) for matrix in matrices)
-    if is_part and QUICK in run.header.plan.pairs:
+    if is_part and QUICK in plan.pairs:
         yield Text(_NOT_ALL)
 
 
-def _matrix_section(found: PairMatrix, diagnosis: Diagnosis) -> Section:
+def _matrix_section(found: PairMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
     matrix = found.matrix
     unit = Unit(partial(format_value, matrix.quantity), is_decimal=True)
     number = len({frozenset(pair) for pair in matrix.values})
@@ -114,13 +169,14 @@ def _matrix_section(found: PairMatrix, diagnosis: Diagnosis) -> Section:
     if matrix.quantity.has_direction:
         is_both = any(pair[::-1] in matrix.values for pair in matrix.values)
         ways = ", each direction alone" if is_both else ", one direction"
-    at_once = "; all pairs of a round at once" if number > 1 else ""
+    at_once = ", all pairs of a round at once" if number > 1 else ""
     name, columns = matrix.quantity.name.capitalize(), _pair_columns(matrix, unit)
     blocks: list[Block] = [
-        Text(f"{found.title}; {format_count(number, 'pair')}{ways}{at_once}; lower quartile of "
-             "batches."),
-        Table("Slow", _finding_columns(matrix, unit), diagnosis.findings, tone=lambda _: BAD),
-        Items([*describe_unknown(matrix, diagnosis)]),
+        Text(f"{format_count(number, 'pair')}{ways}{at_once} ({found.title}). A value is the lower "
+             "quartile of a pair's batches."),
+        Table("Slow", _finding_columns(matrix, unit, plan.device), diagnosis.findings,
+              tone=lambda _: BAD),
+        Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
         Table("Slowest pairs", columns[: 4 if number > 1 else 3],
               slowest_pairs(matrix, MOST_PAIRS)),
     ]  # fmt: skip
@@ -130,7 +186,7 @@ def _matrix_section(found: PairMatrix, diagnosis: Diagnosis) -> Section:
     return Section(title, blocks)
 
 
-def _finding_columns(matrix: RankMatrix, unit: Unit) -> tuple[Column, ...]:
+def _finding_columns(matrix: RankMatrix, unit: Unit, device: str) -> tuple[Column, ...]:
     return (
         Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
         Column("value", attrgetter("value"), unit),
@@ -138,36 +194,41 @@ def _finding_columns(matrix: RankMatrix, unit: Unit) -> tuple[Column, ...]:
         Column("speed over\nits peers", attrgetter("ratio"), RATIO),
         Column("values", lambda found: f"{found.pairs} of {found.pairs + found.peer_pairs}",
                NUMBER, 5),
-        Column("check", partial(what_to_check, matrix), TEXT, 8, is_wrapped=True),
+        Column("check", partial(what_to_check, matrix, device), TEXT, 8, is_wrapped=True),
     )  # fmt: skip
 
 
-def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis) -> Iterator[str]:
-    """Sentences: how slow a link must be to be named, and what the matrix cannot tell."""
+def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis, iterations: int) -> Iterator[str]:
+    """Sentences: how slow a link must be to be named, and what the matrix cannot tell. `iterations`
+    are those that were asked for."""
     ranks = {rank for pair in matrix.values for rank in pair}
     limit = diagnosis.link_limit
-    if not diagnosis.findings and limit is not None:
+    if limit is not None and not diagnosis.findings:
+        slower = _times(limit)
         yield (
-            f"A single link is named only if its speed is below {limit:.2f} of that of its peers"
-            + (": the values scatter too much for more." if limit < 0.4 else ".")
+            f"A single link would be named if it was more than {slower} times as slow as others."
+            if limit >= _NOISY
+            else f"Too noisy to judge links: only one {slower} times slower would show. Use "
+            f"`--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`."
         )
-    if len(ranks) == 2:
-        yield "Two ranks have one link. There is no other to compare it with."
-    elif not diagnosis.findings and limit is None:
-        yield "So few values do not show how much they scatter: nothing can be named."
-    elif len({matrix.hosts[rank] for rank in ranks}) == 2 and not any(
-        found.scope == ACROSS for found in diagnosis.findings
-    ):
-        yield "There are two hosts: if one of them was slow to the other, this would not show."
+    is_across = any(found.scope == ACROSS for found in diagnosis.findings)
+    hosts = {matrix.hosts[rank] for rank in ranks}
+    if len(ranks) > 2 and len(hosts) == 2 and limit is not None and not is_across:
+        yield "Of two hosts, one that is slow to the other would not show."
 
 
-def what_to_check(matrix: RankMatrix, finding: Finding) -> str:
-    """What to look at next."""
+def what_to_check(matrix: RankMatrix, device: str, finding: Finding) -> str:
+    """What to look at next, of ranks on this device."""
     kind, scope = finding.kind, finding.scope
     if kind == LINK:
         ends = (matrix.hosts[finding.ranks[0]], matrix.hosts[finding.to_ranks[0]])
         scope = WITHIN if ends[0] == ends[1] else ACROSS
     keys = ((kind, scope), (kind, finding.direction), (kind, ""))
+    if device == "cpu":
+        if kind == RANK and matrix.hosts.count(matrix.hosts[finding.ranks[0]]) == 1:
+            return ALONE
+        if found := next((ON_CPU[key] for key in keys if key in ON_CPU), ""):
+            return found
     return next((NEXT[key] for key in keys if key in NEXT), NEXT[HOST, BOTH])
 
 

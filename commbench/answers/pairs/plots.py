@@ -57,33 +57,51 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
     pictures: list[Picture] = []
     for run in runs:
         matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-        for found in main_matrices(matrices):
-            how = "all pairs of a round at once; lower quartile of batches"
-            notes = [f"{run.name}: {run.header.describe_ranks()}",
-                     f"{format_bytes(found.size_bytes)}; {how}"]  # fmt: skip
-            pictures += heat_maps(found.matrix, find_slow(found.matrix).findings, notes)
+        notes = [f"{run.name}: {run.header.describe_ranks()}",
+                 "All pairs of a round at once; lower quartile of batches"]  # fmt: skip
+        maps = [
+            heat_maps(found.matrix, find_slow(found.matrix).findings, found.size_bytes)
+            for found in main_matrices(matrices)
+        ]
+        pictures += [_beside(each, notes) for each in zip(*maps, strict=True)]
     return pictures
 
 
+def _beside(pictures: Sequence[Picture], notes: Sequence[str]) -> Picture:
+    """Pictures of the quantities of a run as one."""
+    first, *others = pictures
+    if not others:
+        return first._replace(notes=[*notes, *first.notes])
+    quantities = " and ".join(each.title.partition(" ")[0] for each in pictures).capitalize()
+    return Picture(
+        f"pairs{first.name.removeprefix(first.name.partition('-')[0])}",
+        f"{quantities} {first.title.partition(' ')[2]}",
+        " ".join(each.description for each in pictures),
+        [panel for each in pictures for panel in each.panels],
+        [*notes, *dict.fromkeys(note for each in pictures for note in each.notes)],
+    )
+
+
 def heat_maps(
-    matrix: RankMatrix, findings: Sequence[Finding] = (), notes: Sequence[str] = ()
+    matrix: RankMatrix, findings: Sequence[Finding] = (), size_bytes: int = 0
 ) -> list[Picture]:
-    """The pictures of a matrix with at least one value; `notes` are printed below the title."""
-    name, every = matrix.quantity.name, range(matrix.ranks)
+    """The pictures of a matrix with at least one value, of messages of a size."""
+    size = f", {format_bytes(size_bytes)}" if size_bytes else ""
+    every = range(matrix.ranks)
     if matrix.ranks <= MOST_DRAWN:
-        return [_picture(name, "rank", matrix, findings, _make_rows(matrix, every), notes)]
+        return [_picture("", "rank", matrix, findings, _make_rows(matrix, every), size)]
     ranks = choose_ranks(matrix, findings)
-    of_hosts = [*notes, "A cell is the median of its pairs"]
-    part = [*notes, f"{len(ranks)} of {matrix.ranks} ranks: slow ones, and others"]
+    part = f"{len(ranks)} of {matrix.ranks} ranks: slow ones, and others"
+    median_of = "A cell is the median of its pairs"
     return [
-        _picture(name, "host", matrix, findings, _make_blocks(matrix), of_hosts),
-        _picture(f"{name}-part", "rank", matrix, findings, _make_rows(matrix, ranks), part),
+        _picture("", "host", matrix, findings, _make_blocks(matrix), size, [median_of]),
+        _picture("-part", "rank", matrix, findings, _make_rows(matrix, ranks), size, [part]),
     ]
 
 
 def _picture(
-    name: str, what: str, matrix: RankMatrix, findings: Sequence[Finding], rows: Rows,
-    notes: Sequence[str],
+    part: str, what: str, matrix: RankMatrix, findings: Sequence[Finding], rows: Rows, size: str,
+    notes: Sequence[str] = (),
 ) -> Picture:  # fmt: skip
     """The picture of these rows, which are ranks or hosts."""
     small, large = UNITS[matrix.quantity.is_better_high]
@@ -99,12 +117,14 @@ def _picture(
     low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)
     marks = "frames around what is slow" if frames else "nothing is slow"
     text = f"lowest {low}, median {middle}, highest {high} {unit}; {marks}"
+    quantity = matrix.quantity.name.capitalize()
+    panel = _heat_map(matrix, rows, unit, values, frames)
     return Picture(
-        name,
-        f"{matrix.quantity.name.capitalize()} between {what}s",
-        f"{len(rows.hosts)} rows and columns: {text}.",
-        [_heat_map(matrix, rows, unit, values, frames)],
-        [*notes, f"From the {what} of a row to the {what} of a column"],
+        f"{matrix.quantity.name}{part}",
+        f"{quantity} between {what}s",
+        f"{quantity}{size}, {len(rows.hosts)} rows and columns: {text}.",
+        [panel._replace(heading=quantity + size, down=f"from {what}", across=f"to {what}")],
+        notes,
     )
 
 
@@ -134,7 +154,7 @@ def _heat_map(
     return HeatMap(
         "", names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
         (number, number), frames, _separators(hosts), COLOURS[matrix.quantity.is_better_high],
-        bars, is_square=True,
+        bars, is_of_pairs=True,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ trace, which variant saves time; tables and pictures of the operations and of th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from commbench.views.cells import (
 )
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
-from commbench.workloads.document import FIGURES, short_time
+from commbench.workloads.document import FIGURES
 from commbench.workloads.totals import known_sum
 
 WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
@@ -235,7 +235,7 @@ def _step_title(workload: Workload, step: Step) -> str:
 
 MOST_OPERATIONS = 20
 TRACE = ("in the trace", Look(COLOURS[0], fill=1.0))
-HERE = ("here; line: 95 % interval", Look(COLOURS[1], fill=1.0))
+HERE = ("here", Look(COLOURS[1], fill=1.0))
 WAITING = ("waiting in the trace", Look("#a9cbe6", fill=1.0))
 
 
@@ -253,7 +253,7 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     workload = replayed_workload(run.header.plan)
     calls = []
     for one in found.operations[:MOST_OPERATIONS]:
-        bars = [*_traced(one.traced_s, one.traced.waiting_s, short_time), *_here(one.replayed)]
+        bars = [*_traced(one.traced_s, one.traced.waiting_s), *_here(one.replayed)]
         calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))
     transfer = found.communication_s if found.transfer_s is None else found.transfer_s
     whole = [
@@ -277,15 +277,12 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     )
 
 
-def _traced(
-    seconds: float | None, waiting: float | None = None, show: Callable[[float], str] = format_time
-) -> list[Bar]:
-    """The bar of a time in the trace, of two parts where ranks waited; `show` as in the table."""
+def _traced(seconds: float | None, waiting: float | None = None) -> list[Bar]:
+    """The bar of a time in the trace, of two parts where ranks waited."""
     if seconds is None:
         return []
-    text = " + ".join(map(show, [seconds, *([waiting] if waiting else [])]))
-    return [Bar(Estimate(seconds), text, TRACE, waiting or 0.0, WAITING)]
+    return [Bar(Estimate(seconds), TRACE, waiting or 0.0, WAITING)]
 
 
 def _here(time: Estimate | None) -> list[Bar]:
-    return [Bar(time, time_text(time), HERE)] if time else []
+    return [Bar(time, HERE)] if time else []

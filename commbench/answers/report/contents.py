@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -71,6 +71,8 @@ class Contents(NamedTuple):
     """What was asked of all runs together, each with its name."""
     files: Mapping[str, Path] | None = None
     """The files to embed, by what they are called; None for those of the runs."""
+    differing: Collection[str] = ()
+    """Facts in which the runs differ, as the document says already."""
 
 
 def find_contents(
@@ -80,7 +82,8 @@ def find_contents(
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):
         found = compare_document(Comparisons(comparisons))
-        return Contents(found, _named([comparisons[0].a, *(each.b for each in comparisons)]))
+        runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
+        return Contents(found, runs, differing=_differing(comparisons))
     if len(what) != 1:
         raise UsageError(
             "a report is about one run, several runs, one check or one sweep",
@@ -121,7 +124,7 @@ def make_document(contents: Contents) -> Document:
         blocks=(
             Section("Results", found.blocks),
             asked_section(runs, contents.asked),
-            environment_section(runs),
+            environment_section(runs, contents.differing),
             reproduce_section(runs, contents.commands),
             journals_section(contents.files or find_files(runs)),
         ),
@@ -138,7 +141,14 @@ def _check_contents(gate: GateResult) -> Contents:
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
         runs,
         asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
+        differing=_differing([gate.comparison] if gate.comparison else []),
     )
+
+
+def _differing(comparisons: Sequence[Comparison]) -> set[str]:
+    """The names of the facts in which compared runs differ, as they are and as they are shown."""
+    names = {name for c in comparisons for name, *_ in (*c.mismatches, *c.differences)}
+    return names | {name.replace("_", " ") for name in names}
 
 
 def _sweep_contents(result: SweepResult) -> Contents:
@@ -186,16 +196,18 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
     }
 
 
-def environment_section(runs: NamedRuns) -> Section:
-    """How and where it was measured: what differs between the runs first."""
+def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Section:
+    """How and where it was measured: first what differs between the runs, but for `differing`."""
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
     if len(headers) > 1:
         unset = {variable: NOT_SET for found in variables.values() for variable in found}
         variables = {name: unset | found for name, found in variables.items()}
     facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
-    blocks = _facts_blocks(facts, "What differs between the runs")
-    if len(headers) > 1 and not any(isinstance(block, Table) for block in blocks):
+    more = "What else differs" if differing else "What differs between the runs"
+    blocks = _facts_blocks(facts, more, differing)
+    has_said = differing or any(isinstance(block, Table) for block in blocks)
+    if len(headers) > 1 and not has_said:
         blocks.insert(0, Text("Nothing that is recorded here differs between the runs."))
     if missing := [name for name, run in runs.items() if not run.header]:
         blocks.append(Text(f"No environment is recorded in {', '.join(missing)}."))
@@ -217,10 +229,15 @@ def _environment_facts(header: RunHeader) -> dict[str, str]:
     return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
 
 
-def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[Block]:
+def _facts_blocks(
+    facts: Mapping[str, Mapping[str, str]], title: str, left_out: Collection[str] = ()
+) -> list[Block]:
     """A table of the facts in which runs differ, then those that are the same in all of them."""
     names = dict.fromkeys(name for found in facts.values() for name in found)
-    rows = [(name, *(found.get(name, "") for found in facts.values())) for name in names]
+    rows = [
+        (name, *(found.get(name, "") for found in facts.values()))
+        for name in names if name not in left_out
+    ]  # fmt: skip
     same = [(name, value) for name, value, *more in rows if value and {value}.issuperset(more)]
     lines: list[tuple[str, ...]] = [("", *facts), *(row for row in rows if len({*row[1:]}) > 1)]
     blocks: list[Block] = []

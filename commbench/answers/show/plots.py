@@ -31,9 +31,8 @@ from commbench.views.cells import bandwidth_text, time_text
 from commbench.views.draw import names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
-MOST_MACHINES, MOST_PEAKS, MOST_IN_ONE_PANEL = 4, 4, 12
-MOST_OTHERS = 12
-"""Runs and variants of one operation that are drawn; more could not be told apart."""
+MOST_MACHINES, MOST_PEAKS, MOST_IN_ONE_PANEL, MOST_OTHERS = 4, 4, 12, 12
+"""The last: runs and variants of one operation; more could not be told apart."""
 MOST_ROWS = 40
 """Kinds of call that are drawn of a single size."""
 FAR_APART = 4.0
@@ -107,6 +106,8 @@ class CurveSet(NamedTuple):
     curves: tuple[Curve, ...]
     common: str
     """What all cases have in common, besides their operation: `float32`."""
+    beside: str = ""
+    """For the title: the one computation that overlaps are with."""
 
     @property
     def operations(self) -> list[str]:
@@ -170,6 +171,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
+    beside = sorted({case.overlap for case in cases} - {""})
+    title = f" beside {beside[0]}" if len(beside) == 1 else ""
+    varied = [d for d in varied if not (title and d.field == "overlap")]
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:
         case = row.measurement.case
@@ -178,7 +182,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
-    return CurveSet(kept, _common_title(cases, fixed))
+    return CurveSet(kept, _common_title(cases, fixed), title)
 
 
 def _value_text(case: Case, dimension: Dimension) -> str:
@@ -239,16 +243,15 @@ def describe_busbw(curves: CurveSet) -> str:
 
 def describe_time(curves: CurveSet) -> str:
     """The shortest and the longest time, in a sentence."""
+    rows = [(time_of(row), curve, row) for curve in curves.curves for row in curve.timed]
     found = [
         (time.value, time, curves.name(curve, is_alone=True), size_of(row))
-        for curve in curves.curves
-        for row in curve.timed
-        if (time := time_of(row))
-    ]
-    found.sort(key=itemgetter(0))
+        for time, curve, row in rows if time
+    ]  # fmt: skip
+    ends = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
     texts = [
         f"{time_text(time)} ({name}{f', {format_bytes(size)}' if size else ''})"
-        for _, time, name, size in (found[0], found[-1])
+        for _, time, name, size in ends
     ]
     return f"Times from {texts[0]} to {texts[1]}."
 
@@ -276,7 +279,7 @@ def run_pictures(
 def why_no_picture(runs: Sequence[Run]) -> str:
     """Why run_pictures gives none."""
     is_timed = bool(find_curves(runs, least=1).curves)
-    return f"no plot: {'there is only one time' if is_timed else 'nothing was timed'}"
+    return f"no plot: {'it needs two sizes or two operations' if is_timed else 'nothing was timed'}"
 
 
 def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Path]:
@@ -304,9 +307,9 @@ def _curve_pictures(
     asked = [("busbw", with_busbw, busbw), ("time", drawn, [TIMES])]
     if is_whole:
         asked = [("plot", drawn, [*busbw, TIMES])]
-    left_out = len(curves.others) - len(others)
     notes = describe_runs(runs, curves.common)
-    notes += [f"{left_out} more runs or variants are not drawn"] * bool(left_out)
+    if left_out := len(curves.others) - len(others):
+        notes.append(f"{left_out} more runs or variants are not drawn")
     return [_picture(name, own, scales, lines, notes) for name, own, scales in asked if scales]
 
 
@@ -319,8 +322,8 @@ def _picture(
     operations, is_split = curves.operations, curves.is_split
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
     what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
-    shown = operations if len(operations) <= 3 else [f"{len(operations)} operations"]
-    peaks = [describe_busbw(curves)] if has_busbw else []
+    shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
+    peaks = [describe_busbw(curves)] * has_busbw
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
     panels = [
@@ -330,8 +333,8 @@ def _picture(
         for operation in (operations if is_split else [""])
     ]
     return Picture(
-        name, f"{what} of {join_words(shown)}", " ".join(texts), panels, [*notes, *peaks],
-        columns=3 if is_split else 1,
+        name, f"{what} of {shown}{curves.beside}", " ".join(texts), panels, [*notes, *peaks],
+        columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
     )  # fmt: skip
 
 
@@ -383,17 +386,15 @@ def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     sizes = {size_of(curve.timed[0]) for curve in shown if curve.has_size}
     at = f" at {format_bytes(min(sizes))}" if len(sizes) == 1 else ""
     what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
-    rows = []
+    notes, rows = describe_runs(runs, curves.common), []
     for curve in shown:
         name = curves.name(curve, is_alone=len(operations) > 1)
         size, time = next((size, time) for size, time in curve.times if time)
         if len(sizes) > 1 and curve.has_size:
             name += f" {format_bytes(int(size))}"
         look = curves.look(curve)._replace(size=7, marker=curves.look(curve).marker or "o")
-        bar = pictures.Bar(time, time_text(time), ("", look))
-        rows.append(pictures.BarRow(name, [bar]))
-    notes = [*describe_runs(runs, curves.common), "Line: 95 % interval, where known"]
+        rows.append(pictures.BarRow(name, [pictures.Bar(time, ("", look))]))
     if left_out := len(curves.curves) - len(shown):
         notes.append(f"{left_out} more are not drawn")
-    panels = [pictures.Bars("Time of a call", rows, TIMES)]
-    return Picture("time", f"Time of {what}{at}", describe_time(curves), panels, notes)
+    panel = pictures.Bars("Time of a call", rows, TIMES)
+    return Picture("time", f"Time of {what}{at}", describe_time(curves), [panel], notes)

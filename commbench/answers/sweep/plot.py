@@ -63,7 +63,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     if len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS:
         (row_name, rows), (column_name, columns) = axes
         title, chosen = f"{kind}: {row_name} and {column_name}", _spread(points, MOST_MAPS)
-        note = f"Rows: {row_name}. Columns: {column_name}. Number: {_reading(points)}."
+        note, named = f"Number: {_reading(points)}.", (row_name, column_name)
         names = [[*map(shown_value, values)] for values in (rows, columns)]
         values = {setting: dict(setting.values) for setting in settings}
         places = {
@@ -79,7 +79,7 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
         if len(settings) > MOST_ROWS:
             best = {rank.setting for rank in rank_settings(points)[:MOST_ROWS]}
             kept = [setting for setting in settings if setting in best]
-        note = f"The best {len(kept)} of {len(settings)} settings."
+        note, named = f"The best {len(kept)} of {len(settings)} settings.", ("", "")
         names = [[result.names[setting] for setting in kept], [*map(_label, chosen)]]
         cells = {
             (kept.index(each.setting), column): (point, each)
@@ -93,7 +93,10 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     what = "sizes" if points[0].size_bytes else "cases"
     notes = [*texts, note, f"{len(chosen)} of {len(points)} {what} are shown."]
     highest = max(_ratio(*each) for _, times in shown for each in times.values())
-    maps = [_heat_map(heading, names, times, highest) for heading, times in shown]
+    maps = [
+        _heat_map(heading, names, times, highest)._replace(down=named[0], across=named[1])
+        for heading, times in shown
+    ]
     yield Picture(f"{name}-map", title, description, maps, notes)
 
 

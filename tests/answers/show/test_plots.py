@@ -82,12 +82,12 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     ("runs", "why"),
     [
         ([], "no plot: nothing was timed"),
-        ([synthetic_run(1024)], "no plot: there is only one time"),
+        ([synthetic_run(1024)], "no plot: it needs two sizes or two operations"),
         ([synthetic_run(1024, 4096)], ""),
-        ([synthetic_run(1024, 4096, timed=1)], "no plot: there is only one time"),
+        ([synthetic_run(1024, 4096, timed=1)], "no plot: it needs two sizes or two operations"),
         ([synthetic_run(1024, 4096, timed=0)], "no plot: nothing was timed"),
         ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], ""),
-        ([synthetic_run(1024, operations=("barrier",))], "no plot: there is only one time"),
+        ([synthetic_run(1024, operations=("barrier",))], "no plot: it needs two sizes or two operations"),
         ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], ""),
         ([synthetic_run(1024), synthetic_run(1024, 4096)], ""),
     ],
@@ -125,7 +125,7 @@ def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
 def test_a_figure_of_a_single_time_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as refused:
         draw([synthetic_run(1024)], tmp_path)
-    assert refused.value.message == "no plot: there is only one time"
+    assert refused.value.message == "no plot: it needs two sizes or two operations"
     assert "--sizes" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
 

@@ -234,7 +234,8 @@ def test_two_variables_are_heat_maps_of_sizes_with_the_fastest_marked() -> None:
         assert [cell.is_bold for cell in panel.cells.values()].count(True) == 1
         assert panel.has_missing
     *_, rows, shown = found[f"{KIND}-map"].notes
-    assert rows.startswith("Rows: ALGO. Columns: PROTO. Number: ")
+    assert rows.startswith("Number: ")
+    assert {(panel.down, panel.across) for panel in panels} == {("ALGO", "PROTO")}
     assert shown == "9 of 17 sizes are shown."
 
 
