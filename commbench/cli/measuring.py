@@ -236,9 +236,10 @@ def sweep(
 
 
 def smoke(show: Show, junit: Path | None, **given: Any) -> None:
-    """Run every operation with three dtypes and three sizes, and check its results, in seconds.
+    """Run every operation with three dtypes and three sizes, and check its results.
 
-    Of each case, as many calls are checked as take 20 ms, and at least two. Prints a row per
+    Of each case, as many calls are checked as take 20 ms, and at least two. With two ranks on two
+    cores this takes about 15 s, longer where other programs use the cores. Prints a row per
     operation. Exit code 0: all work. 3: an operation cannot be run here. 4: a rank died or hung.
     5: wrong results.
 
