@@ -55,7 +55,7 @@ def _answer(report: DoctorReport) -> Iterator[str]:
 
 LIMIT_COLUMNS = (
     Column("limit of this host", itemgetter(0), cells.TEXT),
-    Column("GB/s", itemgetter(1), cells.BANDWIDTH),
+    Column("GB/s", lambda row: row[1].value, cells.BANDWIDTH),
     Column("least … most", itemgetter(1), cells.BANDWIDTH_INTERVAL),
     Column("over the\nloopback", itemgetter(2), cells.RATIO),
 )
@@ -94,7 +94,7 @@ def _sizes(effect: ModeEffect) -> str:
 SIZE_COLUMNS = (
     Column("mode", attrgetter("mode"), cells.TEXT),
     Column("size", _sizes, cells.NUMBER),
-    Column("time", attrgetter("time_s"), cells.TIME),
+    Column("time", attrgetter("time_s.value"), cells.TIME),
     Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
     Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
@@ -271,7 +270,7 @@ def _columns(plan: Plan) -> tuple[Column, ...]:
         Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
         Column("size", _sizes, NUMBER),
         Column("count", count, NUMBER, 1),
-        Column("bytes\nper rank", partial(_most_bytes, plan), Unit(format_about)),
+        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
         Column("not at\nthe root", _others_bytes, Unit(format_about), 2),
     )
 
