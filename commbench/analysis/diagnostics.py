@@ -278,14 +278,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "skew", "ranks that start late", figures.skew, 0.10,
-        "a rank starts late, by {part} the call's time", "see slowest_rank",
+        "a rank starts late, by {part} the call's time", "see column slowest_rank",
         "The first rank waits this long for the last one to start. In results.csv, operation_us"
         " is the time without the wait, and slowest_rank names the rank that starts last.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(
         "always_last", "one rank always last", figures.always_last, 0.90,
-        "a rank is last in {percent} of calls", "see slowest_rank",
+        "a rank is last in {percent} of calls", "see column slowest_rank",
         "The others wait for the rank that the column slowest_rank of results.csv names. Look for"
         " other work on its core, a lower clock of its processor, or a slower link.",
         ("too_few_cores",),

@@ -192,7 +192,7 @@ def field_name(name: str) -> str:
 def _field_text(name: str, value: Any) -> str:
     """The value of a field of a plan: `0.2 s`, `5 %`, `yes`; of a workload its name and steps."""
     if isinstance(value, dict):
-        return _workload_text(make_workload(value)) if value else "none"
+        return _workload_text(make_workload(value))
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
