@@ -159,7 +159,7 @@ def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
     assert len(spent) >= fewest
     assert "imprecise" in row["warnings"].split()
     shown = commbench("show", "run", "--warnings")  # a run prints three of them
-    assert "imprecise (all rows): median known only to " in " ".join(shown.out.split())
+    assert "imprecise (all rows): interval " in " ".join(shown.out.split())
 
 
 WRONG_AT_FIRST = """

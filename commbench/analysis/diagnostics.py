@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis import diagnostic_figures as figures
 from commbench.host.fault_counters import explain_counter
 from commbench.output.paragraphs import list_some
-from commbench.plan.plan import CPU_MODES
 from commbench.plan.timing_modes import PIPELINED
 from commbench.results.schema import RunHeader, is_in_process
 from commbench.units import format_share
+from commbench.views.cells import ratio_interval_text
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -34,6 +34,8 @@ class Diagnostic(NamedTuple):
     """One way in which a measurement can mislead."""
 
     name: str
+    words: str
+    """What the name means, in two or three plain words."""
     figure: Callable[[ResultRow], float | None]
     """What is compared with the threshold; None where it is unknown or does not apply."""
     threshold: float
@@ -41,8 +43,9 @@ class Diagnostic(NamedTuple):
     message: str
     """What is wrong, in a few words. `{}` is the largest figure of the rows concerned, `{percent}`
     the same in percent, with `up to` where it is of one row of several, `{capped}` likewise, and
-    100 % at most; `{names}` are those of its row. `{precision}` and `{target}` say how well the
-    median of that row is known, and `{backend}` is that of its run."""
+    100 % at most; `{part}` is `14 % of` or `1.4 times`, and `{longer}` is 1 more than the figure;
+    `{names}` are those of its row. `{interval}` is the interval of that row's time over the
+    median, and `{backend}` the backend of its run."""
     advice: str | Callable[[RunHeader], str]
     """What to do about it, in a few words; it names an option that the run takes and has not used
     yet."""
@@ -58,13 +61,15 @@ class Diagnostic(NamedTuple):
         row, worst = max(concerned, key=lambda found: found[1])
         plan, is_one = row.header.plan, len(concerned) == 1
         up_to = "" if is_one else "up to "
-        precision = f"±{format_share(worst * plan.precision)}"
+        time = row.time and row.time.estimate
+        over = time.scaled(1 / time.value) if time and time.value else None
         message = self.message.format(
             worst,
             percent=up_to + format_share(worst),
             capped=up_to + format_share(min(worst, 1.0)),
-            precision=precision if is_one else f"{precision} in the worst row",
-            target=f"{100 * plan.precision:.2g} %",
+            part=up_to + (f"{format_share(worst)} of" if worst < 0.995 else f"{worst:.2g} times"),
+            longer=f"{up_to}{1 + worst:.3g}",
+            interval=f"{'' if is_one else 'worst row: '}interval {ratio_interval_text(over)}",
             backend=plan.backend,
             names=list_some(self.names(row), 1),
         )
@@ -139,47 +144,41 @@ def measure_launches(headers: Sequence[RunHeader | None]) -> str:
     return f"`commbench run {more_launches()}` measures that"
 
 
-def _plain_cpu_mode(header: RunHeader) -> str:
-    """Advice for a run in the default mode of the CPU; no advice goes back to that mode."""
-    is_quiet = header.plan.cpu_mode == CPU_MODES[0] and not is_in_process(header)
-    return "try --cpu-mode plain" if is_quiet else _RUN_DOCTOR
-
-
 def _more_time(header: RunHeader) -> str:
     return f"try {more_time(header)}"
 
 
 def _named(
-    name: str, find: Callable[[RunHeader], Sequence[str]], message: str,
+    name: str, words: str, find: Callable[[RunHeader], Sequence[str]], message: str,
     advice: str | Callable[[RunHeader], str], explanation: str,
 ) -> Diagnostic:  # fmt: skip
     """A diagnostic that applies where something of the run has names."""
     return Diagnostic(
-        name, lambda row: len(find(row.header)), 0, message, advice, explanation,
+        name, words, lambda row: len(find(row.header)), 0, message, advice, explanation,
         names=lambda row: find(row.header),
     )  # fmt: skip
 
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
-        "above_link", figures.above_link, 1.005,
-        "busbw is {percent} of the peak, impossible", "check the peak",
+        "above_link", "more than the peak allows", figures.above_link, 1.005,
+        "busbw is {part} the peak, which is impossible", "check the peak",
         "The link of the given peak cannot carry this bus bandwidth. Perhaps the peak is that of"
         " one link of several, or of another link: `commbench links` lists speeds.",
     ),
     _named(
-        "unread_variables", figures.unread_variables,
+        "unread_variables", "variables without effect", figures.unread_variables,
         "{backend} does not read {names}", "unset it",
         "Variables of NCCL are set, and this backend does not use NCCL: they have no effect.",
     ),
     _named(
-        "different_variables", figures.different_variables,
+        "different_variables", "ranks with other variables", figures.different_variables,
         "ranks differ in {names}", "set it alike",
         "It is read from the environment or a file such as /etc/nccl.conf. The header in run.jsonl"
         " names the ranks.",
     ),
     _named(
-        "faults",
+        "faults", "faults of links or GPUs",
         lambda header: [f"{n} rose by {by}" for n, by in figures.risen_counters(header).items()],
         "{names}",
         lambda header: explain_counter(next(iter(figures.risen_counters(header)), ""))
@@ -188,121 +187,126 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " has all counters that rose. Compare with a run on other hosts.",
     ),
     _named(
-        "far_from_gpu", lambda header: [f"rank {rank}" for rank in figures.far_ranks(header)],
+        "far_from_gpu", "ranks far from their GPU",
+        lambda header: [f"rank {rank}" for rank in figures.far_ranks(header)],
         "{names} may run far from its GPU", "bind it to the NUMA node",
         "What the host does takes longer there. commbench binds the ranks that it starts, where"
         " they may use all cores. Bind others with an option of their launcher, or with numactl.",
     ),
     Diagnostic(
-        "too_few_cores", figures.ranks_per_core, 1.0,
+        "too_few_cores", "more ranks than cores", figures.ranks_per_core, 1.0,
         "{:.3g} ranks share a core", "start fewer ranks",
         "The ranks of a host wait for each other to get a core, so the times show the scheduler"
         " more than the collective.",
     ),
     Diagnostic(
-        "overlap_cores", figures.overlap_threads_per_core, 1.0,
+        "overlap_cores", "too few cores for an overlap", figures.overlap_threads_per_core, 1.0,
         "{:.3g} threads share a core", "start fewer ranks",
         "A rank computes in one thread and its backend communicates in another: with one core, one"
         " of them stops. Start fewer ranks on each host, in the CPU mode plain.",
         ("too_few_cores",),
     ),
     Diagnostic(
-        "not_symmetric", figures.shown_asymmetric, 0,
+        "not_symmetric", "symmetric memory perhaps not used", figures.shown_asymmetric, 0,
         "NCCL logged no symmetric call",
         lambda header: f"use {write_options(header, memory='all')}",
         "NCCL may have no symmetric kernel for this function or these GPUs. Calls in graphs are not"
         " logged. Measure memory that is only registered, too.",
     ),
     Diagnostic(
-        "throttled", lambda row: row.interference.throttled_share, 0.01,
+        "throttled", "CPU limit reached", lambda row: row.interference.throttled_share, 0.01,
         "CPU limit reached {percent} of the time", "raise the limit",
         "The kernel stopped the ranks until the next period. Raise the CPU limit of the container,"
         " or start fewer ranks.",
     ),
     Diagnostic(
-        "stolen", lambda row: row.interference.stolen_share, 0.05,
+        "stolen", "CPU time taken by other virtual machines",
+        lambda row: row.interference.stolen_share, 0.05,
         "the hypervisor took {percent} of the CPU time", "use an idle host",
         "Other virtual machines on the same physical host used the processor.",
     ),
     Diagnostic(
-        "gpu_throttled", lambda row: figures.gpu_throttled_share(row.measurement.batches), 0.10,
+        "gpu_throttled", "GPUs slowed down",
+        lambda row: figures.gpu_throttled_share(row.measurement.batches), 0.10,
         "a GPU was throttled ({names})", _RUN_DOCTOR,
         "Raise a power cap (nvidia-smi -pl), or compare only runs with the same one. For a"
         " temperature or a slowdown by the hardware, check the cooling and the power supply.",
         names=lambda row: figures.throttle_reasons(row.measurement.batches),
     ),
     Diagnostic(
-        "gpu_clocks", lambda row: figures.gpu_clock_spread(row.measurement.batches), 0.10,
-        "GPU clocks differ by {percent}", "lock them (nvidia-smi -lgc)",
+        "gpu_clocks", "GPU clocks that change",
+        lambda row: figures.gpu_clock_spread(row.measurement.batches), 0.10,
+        "the highest GPU clock is {longer} times the lowest", "lock them (nvidia-smi -lgc)",
         "An idle GPU lowers its clock. Lock it: nvidia-smi -lgc 1980,1980, with a clock that your"
         " GPU can keep up; nvidia-smi -rgc undoes that.",
         ("gpu_throttled",),
     ),
     Diagnostic(
-        "stalls", lambda row: row.interference.stalled_share, 0.05,
-        "{percent} of the calls stalled", _plain_cpu_mode,
+        "stalls", "interrupted calls", lambda row: row.interference.stalled_share, 0.05,
+        "the host interrupted {percent} of the calls", _RUN_DOCTOR,
         "These calls took 50 % and at least 1.5 ms longer than typical: the scheduler of the host"
-        " gave the core of a rank to other work. `commbench doctor` measures which CPU mode helps.",
+        " gave the core of a rank to another program. `commbench doctor` measures which CPU mode"
+        " helps.",
         ("too_few_cores", "throttled", "stolen", "queued"),
     ),
     Diagnostic(
-        "queued", lambda row: row.interference.queued_share, 0.5,
-        "ranks lacked a core {capped} of the time", _plain_cpu_mode,
-        "Other work had the core. In the CPU mode quiet each rank stays on one core; in the mode"
-        " plain it may move. `commbench doctor` measures which mode helps.",
+        "queued", "ranks that waited for a core", lambda row: row.interference.queued_share, 0.5,
+        "ranks waited for a core {capped} of the time", _RUN_DOCTOR,
+        "Other programs had the core. In the CPU mode quiet each rank stays on one core; in the"
+        " mode plain it may move. `commbench doctor` measures which mode helps.",
         ("too_few_cores", "throttled"),
     ),
     Diagnostic(
-        "drift", figures.drift, 0.10,
-        "times drifted by {percent}", _more_time,
+        "drift", "times that rise or fall", figures.drift, 0.10,
+        "times rose or fell by {part} the median", _more_time,
         "Later batches of calls were all slower, or all faster, than earlier ones: the machine"
         " became warm, or other work began. Run longer, or again.",
     ),
     Diagnostic(
-        "launches", figures.launch_spread, 0.10,
-        "medians of launches differ by {percent}",
+        "launches", "launches that differ", figures.launch_spread, 0.10,
+        "launches differ: the slowest took {longer} times the fastest",
         lambda header: f"try {more_launches(header.plan.launches)}",
         "A single launch, which measures in fresh processes, says little here. Compare runs of"
         " several (--launches), or use a sweep of several rounds (`commbench sweep --rounds`).",
     ),
     Diagnostic(
-        "bimodal", figures.bimodality, 4.0,
+        "bimodal", "times in two groups", figures.bimodality, 4.0,
         "times form two separate groups", _more_time,
         "A path or a clock may change now and then. The median is in one of the groups by chance."
         " Look at the samples in run.jsonl before you compare the median.",
         ("too_few_cores",),
     ),
     Diagnostic(
-        "skew", figures.skew, 0.10,
-        "a rank starts late by {percent} of the call", "see slowest_rank",
+        "skew", "ranks that start late", figures.skew, 0.10,
+        "a rank starts late, by {part} the call's time", "see column slowest_rank",
         "The first rank waits this long for the last one to start. In results.csv, operation_us"
         " is the time without the wait, and slowest_rank names the rank that starts last.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(
-        "always_last", figures.always_last, 0.90,
-        "a rank is last in {percent} of calls", "see slowest_rank",
+        "always_last", "one rank always last", figures.always_last, 0.90,
+        "a rank is last in {percent} of calls", "see column slowest_rank",
         "The others wait for the rank that the column slowest_rank of results.csv names. Look for"
         " other work on its core, a lower clock of its processor, or a slower link.",
         ("too_few_cores",),
     ),
     Diagnostic(
-        "launch_bound", figures.late_launches, 0.10,
-        "{percent} of calls were queued late", "compare larger sizes",
+        "launch_bound", "calls that the GPU waited for", figures.late_launches, 0.10,
+        "the GPU waited for the host in {percent} of calls", "compare larger sizes",
         "The device came to a call before the host had queued it, so the time contains a wait for"
         " the host. A host with a higher clock, or with less other work, queues calls earlier.",
     ),
     Diagnostic(
-        "coarse_clock", figures.clock_coarseness, 1.0,
-        "clock {:.1f} times too coarse",
+        "coarse_clock", "a clock too coarse", figures.clock_coarseness, 1.0,
+        "the clock is {:.1f} times too coarse",
         lambda header: f"use {write_options(header, timing=PIPELINED)}",
         "Its step, or the overhead of the timed loop, is a large part of such a short time."
         " Pipelined timing measures many calls at once.",
     ),
     Diagnostic(
-        "imprecise", figures.imprecision, 1.0,
-        "median known only to {precision} (target ±{target})", _more_time,
-        "The time for measuring (the budget) was used up before the 95 % interval was as narrow as"
-        " requested. Give it more time, or use a quieter host.",
+        "imprecise", "wide intervals", figures.imprecision, 1.0,
+        "{interval} times the median", _more_time,
+        "The time for measuring (the budget) was used up before the 95 % interval of the median"
+        " was as narrow as the precision asks. Give it more time, or use a quieter host.",
     ),
 )  # fmt: skip

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from math import log
+from math import inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
@@ -178,11 +178,15 @@ def why_no_peak_fraction(row: ResultRow, peak: Peak) -> str:
     return ""
 
 
+LARGEST_LATENCY = 8 << 10
+"""Bytes up to which the time of a call is called its latency; beyond, bandwidth is a part of it."""
+
+
 class CurveSummary(NamedTuple):
     """The figures of rows that differ only in size; None where nothing was measured."""
 
-    smallest: ResultRow | None
-    """The row of the smallest size: its time is the latency."""
+    latency: ResultRow | None
+    """The row with the least time of the sizes up to LARGEST_LATENCY; None without such a size."""
     peak: ResultRow | None
     """The row of the highest bus bandwidth; None for an operation without bandwidth."""
     half_bytes: float | None
@@ -205,14 +209,16 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
         (row for row in rows if row.time), key=lambda row: row.measurement.case.size_bytes
     )
     curve = [(r.measurement.case.size_bytes, r.busbw, r) for r in timed if r.busbw]
+    small = (row for row in timed if row.measurement.case.size_bytes <= LARGEST_LATENCY)
+    latency = min(small, key=lambda row: row.time.median if row.time else inf, default=None)
     if not curve:
-        return CurveSummary(timed[0] if timed else None, None, None)
+        return CurveSummary(latency, None, None)
     size, most, peak = max(curve, key=lambda point: point[1])
     rising = [(s, busbw) for s, busbw, _ in curve if s <= size]
     for (low_size, low), (high_size, high) in reversed([*pairwise(rising)]):
         if low < most / 2:
             part = log(most / 2 / low) / log(high / low)
             half = float(low_size * (high_size / low_size) ** part)
-            return CurveSummary(timed[0], peak, half)
+            return CurveSummary(latency, peak, half)
     is_known = len(curve) > 1
-    return CurveSummary(timed[0], peak, float(rising[0][0]) if is_known else None, is_known)
+    return CurveSummary(latency, peak, float(rising[0][0]) if is_known else None, is_known)

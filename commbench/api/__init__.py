@@ -120,9 +120,9 @@ def smoke(
 
     given = {"backend": backend, "device": device, "mesh": mesh, "timeout": timeout}
     with restored_process_state():
-        plan, target = plan_smoke({**given, "nproc_per_node": nproc_per_node})
+        plan = plan_smoke({**given, "nproc_per_node": nproc_per_node})
         ranks = format_count(plan.world_size, f"{plan.backend} rank")
-        notify(f"{ranks} on {plan.device} ({target.why})")
+        notify(f"checking {len(plan.operations)} operations with {ranks} on {plan.device}")
         return run_smoke(plan)
 
 

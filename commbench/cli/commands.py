@@ -31,7 +31,7 @@ COMMAND_GROUPS = {
         "replay": "Replay the collectives of your training step, and compare with its trace.",
         "pairs": "Find a slow rank, host or link: all pairs of ranks.",
         "init": "Measure how long ranks and process groups take to start.",
-        "smoke": "Check in a few seconds that every collective works here.",
+        "smoke": "Check that every collective works here, in less than a minute.",
         "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
     },
     "Read results": {

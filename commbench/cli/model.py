@@ -51,7 +51,7 @@ def predict(
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
     from commbench import api
-    from commbench.output.console import print_result, print_status, wrap_on_terminal
+    from commbench.output.console import print_result, print_status
     from commbench.views.draw import ENDINGS
     from commbench.views.formats import choose_format
 
@@ -63,4 +63,4 @@ def predict(
         show(found, format_=format, output=output)
         warnings = found.warnings(choose_format(format, output))
     for warning in warnings:
-        print_status(wrap_on_terminal(f"warning: {warning}"))
+        print_status(f"warning: {warning}")

@@ -50,7 +50,8 @@ def show(
     from commbench.answers.show.formats import NCCL_TESTS, require_format
     from commbench.errors import UsageError
     from commbench.output.console import print_status
-    from commbench.results.run_folder import find_newest, find_sweep
+    from commbench.results.files import is_file
+    from commbench.results.run_folder import JOURNAL, find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
     from commbench.views.formats import JSON, choose_format
     from commbench.views.formats import show as show_result
@@ -78,7 +79,11 @@ def show(
         tell_incomplete(loaded, print_status)
     if (end := loaded.end) is None or end.status not in (COMPLETE, INCOMPLETE):
         condition = "To continue it" if end else "If it was cut off, continue it"
-        print_status(f"{condition}: commbench run --resume {quote(loaded.path)}")
+        is_elsewhere = is_file(Path(name)) and Path(name).name != JOURNAL
+        command = f"commbench run --resume {quote(loaded.path)}"
+        if is_elsewhere:
+            command = f"copy it to FOLDER/{JOURNAL}, and type commbench run --resume FOLDER"
+        print_status(f"{condition}: {command}")
 
 
 def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -> None:

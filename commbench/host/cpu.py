@@ -41,6 +41,12 @@ MODES = {
 """By name, in the order of plan.plan.CPU_MODES."""
 
 
+def describe_cpu_mode(name: str) -> str:
+    """What a mode does: `bound to cores (cpu mode quiet)`."""
+    bound = "bound to cores" if MODES[name].is_pinned else "not bound to cores"
+    return f"{bound} (cpu mode {name})"
+
+
 def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:
     """Apply a CPU mode to this process; returns the cores it may then use.
 

@@ -201,7 +201,7 @@ def _choose_device(
                 f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
                 "use --backend gloo, which runs on the CPU",
             )
-        return served[0], f"{backend} runs on {served[0]}"
+        return served[0], "the backend's device"
     for kind, number in capabilities.devices.items():
         if kind == "cpu":
             continue

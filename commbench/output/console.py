@@ -27,8 +27,9 @@ def print_result(text: object, end: str = "\n") -> None:
 
 
 def print_status(text: object) -> None:
-    """Print a line about progress, or a warning, on standard error."""
-    typer.echo(safe(str(text)), err=True, color=True)
+    """Print lines about progress, or a warning, on standard error, as wide as the terminal."""
+    lines = map(wrap_on_terminal, str(text).split("\n"))
+    typer.echo(safe("\n".join(lines)), err=True, color=True)
 
 
 def print_workflow_command(line: str) -> None:
@@ -55,8 +56,8 @@ def print_error(message: str, hint: str, details: str = "") -> None:
 
 
 def wrap_on_terminal(line: str, margin: str = "") -> str:
-    """A line for standard error, in lines as wide as the terminal where it is one. The lines after
-    the first begin with the margin. Elsewhere, such as in a log, it stays one line."""
+    """A line for standard error, in lines as wide as the terminal (or COLUMNS) where it is one. The
+    lines after the first begin with the margin. Elsewhere, such as in a log, it stays one line."""
     if not is_terminal(sys.stderr):
         return line
     from commbench.output.paragraphs import fill

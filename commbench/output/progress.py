@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from math import floor
 from typing import Any
 
 from rich.console import Console
@@ -64,14 +65,14 @@ class Work:
 
     @property
     def share(self) -> float:
-        """The part of all launches that is done, 0 to 1."""
-        return (self._launch + self._done) / self._launches
+        """The part of all launches that is done, 0 to 1; 1 only where nothing is left."""
+        return floor(100 * (self._launch + self._done) / self._launches) / 100
 
     @property
     def left_text(self) -> str:
         """How much time is left, such as `about 12 s left`; empty while that is not known."""
         done_now = self._done - self._done_before
-        if done_now <= 0:
+        if done_now <= 0 or self.share >= 1:
             return ""
         left_s = self.elapsed_s / done_now * (self._launches - self._launch - self._done)
         if left_s < 1.5 * MINUTE_S:

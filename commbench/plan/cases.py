@@ -154,6 +154,7 @@ class _Refusal(NamedTuple):
 
 
 _ONE_BY_ONE = (ISOLATED, EAGER)
+_OF_OVERLAP = "leave out --overlap, or choose another operation, form or timing"
 _OF_MATRIX = "give a matrix with a line for each rank of a group, or other ranks"
 _ALL_MAKE_GROUPS = (
     "all ranks take part in making a group: measure groups together, with each rank in one"
@@ -196,7 +197,7 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
         yield (f"{backend_name} has {name} with equal blocks only",)
     yield (why_form_unsupported(case.form, operation, backend_name, device),)
     if case.overlap:
-        yield _why_no_overlap(case, operation), "the reason above names what to change"
+        yield _why_no_overlap(case, operation), _OF_OVERLAP
         hint = "write --overlap matmul, or a shape as in matmul:256x256x256"
         yield why_no_computation(case.overlap, device), hint, True
     if case.placement not in operation.placements:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple
 
+from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
@@ -37,9 +38,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 """For each older version, the function that upgrades one of its lines to the next version."""
 
-OK = "ok"
-WRONG = "wrong"
-FAILED = "failed"
+OK, WRONG, FAILED = "ok", "wrong", "failed"
 STATUSES = (OK, WRONG, FAILED, UNSUPPORTED, SKIPPED)
 COMPLETE = "complete"
 """Status of a run whose cases are all finished."""
@@ -163,12 +162,12 @@ class RunHeader(NamedTuple):
         return max(self.num_nodes, firsts)
 
     def describe_ranks(self) -> str:
-        """Who measured: `2 gloo ranks on node1 (Intel Xeon), cpu mode quiet`."""
+        """Who measured: `2 gloo ranks on node1 (Xeon), bound to cores (cpu mode quiet)`."""
         words = format_count(self.plan.world_size, f"{self.plan.backend} rank".strip())
         if self.launched_nodes > self.num_nodes:
             words += f" of {self.launched_nodes} nodes"
         devices = list_some(self.devices, 3)
-        mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
+        mode = f", {describe_cpu_mode(self.plan.cpu_mode)}" if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
         options = "".join(f", {option}" for option in self.plan.nccl_options)
         return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}{options}"

@@ -6,16 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
 from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Target
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
@@ -48,8 +45,8 @@ class SmokeResult(NamedTuple):
     """How long it took."""
 
 
-def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
-    """The plan of the smoke test with these run options, and where it runs."""
+def plan_smoke(given: dict[str, Any]) -> Plan:
+    """The plan of the smoke test with these run options."""
     from commbench.launch.devices import import_torch
 
     options = parse_options(
@@ -63,7 +60,7 @@ def plan_smoke(given: dict[str, Any]) -> tuple[Plan, Target]:
         detect_capabilities(), options.backend, options.device, options.ranks_per_node
     )
     plan = options.plan(target.backend, target.device, target.ranks_per_node)
-    return replace(plan, budget_s=BUDGET_S), target
+    return replace(plan, budget_s=BUDGET_S)
 
 
 def run_smoke(plan: Plan) -> SmokeResult:

@@ -228,33 +228,27 @@ TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
 @pytest.mark.parametrize(
     ("name", "found", "text"),
     [
-        ("imprecise", imprecise(5.0), "median known only to ±4 % (target ±0.8 %); try --budget 2"),
-        ("imprecise", clean(*WIDE, budget_s=3.0),
-         "median known only to ±50 % (target ±5 %); try --budget 30"),
-        ("imprecise", clean(*WIDE, budget_s=3.0, launcher=IN_PROCESS),
-         "median known only to ±50 % (target ±5 %); try measure(budget=30)"),
-        ("bimodal", clean(*TWO, iterations=20),  # `commbench run --iters 20 --budget 2` is refused
-         "times form two separate groups; try --iters 200"),
+        ("imprecise", imprecise(5.0), "try --budget 2"),
+        ("imprecise", clean(*WIDE, budget_s=3.0), "0.5 … 1.5 times"),
+        ("imprecise", clean(*WIDE, budget_s=3.0), "try --budget 30"),
+        ("imprecise", clean(*WIDE, budget_s=3.0, launcher=IN_PROCESS), "try measure(budget=30)"),
+        # `commbench run --iters 20 --budget 2` is refused
+        ("bimodal", clean(*TWO, iterations=20), "try --iters 200"),
         ("coarse_clock", clean(resolution_s=MS, launcher=IN_PROCESS),
-         'clock 10.0 times too coarse; use measure(timing="pipelined")'),
-        ("unread_variables", with_variables(2),
-         "gloo does not read NCCL_NAME_0 and 1 more; unset it"),
-        ("faults", with_faults(3), "node1 mlx5_0:1 link_downed rose by 2 and 2 more; the link went "
-         "down: check the cable"),
-        ("far_from_gpu", far_from_gpus(1),
-         "rank 2 may run far from its GPU; bind it to the NUMA node"),
-        ("gpu_throttled", on_gpus(0.5), "a GPU was throttled (power cap); run `commbench doctor`"),
-        # Another CPU mode is only advised for the default, so that advice never goes back.
-        *(("stalls", clean(*batches((MS,) * 9 + (9 * MS,)), cpu_mode=mode),
-           f"10 % of the calls stalled; {advice}")
-          for mode, advice in (("quiet", "try --cpu-mode plain"),
-                               ("plain", "run `commbench doctor`"))),
+         'use measure(timing="pipelined")'),
+        ("unread_variables", with_variables(2), "NCCL_NAME_0 and 1 more; unset it"),
+        ("faults", with_faults(3), "mlx5_0:1 link_downed rose by 2 and 2 more; the link went down"),
+        ("far_from_gpu", far_from_gpus(1), "rank 2 may run far from its GPU"),
+        ("gpu_throttled", on_gpus(0.5), "(power cap)"),
+        ("stalls", clean(*batches((MS,) * 9 + (9 * MS,))), "`commbench doctor`"),
+        ("skew", clean(*steady(entry_skew_s=0.5 * MS)), "50 % of the"),
+        ("skew", clean(*steady(entry_skew_s=3 * MS)), "3 times the"),
     ],
 )  # fmt: skip
 def test_a_message_names_what_it_is_about_and_an_option_that_was_not_used_yet(
     name: str, found: ResultRow, text: str
 ) -> None:
-    assert described(name, found) == text
+    assert text in described(name, found)
 
 
 def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> None:
@@ -266,10 +260,10 @@ def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> N
 
 
 @pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
-def test_a_warning_about_many_rows_fits_one_line_of_eighty_columns(diagnostic: Diagnostic) -> None:
+def test_a_warning_about_many_rows_has_at_most_a_hundred_characters(diagnostic: Diagnostic) -> None:
     wide = row(*batches((MS,) * 9 + (1.5 * MS,) * 9), peak="1GB/s")
     message = diagnostic.describe([(wide, 0.999)])
-    assert len(f"  {diagnostic.name} (85 rows): {message}") <= 80
+    assert len(f"  {diagnostic.name} (85 rows): {message}") <= 100
     explained = diagnostic.explanation
     assert explained.endswith(".")
     assert "  " not in explained

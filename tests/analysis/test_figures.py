@@ -231,7 +231,7 @@ def test_the_half_bandwidth_size_of_a_line_is_latency_times_bandwidth() -> None:
     # t = a + S / b reaches half of b at S = a b (Hockney): here 1e-4 s x 1e9 bytes/s.
     line = {1 << n: 1e-4 + (1 << n) / 1e9 for n in range(10, 31)}
     found = summary(line)
-    assert size(found.smallest) == 1 << 10
+    assert size(found.latency) == 1 << 10
     assert size(found.peak) == 1 << 30
     assert found.half_bytes == pytest.approx(1e5, rel=0.03)
     assert not found.is_below
@@ -241,6 +241,11 @@ def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None
     # 1, 4 and 16 bytes/s: half of the peak lies where log(8 / 4) / log(16 / 4) is one half.
     found = summary({64: 64.0, 256: 64.0, 1024: 64.0})
     assert found.half_bytes == pytest.approx(512)
+
+
+def test_the_latency_is_the_least_time_of_small_sizes_and_of_no_large_one() -> None:
+    assert size(summary({1 << 10: 3e-4, 4 << 10: 2e-4, 16 << 10: 1e-4}).latency) == 4 << 10
+    assert summary({16 << 10: 1e-4, 32 << 10: 1e-4}).latency is None
 
 
 def test_noise_before_the_last_crossing_does_not_count() -> None:
@@ -263,7 +268,7 @@ def test_sizes_after_the_peak_and_the_order_of_rows_do_not_matter() -> None:
 def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
     barrier = summary({1024: 1e-4}, "barrier")
     assert (barrier.peak, barrier.half_bytes) == (None, None)
-    assert barrier.smallest
+    assert barrier.latency
     one = summary({1024: 1e-4})
     assert (size(one.peak), one.half_bytes) == (1024, None)
     assert summarise_curve([row()]) == CurveSummary(None, None, None)

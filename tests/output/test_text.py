@@ -180,6 +180,8 @@ def test_the_time_left_follows_from_the_work_done() -> None:
     assert lines_of([(2, 0.25)]) == ["[25 %] about 6 s left; measuring case at 2 s"]
     assert lines_of([(60, 0.05)]) == ["[5 %] about 19 min left; measuring case at 60 s"]
     assert lines_of([(2, 0.0)]) == ["[0 %] measuring case at 2 s"]
+    assert lines_of([(60, 0.999)]) == ["[99 %] about 1 s left; measuring case at 60 s"]
+    assert lines_of([(60, 1.0)]) == ["[100 %] measuring case at 60 s"]
 
 
 def test_each_case_has_a_line_where_that_is_wanted() -> None:
@@ -193,7 +195,7 @@ def test_earlier_and_later_launches_count() -> None:
     work = Work(1, 4, clock)
     clock.now += 10
     work.advanced(0.5)
-    assert (work.share, work.left_text) == (pytest.approx(0.375), "about 50 s left")
+    assert (work.share, work.left_text) == (0.37, "about 50 s left")
 
 
 def test_the_bar_shows_share_time_left_and_case() -> None:

@@ -258,23 +258,26 @@ FINDINGS: tuple[Rule, ...] = (
     Rule(
         "quiet_slower",
         _in_quiet(lambda e: e.ratio.value if e.ratio and e.verdict == SLOWER else None), 1.05,
-        "In cpu mode quiet small calls take {figure:.1f} times as long as in plain",
+        "With --cpu-mode quiet small calls take {figure:.2g} times as long as with plain",
         "Other programs use the same cores. Stop them, or let the ranks move (--cpu-mode plain)",
     ),
     Rule(
         "quiet_stalls",
         _in_quiet(lambda e: e.stalled_share if e.verdict == UNDECIDED else None), 0.05,
-        "In cpu mode quiet {percent} of small calls stall, and they are not faster than in plain",
-        "Other programs use the cores in turn. Stop them: no cpu mode helps",
+        "With --cpu-mode quiet {percent} of small calls are interrupted, and they are not faster"
+        " than with plain",
+        "Other programs use the cores in turn. Stop them: no --cpu-mode helps",
     ),
     Rule(
         "better_mode", lambda _, r: _better(r)[0], 1.25,
-        "In cpu mode {mode} small calls are {figure:.1f} times as fast as in quiet, the default",
+        "With --cpu-mode {mode} small calls are {figure:.2g} times as fast as with quiet, the"
+        " default",
         "Measure with --cpu-mode {mode}, and compare only runs of the same mode",
     ),
     Rule(
         "unsteady", _in_quiet(lambda e: e.time_s.ends[1] / e.time_s.ends[0]), 1.5,
-        "In cpu mode quiet the launches differ by a factor of {figure:.1f}, for small calls",
+        "With --cpu-mode quiet the slowest launch took {figure:.2g} times as long as the fastest,"
+        " for small calls",
         f"Do not rely on a single run here: compare runs of several launches ({more_launches()})",
     ),
     Rule(

@@ -30,40 +30,34 @@ TONES = {FASTER: GOOD, SLOWER: BAD}
 
 def document(report: DoctorReport) -> Document:
     """The problems first, and what they rest on."""
-    problems = [f"{found.name}: {found.message}. {found.advice}." for found in report.findings]
-    tone = BAD if problems else GOOD if report.trials and not report.ended else ""
+    advice = [f"{found.name}: {found.advice}." for found in report.findings]
+    tone = BAD if advice else GOOD if report.trials and not report.ended else ""
     return Document(
         "What disturbs measurements on this host",
-        _subtitle(report),
-        [_answer(report)],
-        [Items(problems, "Problems"), *_limits(report), *_modes(report), *_facts(report)],
+        (),
+        [*_answer(report)],
+        [Items(advice, "What to do"), *_limits(report), *_modes(report), *_facts(report)],
         tone,
     )
 
 
-def _subtitle(report: DoctorReport) -> list[str]:
-    if not (host := report.facts):
-        return []
-    usable = f"{len(host.cores)} of {host.host_cores} cores may be used"
-    fit = "1 rank fits" if host.ranks_fit == 1 else f"{host.ranks_fit} ranks fit"
-    return [f"{host.host}: {usable}; {fit}"]
-
-
-def _answer(report: DoctorReport) -> str:
-    names = [finding.name for finding in report.findings]
-    problems = f"{format_count(len(names), 'problem')}: {join_words(names)}." if names else ""
+def _answer(report: DoctorReport) -> Iterator[str]:
+    yield from (f"{found.message}." for found in report.findings)
+    if not report.findings and not report.ended:
+        yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
-        stopped = "The check was stopped before its end, so the CPU modes are not compared."
-        return f"{stopped} It found {problems}" if problems else stopped
-    untried = "" if report.trials else ", but no CPU mode was tried"
-    return problems or f"No problems found{untried}."
+        yield "The check was stopped before its end, so the CPU modes are not compared."
+    if host := report.facts:
+        fit = "1 rank fits" if host.ranks_fit == 1 else f"{host.ranks_fit} ranks fit"
+        cores = f"{len(host.cores)} of {host.host_cores} cores"
+        yield f"{cores} of {host.host} may be used: {fit} without sharing a core."
 
 
 LIMIT_COLUMNS = (
     Column("limit of this host", itemgetter(0), cells.TEXT),
-    Column("GB/s", itemgetter(1), cells.BANDWIDTH),
+    Column("GB/s", lambda row: row[1].value, cells.BANDWIDTH),
     Column("least … most", itemgetter(1), cells.BANDWIDTH_INTERVAL),
-    Column("of the loopback", itemgetter(2), cells.SHARE),
+    Column("over the\nloopback", itemgetter(2), cells.RATIO),
 )
 
 
@@ -80,7 +74,7 @@ def _limits(report: DoctorReport) -> Iterator[Block]:
     if best := max(report.effects, key=lambda e: e.busbw_bytes_per_s or 0, default=None):
         rates[f"gloo, {best.mode}, {_sizes(best)}"] = known(best.busbw_bytes_per_s)
     rows = [(what, rate, ratio(rate, loopback)) for what, rate in rates.items() if rate]
-    yield Table("", LIMIT_COLUMNS, [(*row[:2], row[2] and row[2].value) for row in rows])
+    yield Table("", LIMIT_COLUMNS, rows)
     notes = []
     if trip:
         interval = cells.in_brackets(cells.time_interval_text(trip))
@@ -100,12 +94,12 @@ def _sizes(effect: ModeEffect) -> str:
 SIZE_COLUMNS = (
     Column("mode", attrgetter("mode"), cells.TEXT),
     Column("size", _sizes, cells.NUMBER),
-    Column("time", attrgetter("time_s"), cells.TIME),
+    Column("time", attrgetter("time_s.value"), cells.TIME),
     Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
-    Column("of rounds", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
-    Column("stalled", attrgetter("stalled_share"), cells.SHARE, 7),
-    Column("queued", attrgetter("queued_share"), cells.SHARE, 2),
+    Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
+    Column("inter-\nrupted", attrgetter("stalled_share"), cells.SHARE, 7),
+    Column("waited\nfor a core", attrgetter("queued_share"), cells.SHARE, 2),
     Column("n", attrgetter("launches"), cells.NUMBER, 1),
 )
 EFFECT_COLUMNS = (

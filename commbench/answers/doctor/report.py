@@ -1,5 +1,5 @@
 """What a check is asked for and what it finds: data, the launches of a small run in every cpu mode,
-and what each mode would change, compared with the mode `plain` in the same rounds.
+and what each mode would change, compared with the mode `plain`.
 
 The launches are in rounds: drift of the host affects all modes alike.
 """
@@ -151,7 +151,8 @@ class ModeEffect(NamedTuple):
     """Of the medians of the launches; of several sizes the geometric mean."""
     launches: int
     ratio: Estimate | None
-    """Time over the other mode's in the same round; None where no round has both modes."""
+    """`time_s` over the other mode's, from the fastest launch over the slowest one to the slowest
+    over the fastest; None where the other mode was not measured."""
     verdict: str
     """Whether it is faster or slower beyond noise, or undecided; empty without a ratio."""
     chance: float | None
@@ -183,22 +184,21 @@ def compare_mode(
     mine, theirs = find_times(trials, mode, sizes), find_times(trials, other, sizes)
     if not mine:
         return None
-    ratios = [mine[round_] / theirs[round_] for round_ in mine if round_ in theirs]
-    ratio = median_range(ratios) if ratios and mode != other else None
-    chance, verdict = None, ""
-    if ratio:
+    own, ratio, chance, verdict = median_range(mine.values()), None, None, ""
+    if theirs and mode != other:
+        others = median_range(theirs.values())
+        (least, most), (low, high) = own.ends, others.ends
+        ratio = Estimate(own.value / others.value, least / high, most / low)
         chance = 2 / comb(len(mine) + len(theirs), len(mine))
         verdict = decide(Estimate(ratio.value), WORTH_SAYING)
-        times, others = [*mine.values()], [*theirs.values()]
-        is_disjoint = max(times) < min(others) or min(times) > max(others)
-        if chance > BY_CHANCE or not is_disjoint or verdict not in CHANGED:
+        if chance > BY_CHANCE or (least <= high and most >= low) or verdict not in CHANGED:
             verdict = UNDECIDED
     busbw = _medians(trials, mode, sizes, "busbw_bytes_per_s") if len(sizes) == 1 else []
     stalled, queued = (
         _medians(trials, mode, sizes, name) for name in ("stalled_share", "queued_share")
     )
     return ModeEffect(
-        mode, sizes, median_range(mine.values()), len(mine), ratio, verdict, chance,
+        mode, sizes, own, len(mine), ratio, verdict, chance,
         *(max(found, default=None) for found in (busbw, stalled, queued)),
     )  # fmt: skip
 

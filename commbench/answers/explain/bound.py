@@ -54,7 +54,7 @@ def _bound(share: float) -> list[Fact]:
 
 
 def _half(size: float | None) -> Fact:
-    return Fact(HALF, size, BYTES, "there latency takes as long as the bytes")
+    return Fact(HALF, size, BYTES, "fitted: there latency takes as long as the bytes")
 
 
 def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:

@@ -75,7 +75,7 @@ _COLUMNS = (
     Column("busbw\nGB/s", attrgetter("row.busbw"), cells.BANDWIDTH),
     Column("of\npeak", methodcaller("get", "of the peak"), cells.SHARE),
     Column("latency", methodcaller("get", LATENCY_SHARE), Unit(format_share)),
-    Column("n-half", methodcaller("get", HALF), Unit(format_about), 7),
+    Column("n-half\n(fitted)", methodcaller("get", HALF), Unit(format_about), 7),
     Column("2 x S\ntakes", methodcaller("get", TWICE_SIZE), Unit(_ratio_text, is_left=True), 7),
     Column("2 x n\ntakes", methodcaller("get", TWICE_RANKS), Unit(_ratio_text, is_left=True), 7),
 )  # fmt: skip

@@ -204,6 +204,9 @@ def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Sec
         unset = {variable: NOT_SET for found in variables.values() for variable in found}
         variables = {name: unset | found for name, found in variables.items()}
     facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
+    if len(headers) > 1:  # of one run, the results have it
+        for name, header in headers.items():
+            facts[name]["start-up"] = describe_start_up(header)
     more = "What else differs" if differing else "What differs between the runs"
     blocks = _facts_blocks(facts, more, differing)
     has_said = differing or any(isinstance(block, Table) for block in blocks)
@@ -223,10 +226,10 @@ def _variables(header: RunHeader) -> dict[str, str]:
 
 
 def _environment_facts(header: RunHeader) -> dict[str, str]:
-    facts = {k: v for k, v in environment_facts(header).items() if k not in ("hosts", "notes")}
+    found = environment_facts(header).items()
+    facts = {name.replace("_", " "): text for name, text in found if name not in ("hosts", "notes")}
     facts["launcher"] = {LOCAL: "commbench"}.get(header.launcher, header.launcher)
-    facts["start_up"] = describe_start_up(header)
-    return facts | {"nccl_init": describe_init(header.environment.get("nccl_log"))}
+    return facts | {"NCCL init": describe_init(header.environment.get("nccl_log"))}
 
 
 def _facts_blocks(

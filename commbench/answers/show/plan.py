@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
@@ -23,8 +22,8 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.plan.plan import Plan
 from commbench.plan.workload import Workload, make_workload
-from commbench.units import format_about, format_bytes, format_count, format_sizes
-from commbench.views.cells import BYTES, NUMBER, TEXT, Column
+from commbench.units import format_about, format_bytes, format_count
+from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table
 
 MOST_ROWS = 60
@@ -59,7 +58,7 @@ def plan_document(
     steps = [[case] for case in cases if case.step and case.status == READY]
     largest = max([largest, *(_most_bytes(plan, own) for own in steps)])
     what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
-    answer = [f"Cases: {len(every)}; a rank needs at most {format_bytes(largest)} for {what}."]
+    answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
     return Document(
         title,
         (),
@@ -179,13 +178,13 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
     if not plan.open_groups:
         unused.add("open_groups")
     return [
-        (_field_name(name), _field_text(name, value))
+        (field_name(name), _field_text(name, value))
         for name, value in plan.as_json().items()
         if name not in ("sizes", "matrix", *unused) and value not in (None, "", [], {})
     ]
 
 
-def _field_name(name: str) -> str:
+def field_name(name: str) -> str:
     """What a field of a plan is called in a table: `reduce ops`, `timeout`."""
     return name.removesuffix("_s").replace("_", " ")
 
@@ -193,7 +192,7 @@ def _field_name(name: str) -> str:
 def _field_text(name: str, value: Any) -> str:
     """The value of a field of a plan: `0.2 s`, `5 %`, `yes`; of a workload its name and steps."""
     if isinstance(value, dict):
-        return _workload_text(make_workload(value)) if value else "none"
+        return _workload_text(make_workload(value))
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
@@ -235,9 +234,6 @@ def _sizes(cases: Sequence[Case]) -> str:
     """The sizes of cases of one kind: `1 KiB`, or from the smallest to the largest."""
     if not cases[0].dtype:
         return ""
-    sizes = format_sizes(tuple(case.size_bytes for case in cases))
-    if len(cases) > 1 and "," not in sizes:
-        return sizes
     return " to ".join(dict.fromkeys(format_bytes(c.size_bytes) for c in (cases[0], cases[-1])))
 
 
@@ -274,8 +270,8 @@ def _columns(plan: Plan) -> tuple[Column, ...]:
         Column("case", lambda cases: cases[0].title, TEXT, 8, is_wrapped=True),
         Column("size", _sizes, NUMBER),
         Column("count", count, NUMBER, 1),
-        Column("bytes\nper rank", partial(_most_bytes, plan), BYTES),
-        Column("not at\nthe root", _others_bytes, BYTES, 2),
+        Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
+        Column("not at\nthe root", _others_bytes, Unit(format_about), 2),
     )
 
 

@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
+from commbench.analysis.figures import (
+    LARGEST_LATENCY,
+    CurveSummary,
+    find_peak_fraction,
+    summarise_curve,
+)
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
@@ -44,8 +49,6 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
-LARGEST_LATENCY = 8 << 10
-"""Bytes up to which the time of a call is called its latency; beyond, bandwidth is a part of it."""
 
 
 def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
@@ -167,12 +170,6 @@ class Kind(NamedTuple):
         known = [row.measurement.wrong for row in self.rows if row.measurement.wrong is not None]
         return sum(known) if known else None
 
-    @property
-    def has_latency(self) -> bool:
-        """Whether the smallest size is so small that its time is a latency."""
-        small = self.curve.smallest
-        return small is None or small.measurement.case.size_bytes <= LARGEST_LATENCY
-
 
 def summarise_kinds(kinds: Kinds) -> list[Kind]:
     """The figures of each kind."""
@@ -190,9 +187,8 @@ def _half(kind: Kind) -> str:
 
 def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
-    smallest = "latency" if all(kind.has_latency for kind in kinds) else "smallest size"
     columns = (
-        Column(smallest, lambda kind: time_of(kind.curve.smallest), TIME),
+        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), TIME),
         Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), BANDWIDTH),
         Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.measurement.case), BYTES),
         Column("half of\npeak at", _half, NUMBER),
@@ -203,10 +199,10 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
 
 
 SUMMARY_MEANINGS = {
-    "latency, smallest size": "The time of the smallest size.",
+    "least latency": f"The least time of the sizes up to {format_bytes(LARGEST_LATENCY)}.",
     "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
-    "half of peak at": "The size that reaches half of the peak. If the peak is at the largest "
-    "size, larger sizes may have a higher peak, and then this size is larger, too.",
+    "half of peak at": "The size that reaches half of the peak, interpolated. If the peak is at "
+    "the largest size, larger sizes may have a higher peak, and then this size is larger, too.",
 }
 """What the figures of a summary mean."""
 

@@ -18,6 +18,7 @@ from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.groups import groups_blocks
 from commbench.answers.show.plan import left_out, list_missing
 from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_overlaps
+from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
@@ -30,6 +31,7 @@ from commbench.views.document import (
     Folded,
     Items,
     Pictures,
+    Section,
     Table,
     Text,
 )
@@ -123,6 +125,7 @@ def document(shown: ShownRun) -> Document:
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
     meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS
     meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
+    explained = Section if shown.are_warnings_explained else Folded
     blocks: list[Block] = [
         *sections,
         Pictures(lambda: _pictures(run)),
@@ -138,7 +141,7 @@ def document(shown: ShownRun) -> Document:
         Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([Folded("Start-up", [Text(f"{start_up}.")])] if start_up else []),
         Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
-        Folded("What the columns mean", [Facts([*meanings.items()])]),
+        explained("What the columns mean", [Facts([*meanings.items()])]),
     ]
     return Document(
         run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""
@@ -221,8 +224,8 @@ def _status(shown: ShownRun) -> Iterator[str]:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
-    if names := [each.name for each in shown.warnings]:
-        yield f"Read the warnings before you use the times: {', '.join(names)}."
+    if names := [f"{each.words} ({each.name})" for each in shown.warnings]:
+        yield f"Read the warnings before you use the times: {join_words(names)}."
 
 
 def _measured(run: Run) -> str:
@@ -231,7 +234,8 @@ def _measured(run: Run) -> str:
     cases = len(run.header.plan.cases()) if run.header.ranks else len(found)
     measured = [m for m in found if m.status == OK]
     whole = [m for m in measured if find_stop_reason(run.header, m) != CUT_OFF]
-    checked = [m for m in whole if m.wrong == 0]
+    checkable = [m for m in whole if m.case.has_result]
+    checked = [m for m in measured if m.wrong == 0]
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     if part := len(measured) - len(whole):
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
@@ -240,9 +244,9 @@ def _measured(run: Run) -> str:
     if has_wrong(run):
         results = ". Some results are wrong"
     elif not checked:
-        results = ". Results were not checked" if whole else ""
-    elif len(checked) == len(found):
-        results = f"; {'all results' if len(checked) > 1 else 'its results'} are correct"
+        results = ". Results were not checked" if checkable else ""
+    elif len(checked) >= len(checkable):
+        results = f"; {'all results' if cases > 1 else 'its results'} are correct"
     else:
         results = f"; the results of {len(checked)} were checked and are correct"
     return f"{', '.join(parts)}{results}."

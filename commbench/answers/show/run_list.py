@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from commbench.analysis.row_names import format_range
+from commbench.answers.show.plan import field_name
+from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.results.run_folder import StoredRun
-from commbench.units import format_count, format_sizes
+from commbench.results.schema import COMPLETE
+from commbench.units import format_count
 from commbench.views.cells import TEXT, Column
 from commbench.views.document import Document, Items, Table
 from commbench.views.formats import View
@@ -27,12 +34,40 @@ def document(found: RunList) -> Document:
     runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
     answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
     folders = Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
-    return Document("The folder results", (), [answer], [Table("", COLUMNS, found.runs), folders])
+    own = _differences(found.runs)
+    what = Column(
+        "what", lambda run: ", ".join(filter(None, [_what(run), own[run.folder]])), TEXT, 7,
+        is_wrapped=True,
+    )  # fmt: skip
+    table = Table("", (*COLUMNS[:3], what, *COLUMNS[3:]), found.runs)
+    return Document("The folder results", (), [answer], [table, folders])
 
 
-def _label(run: StoredRun) -> str:
-    is_named = re.fullmatch(rf"(.*-)?{re.escape(run.label)}(-\d+)?", run.folder.name)
-    return "" if is_named else run.label
+def _differences(runs: Sequence[StoredRun]) -> dict[Path, str]:
+    """For each folder the fields of the plan in which its run differs from most runs of the same
+    operations and sizes: `cpu mode plain`. Ranks and backend have a column."""
+    alike: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        alike.setdefault(_what(run), []).append(run)
+    found: dict[Path, list[str]] = {run.folder: [] for run in runs}
+    for own in alike.values():
+        for name in dict.fromkeys(chain.from_iterable(run.plan for run in own)):
+            texts = [_text(run.plan.get(name)) for run in own]
+            usual = Counter(texts[::-1]).most_common(1)[0][0]  # of two, the older one's
+            for run, text in zip(own, texts, strict=True):
+                if text and text != usual and name not in _UNIMPORTANT:
+                    found[run.folder].append(f"{field_name(name)} {text}")
+    return {folder: list_some(texts, MOST_NAMED) for folder, texts in found.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return list_some([*map(str, value)], MOST_NAMED)
+    return "yes" if value is True else str(value or "")
+
+
+MOST_NAMED = 3
+_UNIMPORTANT = ("budget_s", "device", "order", "peak", "precision", "seed", "timeout_s")
 
 
 def _started(run: StoredRun) -> str:
@@ -55,20 +90,16 @@ def _what(run: StoredRun) -> str:
     known = [OPERATIONS[name] for name in run.operations if name in OPERATIONS]
     if not run.sizes_bytes or not any(operation.has_data for operation in known):
         return operations
-    sizes = format_sizes(run.sizes_bytes)
-    if "," in sizes:
-        sizes = f"{format_sizes(run.sizes_bytes[:1])}...{format_sizes(run.sizes_bytes[-1:])}"
-    return f"{operations} {sizes}"
+    return f"{operations} {format_range(min(run.sizes_bytes), max(run.sizes_bytes))}"
 
 
 COLUMNS = (
     Column("folder", lambda run: run.folder.name, TEXT, 9),
-    Column("label", _label, TEXT, 8),
+    Column("label", lambda run: run.label, TEXT, 8),
     Column("started", _started, TEXT, 5),
-    Column("what", _what, TEXT, 7),
-    Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 6),
-    Column("status", lambda run: run.status or "not ended", TEXT, 7),
+    Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 8),
+    Column("status", lambda run: "" if run.status == COMPLETE else run.status or "not ended", TEXT),
 )
-"""Names are never shortened, because they are typed again. A label is there only where the name of
-its folder does not end with it, and the start only where that name does not begin with it."""
+"""All but what they measured. Names are never shortened, because they are typed again. A start is
+there only where the name of its folder does not begin with it."""
 VIEW = View(document, schema=1)

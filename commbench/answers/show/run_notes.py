@@ -37,6 +37,8 @@ class RowsWarning(NamedTuple):
     """What the message means, in sentences."""
     rows: str
     """The names of all these rows, as far as they fit a few lines; empty if they are all rows."""
+    words: str = ""
+    """What its name means, in a few words."""
 
 
 def find_warnings(
@@ -61,8 +63,8 @@ def find_warnings(
                 " ".join(filter(None, [name_rows(cases, timed, longest), runs]))
                 for longest in (LONGEST, MOST_CHARACTERS)
             )
-        message, explanation = diagnostic.describe(concerned), diagnostic.explanation
-        warnings.append(RowsWarning(diagnostic.name, which, message, explanation, names))
+        texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
+        warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings
 
 

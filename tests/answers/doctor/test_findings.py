@@ -193,14 +193,13 @@ def test_the_tables_have_limits_and_effects() -> None:
 def test_a_check_that_was_stopped_claims_nothing() -> None:
     stopped = whole(ended=Interrupted("stopped by SIGINT"), facts=facts())
     found = document(stopped)
-    assert found.answer == [
-        "The check was stopped before its end, so the CPU modes are not compared."
-    ]
+    assert not any(finding.message in found.answer[0] for finding in whole().findings)
+    assert "stopped" in found.answer[0]
     (_, effects) = (block for block in found.blocks if isinstance(block, Table))
     assert {(row.verdict, row.chance) for row in effects.rows} == {("", None)}
     assert RULE not in notes(stopped) and "launches" not in notes(stopped)
-    (clock,) = document(whole(ended=stopped.ended, facts=facts(clock_source="hpet"))).answer
-    assert clock.endswith("It found 1 problem: clock_source.")
+    clock, *_ = document(whole(ended=stopped.ended, facts=facts(clock_source="hpet"))).answer
+    assert "hpet" in clock
 
 
 def test_a_check_that_found_nothing_out_is_a_document_too() -> None:
@@ -360,7 +359,7 @@ def test_of_three_and_three_one_order_in_ten_lies_apart(order: list[float]) -> N
     assert found.chance == 0.1
 
 
-def test_ratios_are_taken_within_rounds_that_have_both() -> None:
+def test_a_ratio_is_that_of_the_times_beside_it_and_its_ends_are_those_of_any_launches() -> None:
     last = effect([100e-6, 200e-6], [50e-6, 100e-6, 7e-6])
-    assert last.ratio == pytest.approx(median_range([0.5, 0.5]))
+    assert last.ratio == pytest.approx((50 / 150, 7 / 200, 100 / 100))
     assert last.launches == 3
