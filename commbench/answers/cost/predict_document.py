@@ -10,7 +10,12 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import fit_warning, model_facts, name_models
+from commbench.answers.cost.fit_document import (
+    crowd_warning,
+    fit_warning,
+    model_facts,
+    name_models,
+)
 from commbench.answers.cost.machine import WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
@@ -48,8 +53,8 @@ MOST_SIZES = 4
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
 FAR_WARNING = (
-    "so far from the measurements the library may use another algorithm, and other jobs may share "
-    "the network."
+    "these ranks or sizes are 8 times as far as the measured ones or more: there the library may "
+    "use another algorithm."
 )
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
@@ -70,11 +75,13 @@ COLUMNS = (
 
 def document(projection: Projection) -> Document:
     """The predictions, what warns of them, and the models that they rest on."""
-    per_node = format_count(projection.request.ranks_per_node or 1, "rank")
+    per_node = projection.request.ranks_per_node or 1
+    is_one = max(projection.request.world_sizes) <= per_node
+    where = "all ranks on one host" if is_one else f"{format_count(per_node, 'rank')} on a host"
     drawn = Pictures(lambda: [predicted_picture(projection)])
     return Document(
         f"Predicted times on {projection.machine.name}",
-        [f"{per_node} on a host"],
+        [where],
         [sentence(own[-1]) for _, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
@@ -89,11 +96,12 @@ def document(projection: Projection) -> Document:
 
 
 def sentence(found: Prediction) -> str:
-    """A prediction in words."""
+    """A prediction in words, with its interval."""
     size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     ranks = format_count(found.world_size, "rank")
     interval = cells.in_brackets(cells.time_interval_text(found.time))
-    return f"{found.operation}{size} on {ranks} takes {cells.time_text(found.time)}{interval}."
+    time = cells.time_text(found.time)
+    return f"{found.operation}{size} on {ranks} is predicted to take {time}{interval}."
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -141,8 +149,9 @@ def warnings(*projections: Projection) -> list[str]:
     for projection in projections:
         notes = projection.machine.notes
         found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
+        found += [(text, "") for text in crowd_warning(projection.machine)]
         for fitted, own in projection.by_model:
-            found.append((fit_warning(fitted), fitted.title))
+            found.append((fit_warning(fitted, projection.machine), fitted.title))
             if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
                 found.append((FAR_WARNING, fitted.title))
     return name_models(found)
