@@ -95,8 +95,8 @@ def fit_machine(
             if known.get(fact):
                 facts.setdefault(fact, []).append(str(known[fact]))
     ranks = {point.world_size for each in fitted for point in each.fitted_points}
-    used = (s for s in sources if any(each.point.world_size in ranks for each in s.observations))
-    if crowd := find_crowd([source.header for source in used if source.header]):
+    own = (s for s in sources if any(each.point.world_size in ranks for each in s.observations))
+    if crowd := find_crowd([source.header for source in own if source.header]):
         facts[CROWDED] = [crowd]
     return Machine(
         name, tuple(source.name for source in sources), device, backend,
