@@ -44,6 +44,9 @@ class Measured(NamedTuple):
     """Variables in which the runs differ but that count as no setting, with their values."""
     is_only: bool = True
     """Whether no other group of runs has as many ranks and nodes."""
+    overlapped: tuple[ResultRow, ...] = ()
+    """The rows in which computations may go on beside calls: also those of other CPU modes, for a
+    run with overlaps chooses another mode than one without."""
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -64,13 +67,18 @@ def group_runs(runs: Iterable[Run]) -> list[Measured]:
     """The runs by ranks, nodes, device and CPU mode, in the order given."""
     by_ranks: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        header = run.header
-        plan = header.plan
-        key = (plan.world_size, header.num_nodes, plan.device, plan.cpu_mode, header.devices)
-        by_ranks.setdefault((*key, header.gpu_shared), []).append(run)
-    groups = [_measured(same) for same in by_ranks.values()]
-    alike = Counter(each.who for each in groups)
-    return [each._replace(is_only=alike[each.who] == 1) for each in groups]
+        header, plan = run.header, run.header.plan
+        key = (plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared)
+        by_ranks.setdefault((key, plan.cpu_mode), []).append(run)
+    groups = {key: _measured(same) for key, same in by_ranks.items()}
+    alike = Counter(each.who for each in groups.values())
+    rows: dict[Any, tuple[ResultRow, ...]] = {}
+    for (key, _), each in groups.items():
+        rows[key] = (*rows.get(key, ()), *each.rows)
+    return [
+        each._replace(is_only=alike[each.who] == 1, overlapped=rows[key])
+        for (key, _), each in groups.items()
+    ]
 
 
 def _measured(runs: Sequence[Run]) -> Measured:

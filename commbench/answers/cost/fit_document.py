@@ -67,7 +67,10 @@ def document(machine: Machine) -> Document:
     sources = list_some([*dict.fromkeys(machine.source)], MOST_NUMBERS)
     known = [*filter(None, (machine.backend, machine.device))]
     warnings = name_models((fit_warning(each, machine), each.title) for each in machine.fitted)
-    answer = [*crowd_warning(machine), *map(_sentence, machine.fitted[:MOST_SENTENCES])]
+    answer = [
+        *crowd_warning(machine.facts.get(CROWDED)),
+        *map(_sentence, machine.fitted[:MOST_SENTENCES]),
+    ]
     if more := len(machine.fitted) - MOST_SENTENCES:
         answer += [f"{format_count(more, 'more model')} below."] if more > 0 else []
     blocks: list[Block] = [
@@ -83,9 +86,8 @@ def document(machine: Machine) -> Document:
     )
 
 
-def crowd_warning(machine: Machine) -> list[str]:
-    """That ranks shared cores, where they did."""
-    crowd = machine.facts.get(CROWDED)
+def crowd_warning(crowd: str | None) -> list[str]:
+    """What it means that ranks shared cores, where they did (selection.find_crowd)."""
     return [f"{crowd}: these times show the processor more than the network."] if crowd else []
 
 

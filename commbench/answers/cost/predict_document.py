@@ -16,7 +16,7 @@ from commbench.answers.cost.fit_document import (
     model_facts,
     name_models,
 )
-from commbench.answers.cost.machine import WARNING, FittedModel
+from commbench.answers.cost.machine import CROWDED, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import list_some
@@ -149,7 +149,7 @@ def warnings(*projections: Projection) -> list[str]:
     for projection in projections:
         notes = projection.machine.notes
         found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
-        found += [(text, "") for text in crowd_warning(projection.machine)]
+        found += [(text, "") for text in crowd_warning(projection.machine.facts.get(CROWDED))]
         for fitted, own in projection.by_model:
             found.append((fit_warning(fitted, projection.machine), fitted.title))
             if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
