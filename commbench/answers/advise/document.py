@@ -169,7 +169,7 @@ def _slowdown(slowdown: Slowdown) -> Iterator[tuple[str, str]]:
     source = slowdown.source
     of_calls, of_work = 1 + slowdown.communication, 1 + slowdown.computation
     times = f"calls take {of_calls:.1f} and {source} {of_work:.1f} times as long"
-    yield "while both go on", times if source else "not measured: taken as undisturbed"
+    yield "while both go on", times if source else "not measured: taken as no slower"
 
 
 def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[Block]]:
@@ -225,7 +225,7 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
 
 def _about_time(seconds: float) -> str:
     """With two or three digits."""
-    return cells.time_text(Estimate(seconds, 0.95 * seconds, 1.05 * seconds))
+    return cells.time_text(Estimate(seconds, 0.9 * seconds, 1.1 * seconds))
 
 
 def _backward(seconds: float, question: Question) -> str:

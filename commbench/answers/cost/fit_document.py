@@ -211,11 +211,10 @@ def _texts(found: ParameterEstimate) -> tuple[str, str]:
 
 
 def _meaning(found: ParameterEstimate) -> str:
-    is_bandwidth = found.parameter == BETA and found.value
-    rate = (
-        f": 1/beta {bandwidth_text(1 / found.value)} GB/s" if is_bandwidth and found.value else ""
-    )
-    return found.parameter.meaning + rate
+    if found.parameter != BETA or not found.value:
+        return found.parameter.meaning
+    ends = (1 / found.high, 1 / found.low) if found.low else ()
+    return f"{BETA.meaning}: 1/beta {bandwidth_text(Estimate(1 / found.value, *ends))} GB/s"
 
 
 COLUMNS = (

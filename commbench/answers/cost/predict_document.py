@@ -53,8 +53,8 @@ MOST_SIZES = 4
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
 FAR_WARNING = (
-    "these ranks or sizes are 8 times as far as the measured ones or more: there the library may "
-    "use another algorithm."
+    "these ranks or sizes are 8 or more times beyond the measured ones, where the library may use "
+    "another algorithm."
 )
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
