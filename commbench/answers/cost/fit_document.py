@@ -79,10 +79,7 @@ def document(machine: Machine) -> Document:
         Pictures(lambda: [residual_picture(machine)]),
     ]
     return Document(
-        f"Machine {machine.name}",
-        [f"fitted to {sources}", ", ".join(known)],
-        answer,
-        blocks,
+        f"Machine {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks
     )
 
 

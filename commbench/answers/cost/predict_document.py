@@ -10,25 +10,13 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import (
-    crowd_warning,
-    fit_warning,
-    model_facts,
-    name_models,
-)
+from commbench.answers.cost.fit_document import crowd_warning, fit_warning, model_facts, name_models
 from commbench.answers.cost.machine import CROWDED, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
-from commbench.units import (
-    GB,
-    MICRO,
-    format_about,
-    format_bytes,
-    format_count,
-    format_share,
-)
+from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.validation import choose
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
