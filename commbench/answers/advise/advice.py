@@ -61,8 +61,9 @@ class Question(NamedTuple):
 
     @property
     def lacks_model(self) -> str:
-        """The option that the size of the model needs; empty where it is known."""
-        return "" if self.params or self.model_bytes else "--params"
+        """The options that say the size of the model; empty where it is known."""
+        more = "" if self.backward_s else " and --backward (a backward pass without communication)"
+        return "" if self.params or self.model_bytes else f"--params{more}"
 
 
 class Advice(NamedTuple):
@@ -117,7 +118,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     if routing and routing.topk > routing.experts:
         raise UsageError(
             f"--topk {routing.topk} is larger than --experts {routing.experts}",
-            "a token goes to at most all experts",
+            f"give --topk {routing.experts} or less",
         )
     found: list[Advice | Missing] = []
     rows: list[ResultRow] = []
@@ -160,8 +161,6 @@ class Simulation(NamedTuple):
     operations: tuple[str, ...]
     lacks: Callable[[Question], Sequence[str]]
     """The options that the question lacks, or empty texts; last the one that is only about it."""
-    more: str
-    """What else the user should say."""
     advise: Callable[..., Iterator[Advice | Missing]]
     """Takes the table of each operation for a group of ranks, what these are, the measured runs and
     the question."""
@@ -176,7 +175,7 @@ def _simulate(
         needs = commands.rows_needs(measured.header, simulation.operations)
         yield Missing(simulation.subject, *needs)
     elif lacks := [*filter(None, simulation.lacks(question))]:
-        yield Missing(simulation.subject, f"give {join_words(lacks)}{simulation.more}", "")
+        yield Missing(simulation.subject, f"give {join_words(lacks)}", "")
     else:
         for group in groups:
             tables = [own[group] for own in every]
@@ -246,7 +245,7 @@ def _moe_advice(
     if routing.experts % ranks:
         raise UsageError(
             f"--experts {routing.experts} is no multiple of {ranks} ranks",
-            "each rank has equally many experts here",
+            f"give --experts {routing.experts + -routing.experts % ranks}",
         )
     found = find_moe(tables, routing, question.tolerance)
     if found:
@@ -272,18 +271,16 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
 DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
 SIMULATIONS = (
     Simulation(
-        DDP, ("all_reduce",), lambda asked: [asked.lacks_model],
-        ", and --backward, the time of a backward pass without communication", _bucket_advice,
+        DDP, ("all_reduce",), lambda asked: [asked.lacks_model], _bucket_advice,
     ),
     Simulation(
         FSDP, ("all_gather", "reduce_scatter"),
-        lambda asked: [asked.lacks_model, "" if asked.blocks else "--blocks"],
-        ": the blocks are for example the layers of the model", _grouping_advice,
+        lambda asked: [asked.lacks_model, "" if asked.blocks else "--blocks (such as the layers)"],
+        _grouping_advice,
     ),
     Simulation(
         MOE, ("all_gather", "reduce_scatter", "all_to_all"),
-        lambda asked: [] if asked.routing else ["--topk", "--experts", "--hidden"],
-        ": how tokens find their experts", _moe_advice,
+        lambda asked: [] if asked.routing else ["--topk", "--experts", "--hidden"], _moe_advice,
     ),
 )  # fmt: skip
 """The simulations, in the order of the output."""

@@ -21,7 +21,8 @@ from commbench.answers.advise.training_step import (
     GroupingAdvice,
     least_size,
 )
-from commbench.answers.cost.fit_document import crowd_warning
+from commbench.answers.cost.fit_document import crowd_text
+from commbench.answers.show.run_notes import warnings_section
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.plan.call_forms import CALL_FORMS
@@ -30,17 +31,7 @@ from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views import cells
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import (
-    Block,
-    Code,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Section,
-    Table,
-    Text,
-)
+from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
 from commbench.views.formats import View
 
 MOST_ROWS = 12
@@ -54,11 +45,10 @@ MEMORY, ABOUT = Unit(format_about), Unit(format_about)
 def document(report: AdviceReport) -> Document:
     """All advice, and what is missing for more."""
     found = answers(report.advice, report.question) or ["These rows decide no choice."]
-    said = [f"{each.name} ({each.which}): {each.message}" for each in report.warnings]
     blocks = [_section(each, report.question) for each in report.advice]
     return Document(
-        f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_warning(report.crowd)],
-        [Items(said, "Warnings"), *blocks, *_missing(report.missing)],
+        f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_text(report.crowd)],
+        [warnings_section(report.warnings), *blocks, *_missing(report.missing)],
     )  # fmt: skip
 
 
@@ -74,15 +64,14 @@ def answers(advice: Sequence[Advice], question: Question) -> list[str]:
 
 def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
     """What to choose and what it gains; and the figures."""
-    match advice.details:
-        case BucketAdvice() as buckets:
-            return _buckets(buckets, advice.verdict, question)
-        case GroupingAdvice() as groups:
-            return _groups(groups, advice.verdict, question)
-        case MoEAdvice() as experts:
-            return _moe_answer(experts, advice.verdict), _experts(experts)
-        case ChoiceAdvice() as choice:
-            return _choice_answer(choice, advice.verdict, question), _choices(choice)
+    found, verdict = advice.details, advice.verdict
+    if isinstance(found, BucketAdvice):
+        return _buckets(found, verdict, question)
+    if isinstance(found, GroupingAdvice):
+        return _groups(found, verdict, question)
+    if isinstance(found, MoEAdvice):
+        return _moe_answer(found, verdict), _experts(found)
+    return _choice_answer(found, verdict, question), _choices(found)
 
 
 def _section(advice: Advice, question: Question) -> Section:
@@ -274,11 +263,11 @@ def _moe_answer(found: MoEAdvice, verdict: str) -> str:
         gains = [point.ratio for point in points]
         if ways == [GATHERED]:
             gains = [gain.map(lambda value: 1 / value) for gain in gains]
-        least, *_, most = sorted(gains) * 2
+        least, *_, most = sorted(gains, key=attrgetter("value")) * 2
         gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
         if len(points) < len(found.asked):
             rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            return f"{ways[0]} for {rest} ({where}), {gain}; the others are not decided"
+            return f"{ways[0]} for {rest} ({where}), {gain}; no difference is known for the others"
         return f"{ways[0]} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
         small, large = _sides(crossing)
@@ -327,8 +316,8 @@ def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
     """The faster of smaller sizes, that of larger sizes, and the crossing."""
 
     def place(row: tuple[str, str, Crossing]) -> str:
-        low, high = unit.write(row[2].low), unit.write(row[2].high)
-        return f"{unit.write(row[2].at)}{in_brackets(f'{low} to {high}')}"
+        at, low, high = map(unit.write, row[2][:3])
+        return f"{at} ({low} … {high})"
 
     columns = (
         Column("faster below", lambda row: row[0], cells.TEXT, is_wrapped=True),

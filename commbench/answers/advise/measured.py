@@ -58,9 +58,9 @@ class Measured(NamedTuple):
         """`8 nccl ranks on 2 nodes`; with the names of the runs, where others have as many."""
         plan = self.header.plan
         ranks = format_count(plan.world_size, f"{plan.backend} rank".replace("  ", " "))
-        nodes = self.header.num_nodes
+        nodes = f" on {self.header.num_nodes} nodes" if self.header.num_nodes > 1 else ""
         named = "" if self.is_only else f", in {list_some(self.runs, MOST_NAMES)}"
-        return f"{ranks} on {format_count(nodes, 'node')}{named}" if nodes > 1 else ranks + named
+        return ranks + nodes + named
 
 
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
@@ -138,16 +138,14 @@ def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
     measured sizes, with the first computation of the plan; none where that was not measured."""
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        case = row.measurement.case
-        if case.operation == operation and row.overlap:
-            slow = row.overlap.communication_slowdown
-            values = (row.overlap.computation_slowdown.value, slow.value if slow else 0.0)
+        case, overlap = row.measurement.case, row.overlap
+        if case.operation == operation and overlap:
+            slow = overlap.communication_slowdown
+            values = (overlap.computation_slowdown.value, slow.value if slow else 0.0)
             found.setdefault(case.overlap, []).append(values)
     for computation, pairs in found.items():
-        of_computation, of_communication = zip(*pairs, strict=True)
-        return Slowdown(
-            max(0.0, median(of_computation)), max(0.0, median(of_communication)), computation
-        )
+        first, second = (max(0.0, median(each)) for each in zip(*pairs, strict=True))
+        return Slowdown(first, second, computation)
     return Slowdown()
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport
 from commbench.answers.advise.document import answers
 from commbench.answers.advise.measured import WIDE_SIZES
-from commbench.answers.advise.training_step import BucketAdvice, BucketTime
+from commbench.answers.advise.training_step import BucketAdvice
 from commbench.errors import UnavailableError
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import UNDECIDED
@@ -21,35 +19,29 @@ BUCKETS = Axis(size_label, "bucket size: bucket_cap_mb in MiB")
 def advice_picture(report: AdviceReport) -> Picture:
     """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
     with the options or the command that help, where no size was simulated or only one."""
-    chosen = [each for each in report.advice if each.subject == DDP][:MOST_PANELS]
-    drawable = [each for each in chosen if len(_bucket_curve(each)) > 1]
+    chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
+    drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
     if not drawable:
         why = "no plot of bucket sizes: "
         if chosen:
-            larger = (line for line in chosen[0].measure if WIDE_SIZES in line)
+            larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
             hint = next(larger, "give more --params or --tensors, or measure larger sizes")
             raise UnavailableError(f"{why}there is only one size to draw", hint)
         lacking = next(each for each in report.missing if each.subject == DDP)
         hint = lacking.command or "add --params 350M --backward 120ms"
         raise UnavailableError(f"{why}{lacking.needs}", hint)
-    sentences = answers(drawable, report.question)
+    sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
         f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
         " ".join(sentences),
-        [*map(_panel, drawable)],
+        [_panel(*pair) for pair in drawable],
         sentences if len(drawable) == 1 else [],
         has_bands=True,
     )
 
 
-def _bucket_curve(advice: Advice) -> Sequence[BucketTime]:
-    return advice.details.curve if isinstance(advice.details, BucketAdvice) else ()
-
-
-def _panel(advice: Advice) -> Curves:
-    found = advice.details
-    assert isinstance(found, BucketAdvice)
+def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     low, high = found.good[0], min(found.good[1], found.curve[-1].bucket_bytes)
     good = Mark(
         Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",

@@ -16,14 +16,7 @@ from commbench.answers.cost.intervals import (
     estimate_parameters,
     find_figure,
 )
-from commbench.answers.cost.machine import (
-    CROWDED,
-    WARNING,
-    FittedModel,
-    Machine,
-    Point,
-    machine_json,
-)
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point, machine_json
 from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
 from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
@@ -33,20 +26,10 @@ from commbench.units import (
     format_bytes,
     format_count,
     format_decimals,
-    format_known_time,
     known_decimals,
 )
-from commbench.views import pictures
-from commbench.views.cells import (
-    NUMBER,
-    TEXT,
-    Column,
-    bandwidth_interval_text,
-    bandwidth_text,
-    in_brackets,
-    time_interval_text,
-    time_text,
-)
+from commbench.views import cells, pictures
+from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
 from commbench.views.formats import View
 from commbench.views.pictures import RANKS, RATIOS, SIZES, Curves, Look, Mark, Picture, Series
@@ -67,15 +50,13 @@ def document(machine: Machine) -> Document:
     sources = list_some([*dict.fromkeys(machine.source)], MOST_NUMBERS)
     known = [*filter(None, (machine.backend, machine.device))]
     warnings = name_models((fit_warning(each, machine), each.title) for each in machine.fitted)
-    answer = [
-        *crowd_warning(machine.facts.get(CROWDED)),
-        *map(_sentence, machine.fitted[:MOST_SENTENCES]),
-    ]
-    if more := len(machine.fitted) - MOST_SENTENCES:
-        answer += [f"{format_count(more, 'more model')} below."] if more > 0 else []
+    answer = [*map(_sentence, machine.fitted[:MOST_SENTENCES])]
+    if len(machine.fitted) > MOST_SENTENCES:
+        answer.append(f"{format_count(len(machine.fitted) - MOST_SENTENCES, 'more model')} below.")
+    answer += crowd_text(machine.facts.get(CROWD))
     blocks: list[Block] = [
         Items([*map(WARNING.__add__, warnings), *machine.notes], "Notes"),
-        *(Section(f"{m.title}: {m.model}", _blocks(m)) for m in machine.fitted),
+        *map(_section, machine.fitted),
         Pictures(lambda: [residual_picture(machine)]),
     ]
     return Document(
@@ -83,9 +64,10 @@ def document(machine: Machine) -> Document:
     )
 
 
-def crowd_warning(crowd: str | None) -> list[str]:
+def crowd_text(crowd: str | None) -> list[str]:
     """What it means that ranks shared cores, where they did (selection.find_crowd)."""
-    return [f"{crowd}: these times show the processor more than the network."] if crowd else []
+    said = f"In the runs {crowd}: their times show the processor more than the network."
+    return [said] if crowd else []
 
 
 def _sentence(fitted: FittedModel) -> str:
@@ -93,23 +75,23 @@ def _sentence(fitted: FittedModel) -> str:
     ranks, per_node, _ = fitted.fitted_points[-1][:3]
     said, factor = [], OPERATIONS[fitted.operation].busbw_factor
     if latency := find_figure(fitted, ranks, per_node, 1, 0):
-        interval = in_brackets(time_interval_text(latency))
-        said.append(f"latency {time_text(latency)}{interval}")
-    is_sized = factor and fitted.smallest_bytes < fitted.largest_bytes
-    if is_sized and factor and (speed := find_figure(fitted, ranks, per_node, 0, -1)):
+        said.append(f"latency {cells.time_with_interval_text(latency)}")
+    speed = find_figure(fitted, ranks, per_node, 0, -1)
+    if factor and speed and fitted.smallest_bytes < fitted.largest_bytes:
         busbw = speed.scaled(factor(ranks))
-        interval = in_brackets(bandwidth_interval_text(busbw))
+        interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
         is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
-        value = f"{bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
+        value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
-    how_well = "not tested" if error is None else f"off by {percent(error)} on average"
-    of_ranks = f"{fitted.title}, {format_count(ranks, 'rank')}"
-    return f"{of_ranks}: {', '.join(said) or 'no time'}; predictions {how_well}."
+    tested = "not tested" if error is None else f"off by {percent(error)} on average"
+    said.append(f"predictions {tested}")
+    return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
 
 
-def _blocks(fitted: FittedModel) -> list[Block]:
-    return [Facts([*model_facts(fitted)]), Table("", COLUMNS, [*estimate_parameters(fitted)])]
+def _section(fitted: FittedModel) -> Section:
+    table = Table("", COLUMNS, [*estimate_parameters(fitted)])
+    return Section(f"{fitted.title}: {fitted.model}", [Facts([*model_facts(fitted)]), table])
 
 
 def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
@@ -149,7 +131,7 @@ def describe_points(points: Sequence[Point]) -> str:
 def fit_warning(fitted: FittedModel, machine: Machine) -> str:
     """That a fit is poor (UNTESTED_ERROR) or not tested, why, and what to measure; empty for a good
     fit."""
-    error, crowd = fitted.best.cv_error, machine.facts.get(CROWDED)
+    error, crowd = fitted.best.cv_error, machine.facts.get(CROWD)
     if error is None:
         why = "too few times to test the model"
         what = f"Measure {FEWEST_TIMES} sizes or {ENOUGH_RANKS} numbers of ranks"
@@ -202,8 +184,8 @@ def _texts(found: ParameterEstimate) -> tuple[str, str]:
         text, first, last = (format_decimals(each, decimals) for each in picoseconds)
         text, interval = f"{text} ps", f"{first} … {last} ps"
     else:
-        text, interval = format_known_time(value, low, high)
-        text = text if value else "0 us"
+        time = Estimate(value, low, high)
+        text, interval = cells.time_text(time) if value else "0", cells.time_interval_text(time)
     return "" if found.value is None else text, interval if low < high else ""
 
 
@@ -211,7 +193,7 @@ def _meaning(found: ParameterEstimate) -> str:
     if found.parameter != BETA or not found.value:
         return found.parameter.meaning
     ends = (1 / found.high, 1 / found.low) if found.low else ()
-    return f"{BETA.meaning}: 1/beta {bandwidth_text(Estimate(1 / found.value, *ends))} GB/s"
+    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(Estimate(1 / found.value, *ends))} GB/s"
 
 
 COLUMNS = (
@@ -225,12 +207,12 @@ COLUMNS = (
 def machine_data(machine: Machine) -> dict[str, Any]:
     """The machine as in its file, and the intervals of the parameters."""
     found: dict[str, Any] = machine_json(machine)
+    keys = ("name", "unit", "value", "low", "high")
     for model, fitted in zip(found["fitted"], machine.fitted, strict=True):
         model["parameters"] = [
-            {"name": each.parameter.name, "unit": each.parameter.unit, "value": each.value,
-             "low": each.low, "high": each.high}
-            for each in estimate_parameters(fitted)
-        ]  # fmt: skip
+            dict(zip(keys, (*parameter[:2], *values), strict=True))
+            for parameter, *values in estimate_parameters(fitted)
+        ]
     return found
 
 
@@ -240,7 +222,8 @@ def residual_picture(machine: Machine) -> Picture:
     shown = machine.fitted[:MOST_PANELS]
     ranks = sorted({point.world_size for fitted in shown for point in fitted.points})
     looks = {n: pictures.nth_look(number)._replace(dashes=None) for number, n in enumerate(ranks)}
-    notes = ["Hollow: the model was fitted without it."]
+    has_hollow = any(point.is_left_out for fitted in shown for point in fitted.points)
+    notes = ["Hollow: the model was fitted without it."] if has_hollow else []
     if len(machine.fitted) > len(shown):
         notes.append(f"The first {len(shown)} of {len(machine.fitted)} models.")
     return Picture(

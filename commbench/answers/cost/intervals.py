@@ -216,21 +216,18 @@ def find_figure(
     fitted: FittedModel, world_size: int, ranks_per_node: int, of_latency: int, of_byte: int
 ) -> Estimate | None:
     """The product of powers of the latency (fixed and alpha) and of the time of a byte, in seconds,
-    with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. None where the best
-    candidate has 0 for one of them."""
+    with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. Candidates do not
+    count that have 0 for one of them; None where all do."""
     found: list[Estimate] = []
     for candidate, errors in candidate_errors(fitted):
         curve = candidate.curve._replace(size_factors=())
         fixed, steps, byte = curve.parts(world_size, ranks_per_node, 1)
         latency = fixed + steps
-        if (of_latency and not latency) or (of_byte and not byte):
-            if not found:
-                return None
-            continue
-        share = of_latency / latency if latency else 0.0
-        deviation = errors.deviation(share * fixed, share * steps, of_byte)
-        factor = exp(min(Z * candidate.error_scale * deviation, LARGEST_ERROR))
-        value = latency**of_latency * byte**of_byte
-        found.append(Estimate(value, value / factor, value * factor))
-    lows, highs = zip(*(each.ends for each in found), strict=True)
-    return Estimate(found[0].value, min(lows), max(highs))
+        if (latency or not of_latency) and (byte or not of_byte):
+            share = of_latency / latency if latency else 0.0
+            deviation = errors.deviation(share * fixed, share * steps, of_byte)
+            factor = exp(min(Z * candidate.error_scale * deviation, LARGEST_ERROR))
+            value = latency**of_latency * byte**of_byte
+            found.append(Estimate(value, value / factor, value * factor))
+    ends = [end for each in found for end in each.ends]
+    return Estimate(found[0].value, min(ends), max(ends)) if found else None

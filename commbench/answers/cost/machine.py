@@ -26,7 +26,7 @@ from commbench.validation import brief, build
 VERSION = 2
 FORMAT = "commbench machine"
 MOST_BYTES = 1 << 28
-CROWDED = "too_few_cores"
+CROWD = "too_few_cores"
 """The fact that ranks of CPUs shared cores."""
 WARNING = "Warning: "
 """The beginning of a note that warns."""

@@ -115,7 +115,7 @@ def predict(
 ) -> list[Prediction]:
     """The predicted calls of an operation, by number of ranks and size.
 
-    `ranks_per_node` of None: see default_ranks_per_node. `variant` has words that the variant of
+    `ranks_per_node` of None: see choose_ranks_per_node. `variant` has words that the variant of
     the models must have, such as `bfloat16`. Raises UsageError for an impossible request,
     UnavailableError where no measurement supports it.
     """
@@ -125,9 +125,7 @@ def predict(
             f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
             f"at most {MOST_PREDICTIONS:,} predictions are made at once",
         )
-    per_node = ranks_per_node
-    if per_node is None:
-        per_node = default_ranks_per_node(machine, world_sizes)
+    per_node = choose_ranks_per_node(machine, world_sizes, ranks_per_node)
     found = [_find_models(machine, operation, n, per_node, variant) for n in world_sizes]
     return [
         _predict_call(*models, n, per_node, size)
@@ -136,9 +134,11 @@ def predict(
     ]
 
 
-def default_ranks_per_node(machine: Machine, world_sizes: Sequence[int]) -> int:
-    """The largest number of ranks on a host that was measured across hosts; all ranks on one host
-    where only one was measured."""
+def choose_ranks_per_node(machine: Machine, world_sizes: Sequence[int], asked: int | None) -> int:
+    """The number asked for; without one the largest that was measured across hosts, or all ranks on
+    one host where only one was measured."""
+    if asked is not None:
+        return asked
     across = [n for each in machine.fitted if each.kind == ACROSS for n in each.ranks_per_node]
     within = [n for each in machine.fitted for n in each.ranks_per_node]
     return max(across or [*within, *world_sizes, 1])
@@ -159,10 +159,10 @@ def find_fitted(
         )
     found = [each for each in own if each.kind == kind]
     if not found:
+        ranks, on_host = own[0].fitted_points[-1][:2]
         raise UnavailableError(
             f"{operation} was measured {own[0].kind} only, not {kind}",
-            f"predict what was measured: --ranks {own[0].fitted_points[-1].world_size} "
-            f"--ranks-per-node {own[0].fitted_points[-1].ranks_per_node}",
+            f"predict what was measured: --ranks {ranks} --ranks-per-node {on_host}",
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
@@ -328,8 +328,7 @@ class Projection:
 def project(machine: Machine, request: Request) -> Projection:
     """The projection of a request. No operation in it stands for all of the machine. UsageError for
     ranks that do not fill hosts."""
-    asked = request.ranks_per_node
-    per_node = default_ranks_per_node(machine, request.world_sizes) if asked is None else asked
+    per_node = choose_ranks_per_node(machine, request.world_sizes, request.ranks_per_node)
     for ranks in request.world_sizes:
         if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
             raise UsageError(

@@ -10,8 +10,8 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import crowd_warning, fit_warning, model_facts, name_models
-from commbench.answers.cost.machine import CROWDED, WARNING, FittedModel
+from commbench.answers.cost.fit_document import crowd_text, fit_warning, model_facts, name_models
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import list_some
@@ -22,17 +22,7 @@ from commbench.views import cells, pictures
 from commbench.views.cells import Column
 from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
 from commbench.views.formats import HTML, JSON, MARKDOWN, TEXT, View
-from commbench.views.pictures import (
-    BANDWIDTHS,
-    RANKS,
-    SIZES,
-    TIMES,
-    Axis,
-    Curves,
-    Look,
-    Picture,
-    Series,
-)
+from commbench.views.pictures import RANKS, SIZES, TIMES, Axis, Curves, Look, Picture, Series
 
 MOST_CURVES = 8
 """Of a panel against the size."""
@@ -87,9 +77,8 @@ def sentence(found: Prediction) -> str:
     """A prediction in words, with its interval."""
     size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     ranks = format_count(found.world_size, "rank")
-    interval = cells.in_brackets(cells.time_interval_text(found.time))
-    time = cells.time_text(found.time)
-    return f"{found.operation}{size} on {ranks} is predicted to take {time}{interval}."
+    time = cells.time_with_interval_text(found.time)
+    return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -104,12 +93,8 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
         facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
     if adjusted := [p for p in found if p.is_adjusted]:
-        first = f"{adjusted[0].world_size} ranks and {format_bytes(adjusted[0].size_bytes)}"
-        facts.append((
-            "adjusted",
-            f"{len(adjusted)} of {len(found)} times, the first with {first}: the model alone "
-            "breaks the order of sizes or ranks",
-        ))  # fmt: skip
+        said = f"{len(adjusted)} of {len(found)} times, so that none falls as sizes or ranks grow"
+        facts.append(("raised above the model", said))
     if half := fitted.best.curve.half_size(ranks[-1], per_node):
         facts.append((f"n-half with {ranks[-1]} ranks", format_about(half)))
     return facts
@@ -137,7 +122,7 @@ def warnings(*projections: Projection) -> list[str]:
     for projection in projections:
         notes = projection.machine.notes
         found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
-        found += [(text, "") for text in crowd_warning(projection.machine.facts.get(CROWDED))]
+        found += [(text, "") for text in crowd_text(projection.machine.facts.get(CROWD))]
         for fitted, own in projection.by_model:
             found.append((fit_warning(fitted, projection.machine), fitted.title))
             if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
@@ -211,13 +196,14 @@ def predicted_picture(projection: Projection) -> Picture:
             "ask for several: --sizes 1K-1G --ranks 8-512",
         )
     names = dict.fromkeys(p.operation for p in projection.predictions)
+    is_beyond = any(p.ranks_distance or p.size_distance for p in projection.predictions)
     first, last = projection.predictions[0], projection.predictions[-1]
     return Picture(
         "predicted",
         f"Predicted for {projection.machine.name}: {', '.join(names)}",
         " ".join(dict.fromkeys(map(sentence, (first, last)))),
         panels,
-        [*warnings(projection), "Hollow: beyond the measured range."],
+        [*warnings(projection), *(["Hollow: beyond the measured range."] if is_beyond else [])],
         has_bands=True,
     )
 
@@ -227,7 +213,7 @@ def _panels(projection: Projection) -> list[Curves]:
     by_ranks = _choose(projection, RANKS, SIZES, MOST_CURVES, MOST_SIZES)
     kinds = (
         ("Time of a call, against the size", by_size, TIMES, SIZES, "time"),
-        ("Bus bandwidth, GB/s, against the size", by_size, BANDWIDTHS, SIZES, "bandwidth"),
+        ("Bus bandwidth, GB/s, against the size", by_size, pictures.BANDWIDTHS, SIZES, "bandwidth"),
         ("Time of a call, against the number of ranks", by_ranks, TIMES, RANKS, "time"),
     )
     found = (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, fit_curve
 from commbench.answers.cost.intervals import Errors, errors_of
-from commbench.answers.cost.machine import CROWDED, Candidate, FittedModel, Machine, Point
+from commbench.answers.cost.machine import CROWD, Candidate, FittedModel, Machine, Point
 from commbench.answers.cost.observations import Observation, group_observations
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
@@ -97,7 +97,7 @@ def fit_machine(
     ranks = {point.world_size for each in fitted for point in each.fitted_points}
     own = (s for s in sources if any(each.point.world_size in ranks for each in s.observations))
     if crowd := find_crowd([source.header for source in own if source.header]):
-        facts[CROWDED] = [crowd]
+        facts[CROWD] = [crowd]
     return Machine(
         name, tuple(source.name for source in sources), device, backend,
         {fact: list_some([*dict.fromkeys(values)], 4) for fact, values in facts.items()},

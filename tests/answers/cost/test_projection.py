@@ -90,8 +90,8 @@ def test_a_row_that_was_adjusted_is_named() -> None:
     machine = planted.machine(model)
     notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
     assert (
-        "all_reduce across hosts: adjusted: 1 of 2 times, the first with 64 ranks and 2 MiB: the "
-        "model alone breaks the order of sizes or ranks" in notes
+        "all_reduce across hosts: raised above the model: 1 of 2 times, so that none falls as "
+        "sizes or ranks grow" in notes
     )
 
 
