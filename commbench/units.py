@@ -23,6 +23,8 @@ _PARAMETERS = re.compile(
     r"(\d[\d_]{0,30}(?:\.\d{1,15})?)(?:\s*([KMBT])|E\+?(\d{1,2}))?", re.ASCII | re.IGNORECASE
 )
 _THOUSANDS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
+MOST_KNOWN = 100
+"""Where an interval ends at more than so many times its beginning, two digits are enough."""
 LARGEST_SIZE = 1 << 50
 MOST_PARAMETERS = 10**14
 MOST_SIZES = 10_000
@@ -208,13 +210,21 @@ def format_time(seconds: float) -> str:
 
 def format_known_time(seconds: float, low: float | None, high: float | None) -> tuple[str, str]:
     """A time and its interval, both with the digits that the interval supports: `280 us` and
-    `230 … 340 us`. Where the interval is not known, it is empty, and the time is format_time's."""
+    `230 … 340 us`; of a very wide one, `0.8 ms … 9.7 s`. Where the interval is not known, it is
+    empty, and the time is format_time's."""
     if low is None or high is None:
         return format_time(seconds), ""
+    if 0 < MOST_KNOWN * low < high:
+        return _two_digits(seconds), f"{_two_digits(low)} … {_two_digits(high)}"
     unit, factor = _time_unit(seconds)
     decimals = known_decimals(seconds * factor, low * factor, high * factor)
     number, first, last = (format_decimals(s * factor, decimals) for s in (seconds, low, high))
     return f"{number} {unit}", f"{first} … {last} {unit}"
+
+
+def _two_digits(seconds: float) -> str:
+    unit, factor = _time_unit(seconds)
+    return f"{format_decimals(seconds * factor, 1 - _exponent(seconds * factor))} {unit}"
 
 
 def format_known_GBps(value: float | None, low: float | None, high: float | None) -> str:  # noqa: N802
@@ -231,7 +241,7 @@ def known_decimals(value: float, low: float, high: float) -> int:
     rule of the Particle Data Group (Review of Particle Physics, introduction, 5.3). The value has
     at most four digits, and the lower end at least one.
     """
-    most = 3 - _exponent(value)
+    most = (1 if 0 < MOST_KNOWN * low < high else 3) - _exponent(value)
     half = (high - low) / 2
     if not half:
         return most

@@ -217,6 +217,7 @@ def test_a_time_is_a_number_with_its_unit(text: str, seconds: float) -> None:
         ((50, 50, 50), "50.00 us", "50.00 … 50.00 us"),
         ((831, 709.4, 1072.9), "830 us", "710 … 1070 us"),
         ((1.2e6, 1.1e6, 1.4e6), "1.20 s", "1.10 … 1.40 s"),
+        ((1364, 8.2, 9.1e5), "1.4 ms", "8.2 us … 910 ms"),  # more than a factor of 100
     ],
 )
 def test_a_time_has_the_digits_that_its_interval_supports(

@@ -72,7 +72,7 @@ def advise(
     found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
-        from commbench.answers.advise.document import advice_picture
+        from commbench.answers.advise.plot import advice_picture
         from commbench.views.draw import write_pictures
 
         write_pictures([advice_picture(report)], Path(output))

@@ -246,7 +246,9 @@ MODEL_PREDICT = {
     "ranks": Option(
         "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
     ),
-    "ranks_per_node": Option("N", "Ranks on each host.  [default: as many as were measured]"),
+    "ranks_per_node": Option(
+        "N", "Ranks on each host.  [default: as measured; if one host was, all]"
+    ),
     "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
     "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
     "variant": Option(

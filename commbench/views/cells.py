@@ -86,6 +86,11 @@ def time_interval_text(found: Any) -> str:
     return format_known_time(*_estimate(found))[1]
 
 
+def time_with_interval_text(found: Any) -> str:
+    """A time and its interval in a sentence: `280 us (230 … 340 us)`."""
+    return time_text(found) + in_brackets(time_interval_text(found))
+
+
 def bandwidth_text(found: Any) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
     return format_known_GBps(*_estimate(found))

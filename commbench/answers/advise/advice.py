@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import measured as commands
 from commbench.answers.advise.choices import (
     ADVICE,
@@ -26,6 +27,8 @@ from commbench.answers.advise.training_step import (
     find_buckets,
     find_grouping,
 )
+from commbench.answers.cost.selection import find_crowd
+from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
 from commbench.plan.dtypes import DTYPES
@@ -57,9 +60,10 @@ class Question(NamedTuple):
     tolerance: float = TOLERANCE
 
     @property
-    def has_model(self) -> bool:
-        """Whether the size of the model is known."""
-        return bool(self.params or self.model_bytes)
+    def lacks_model(self) -> str:
+        """The options that say the size of the model; empty where it is known."""
+        more = "" if self.backward_s else " and --backward (a backward pass without communication)"
+        return "" if self.params or self.model_bytes else f"--params{more}"
 
 
 class Advice(NamedTuple):
@@ -100,6 +104,10 @@ class AdviceReport:
     question: Question
     advice: tuple[Advice, ...]
     missing: tuple[Missing, ...]
+    warnings: tuple[RowsWarning, ...] = ()
+    """About the runs that the advice rests on."""
+    crowd: str = ""
+    """`4 ranks share 2 cores`, where they do."""
 
 
 def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
@@ -110,15 +118,24 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     if routing and routing.topk > routing.experts:
         raise UsageError(
             f"--topk {routing.topk} is larger than --experts {routing.experts}",
-            "a token goes to at most all experts",
+            f"give --topk {routing.experts} or less",
         )
-    found = [each for measured in group_runs(runs) for each in _advise(measured, question)]
+    found: list[Advice | Missing] = []
+    rows: list[ResultRow] = []
+    for measured in group_runs(runs):
+        own = [*_advise(measured, question)]
+        if any(isinstance(each, Advice) for each in own):
+            rows += [row for result in measured.results for row in result.rows]
+        found += own
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
     missing = (each for each in found if isinstance(each, Missing))
     lacking = {each.subject: each for each in missing if each.subject not in subjects}
     names = tuple(dict.fromkeys(run.name for run in runs))
-    return AdviceReport(names, question, advice, tuple(lacking.values()))
+    return AdviceReport(
+        names, question, advice, tuple(lacking.values()),
+        tuple(find_warnings(rows)), find_crowd([*{id(r.header): r.header for r in rows}.values()]),
+    )  # fmt: skip
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
@@ -126,7 +143,7 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
     for name, values in measured.ignored:
         yield Missing(name, *commands.ignored_needs(name, values, measured))
     for simulation in SIMULATIONS:
-        is_asked = not is_replay or simulation.is_asked(question)
+        is_asked = not is_replay or not any(simulation.lacks(question)[-1:])
         for each in _simulate(simulation, measured, question):
             yield each if isinstance(each, Advice) else each._replace(is_asked=is_asked)
     for choice in ADVICE:
@@ -142,15 +159,11 @@ class Simulation(NamedTuple):
 
     subject: str
     operations: tuple[str, ...]
-    is_asked: Callable[[Question], bool]
-    """Whether the question is about it."""
-    needs: str
-    """What the question must say."""
+    lacks: Callable[[Question], Sequence[str]]
+    """The options that the question lacks, or empty texts; last the one that is only about it."""
     advise: Callable[..., Iterator[Advice | Missing]]
     """Takes the table of each operation for a group of ranks, what these are, the measured runs and
     the question."""
-    needs_model: bool = False
-    """Whether it needs the size of the model too."""
 
 
 def _simulate(
@@ -161,8 +174,8 @@ def _simulate(
     if not groups:
         needs = commands.rows_needs(measured.header, simulation.operations)
         yield Missing(simulation.subject, *needs)
-    elif not simulation.is_asked(question) or simulation.needs_model > question.has_model:
-        yield Missing(simulation.subject, simulation.needs, "")
+    elif lacks := [*filter(None, simulation.lacks(question))]:
+        yield Missing(simulation.subject, f"give {join_words(lacks)}", "")
     else:
         for group in groups:
             tables = [own[group] for own in every]
@@ -177,7 +190,7 @@ def _bucket_advice(
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
     step = Step(gradient_bytes, backward_s, question.tensors)
-    slowdown = find_slowdown(measured.rows, "all_reduce")
+    slowdown = find_slowdown(measured.overlapped, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     mib = found.recommended.bucket_bytes / MIB
@@ -210,16 +223,18 @@ def _grouping_advice(
     gathered, reduced = (_bytes_of(question, table) for table in tables)
     backward_s = question.backward_s or _longest(scatter, reduced)
     step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
-    slowdown = find_slowdown(measured.rows, "all_gather")
+    slowdown = find_slowdown(measured.overlapped, "all_gather")
     found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
     if found is None:
         yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
         return
-    verdict = _verdict(found.gain, question.tolerance)
+    verdict = UNDECIDED if found.is_alone else _verdict(found.gain, question.tolerance)
+    more = (commands.grouping_needs(measured.header, step)[1],)
+    measure = more if found.is_alone else commands.surer(verdict, measured.header)
     count = found.recommended.blocks
     name = "fully_shard 1" if count == 1 else "fully_shard"
     paste = fill_lines(name, blocks=count) if verdict == CHANGE else ()
-    yield Advice(FSDP, about, verdict, paste, commands.surer(verdict, measured.header), found)
+    yield Advice(FSDP, about, verdict, paste, measure, found)
 
 
 def _moe_advice(
@@ -230,7 +245,7 @@ def _moe_advice(
     if routing.experts % ranks:
         raise UsageError(
             f"--experts {routing.experts} is no multiple of {ranks} ranks",
-            "each rank has equally many experts here",
+            f"give --experts {routing.experts + -routing.experts % ranks}",
         )
     found = find_moe(tables, routing, question.tolerance)
     if found:
@@ -256,18 +271,16 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
 DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
 SIMULATIONS = (
     Simulation(
-        DDP, ("all_reduce",), lambda asked: asked.has_model,
-        "give the model: --params or --model-bytes, and --backward, the time of a backward pass "
-        "without communication", _bucket_advice,
+        DDP, ("all_reduce",), lambda asked: [asked.lacks_model], _bucket_advice,
     ),
     Simulation(
-        FSDP, ("all_gather", "reduce_scatter"), lambda asked: bool(asked.blocks),
-        "give the model: --params, --blocks (such as its layers) and --backward", _grouping_advice,
-        needs_model=True,
+        FSDP, ("all_gather", "reduce_scatter"),
+        lambda asked: [asked.lacks_model, "" if asked.blocks else "--blocks (such as the layers)"],
+        _grouping_advice,
     ),
     Simulation(
-        MOE, ("all_gather", "reduce_scatter", "all_to_all"), lambda asked: bool(asked.routing),
-        "give the routing of tokens: --topk, --experts and --hidden", _moe_advice,
+        MOE, ("all_gather", "reduce_scatter", "all_to_all"),
+        lambda asked: [] if asked.routing else ["--topk", "--experts", "--hidden"], _moe_advice,
     ),
 )  # fmt: skip
 """The simulations, in the order of the output."""

@@ -1,5 +1,5 @@
 """What a document of advice says: a sentence for each choice, then its figures, the lines to paste,
-and what is missing for other choices; and the picture of a backward pass over the bucket size."""
+and what is missing for other choices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.row_names import format_range
-from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
+from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
-from commbench.answers.advise.measured import WIDE_SIZES
 from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
 from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
@@ -22,34 +21,35 @@ from commbench.answers.advise.training_step import (
     GroupingAdvice,
     least_size,
 )
-from commbench.errors import UnavailableError
+from commbench.answers.cost.fit_document import crowd_text
+from commbench.answers.show.run_notes import warnings_section
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
+from commbench.plan.call_forms import CALL_FORMS
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
-from commbench.views import cells, pictures
+from commbench.views import cells
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
 from commbench.views.formats import View
-from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_ROWS = 12
 """Rows of a curve that a terminal shows, unless all are asked for."""
 _VERDICTS = {CHANGE: "change it", KEEP: "keep it", UNDECIDED: "not decided"}
-_CHOSEN = {CHANGE: "recommended", UNDECIDED: "not decided"}
+_CHOSEN = {CHANGE: "recommended", UNDECIDED: "perhaps faster"}
 """The mark of what is recommended, by verdict; none where that in use is kept."""
 MEMORY, ABOUT = Unit(format_about), Unit(format_about)
-MOST_PANELS = 6
-BUCKETS = Axis(size_label, "bucket size: bucket_cap_mb in MiB")
 
 
 def document(report: AdviceReport) -> Document:
     """All advice, and what is missing for more."""
-    sentences = answers(report.advice, report.question) or ["These rows decide no choice."]
+    found = answers(report.advice, report.question) or ["These rows decide no choice."]
     blocks = [_section(each, report.question) for each in report.advice]
-    title = f"Advice from {', '.join(report.runs)}"
-    return Document(title, (), sentences, [*blocks, *_missing(report.missing)])
+    return Document(
+        f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_text(report.crowd)],
+        [warnings_section(report.warnings), *blocks, *_missing(report.missing)],
+    )  # fmt: skip
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -64,24 +64,26 @@ def answers(advice: Sequence[Advice], question: Question) -> list[str]:
 
 def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
     """What to choose and what it gains; and the figures."""
-    match advice.details:
-        case BucketAdvice() as buckets:
-            return _buckets(buckets, advice.verdict, question)
-        case GroupingAdvice() as groups:
-            return _groups(groups, advice.verdict, question)
-        case MoEAdvice() as experts:
-            return _moe_answer(experts, advice.verdict), _experts(experts)
-        case ChoiceAdvice() as choice:
-            return _choice_answer(choice, advice.verdict), _choices(choice)
+    found, verdict = advice.details, advice.verdict
+    if isinstance(found, BucketAdvice):
+        return _buckets(found, verdict, question)
+    if isinstance(found, GroupingAdvice):
+        return _groups(found, verdict, question)
+    if isinstance(found, MoEAdvice):
+        return _moe_answer(found, verdict), _experts(found)
+    return _choice_answer(found, verdict, question), _choices(found)
 
 
 def _section(advice: Advice, question: Question) -> Section:
     """The figures of a piece of advice."""
     blocks: list[Block] = [Text(advice.about), *_describe(advice, question)[1]]
     commands = [line for line in advice.measure if line.startswith("commbench ")]
+    others = [f"measure {each}" for each in advice.measure if each not in commands]
+    runs = ["advise from these runs too:"] if commands else []
     blocks += _code("To choose it:", advice.paste)
-    blocks += [Text(f"To know more: {each}.") for each in advice.measure if each not in commands]
-    blocks += _code("To know more:", commands)
+    if advice.measure:
+        text = f"To know more, {', or '.join([*others, *runs])}"
+        blocks += _code(text, commands) or [Text(f"{text}.")]
     return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
 
@@ -102,7 +104,10 @@ def _missing(missing: Sequence[Missing]) -> list[Block]:
     blocks: list[Block] = []
     if missing:
         blocks.append(Table("", MISSING_COLUMNS, [*asked, *others], brief=asked))
-    blocks += _code("What measures that:", [each.command for each in asked if each.command])
+    blocks += _code(
+        "What measures that (then advise from these runs too):",
+        [each.command for each in asked if each.command],
+    )
     if more := _code("", [each.command for each in others if each.command]):
         blocks.append(Folded("Commands for the others", more))
     return blocks
@@ -111,6 +116,16 @@ def _missing(missing: Sequence[Missing]) -> list[Block]:
 def _gain(gain: Estimate | None) -> str:
     """`1.70 times as fast (1.67 … 1.73)`."""
     return f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
+
+
+def _why_undecided(gain: Estimate, question: Question) -> str:
+    """Why a gain is not decided whose whole interval is above 1; empty for any other."""
+    low = gain.ends[0]
+    if low <= 1:
+        return ""
+    if low <= 1 + question.tolerance:
+        return f", perhaps less than the {_percent(question)} that count (--tolerance)"
+    return ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
 
 
 def _percent(question: Question) -> str:
@@ -126,14 +141,15 @@ def _simulated_answer(
     if verdict == CHANGE:
         return f"{chosen} instead of {used}, {_gain(gain)}"
     if verdict == UNDECIDED:
-        return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}"
-    return f"keep {used}; no other size is more than {_percent(question)} faster"
+        why = _why_undecided(gain, question)
+        return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
+    return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
 
 
-def _mark(found: BucketAdvice | GroupingAdvice, best: Any, verdict: str) -> Callable[[Any], str]:
-    """Says of a point of a curve what it is: `now, best`."""
+def _mark(found: BucketAdvice | GroupingAdvice, verdict: str) -> Callable[[Any], str]:
+    """Says of a point of a curve what it is: `now`, `recommended`."""
     chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
-    marks = ((found.now, "now"), (best, "best"), (found.recommended, chosen))
+    marks = ((found.now, "now"), (found.recommended, chosen))
     return lambda point: ", ".join(word for each, word in marks if word and point == each)
 
 
@@ -141,8 +157,8 @@ def _slowdown(slowdown: Slowdown) -> Iterator[tuple[str, str]]:
     """What computation and communication cost each other while both go on."""
     source = slowdown.source
     of_calls, of_work = 1 + slowdown.communication, 1 + slowdown.computation
-    times = f"{of_calls:.2f} and {of_work:.2f} times as long (measured with {source})"
-    yield "calls and computation at once", times if source else "not measured"
+    times = f"calls take {of_calls:.1f} and {source} {of_work:.1f} times as long"
+    yield "while both go on", times if source else "not measured: taken as no slower"
 
 
 def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[Block]]:
@@ -152,19 +168,21 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
     answer = _simulated_answer(size, used, found.gain, verdict, question)
     if found.is_guess:
-        answer = f"the rows do not decide it, for {used} is far beyond the measured sizes"
-    mark = _mark(found, found.best, verdict)
+        most = format_bytes(found.table.largest)
+        answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
+    mark, within = _mark(found, verdict), f"within {_percent(question)}"
 
     def words(point: BucketTime) -> str:
+        is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
         is_unsure = point.largest_bytes > found.table.largest
-        return ", ".join(filter(None, (mark(point), "extrapolated" * is_unsure)))
+        found_words = (mark(point) or within * is_good, "extrapolated" * is_unsure)
+        return ", ".join(filter(None, found_words))
 
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
         Column("number", attrgetter("buckets"), cells.NUMBER),
-        Column("backward", attrgetter("time"), cells.TIME),
+        Column("backward with\nall_reduce", attrgetter("time"), cells.TIME),
         Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 8),
-        Column("over\nbest", lambda p: f"{p.time.value / found.best.time.value:.3f}", cells.NUMBER),
         Column("", words, cells.TEXT),
     )
     rows = [*(point for point in found.curve if point != found.now), found.now]
@@ -177,8 +195,8 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     step, largest = found.step, found.table.largest
     yield f"within {_percent(question)} of the best", size_range_text(*found.good)
     yield "gradients", format_about(step.gradient_bytes)
-    yield "computation", f"{format_time(step.backward_s)}{_assumed(question)}"
-    yield "communication alone", format_time(found.communication_s)
+    yield "backward alone", _backward(step.backward_s, question)
+    yield "all_reduce alone", _about_time(found.communication_s)
     yield from _slowdown(found.slowdown)
     if (least := least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
@@ -187,39 +205,49 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
         yield "not measured", f"buckets above {format_bytes(largest)}, which may be faster"
     if found.largest_sent > largest:
         sent = format_about(found.largest_sent)
-        yield "extrapolated", f"a bucket of {sent}, by the line of the two largest measured sizes"
+        yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
     if not found.best.time.has_interval:
-        yield "intervals", "not known; the times alone decide"
+        yield "intervals", "not known: the medians alone decide"
     if found.table.busy and found.table.busy.kind == ESTIMATED:
-        yield "calls at once", "several; the time of each is estimated from that of a single call"
+        yield "calls at once", "several: each is estimated from a single call"
 
 
-def _assumed(question: Question) -> str:
-    return "" if question.backward_s else "; assumed: give --backward"
+def _about_time(seconds: float) -> str:
+    """With two or three digits."""
+    return cells.time_text(Estimate(seconds, 0.9 * seconds, 1.1 * seconds))
+
+
+def _backward(seconds: float, question: Question) -> str:
+    if question.backward_s:
+        return format_time(seconds)
+    return f"{_about_time(seconds)}, assumed: as long as the communication (give --backward)"
 
 
 def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, list[Block]]:
     """The advice about groups of FSDP2."""
-    chosen, used = (format_count(p.blocks, "block") for p in (found.recommended, found.now))
-    best = min(found.curve, key=lambda point: point.time_s.value)
+    chosen, used = (
+        f"{format_count(p.blocks, 'block')} in a group" for p in (found.recommended, found.now)
+    )
     columns = (
         Column("blocks in a\ngroup", attrgetter("blocks"), cells.NUMBER),
         Column("step", attrgetter("time_s"), cells.TIME),
         Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL),
         Column("gathered\nat once", attrgetter("gathered_bytes"), MEMORY),
-        Column("", _mark(found, best, verdict), cells.TEXT),
+        Column("", _mark(found, verdict), cells.TEXT),
     )
     kept, memory = found.gain_without_reshard, format_about(found.step.gathered_bytes)
     known = f"{_gain(kept)}, and needs {memory} of gathered parameters"
     is_faster = decide(kept, question.tolerance) == SLOWER
     facts = [
-        ("backward pass", f"{format_time(found.step.backward_s)}{_assumed(question)}"),
+        ("backward pass alone", _backward(found.step.backward_s, question)),
         ("forward pass", f"{FORWARD_PART:g} times the backward pass"),
-        *([("not measured", f"fewer than {used} in a group")] if found.now.blocks > 1 else []),
+        *([("not measured", f"fewer than {used}")] if found.now.blocks > 1 else []),
         ("reshard_after_forward=False", known if is_faster else "no known gain"),
         *_slowdown(found.slowdown),
     ]
     answer = _simulated_answer(chosen, used, found.gain, verdict, question)
+    if found.is_alone:
+        answer = f"only {used} lies within the measured sizes: nothing is compared"
     return answer, [Table("", columns, found.curve), Facts(facts)]
 
 
@@ -235,8 +263,11 @@ def _moe_answer(found: MoEAdvice, verdict: str) -> str:
         gains = [point.ratio for point in points]
         if ways == [GATHERED]:
             gains = [gain.map(lambda value: 1 / value) for gain in gains]
-        middles = sorted(gain.value for gain in gains)
-        gain = f"{middles[0]:.2f} to {middles[-1]:.2f} times as fast"
+        least, *_, most = sorted(gains, key=attrgetter("value")) * 2
+        gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
+        if len(points) < len(found.asked):
+            rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
+            return f"{ways[0]} for {rest} ({where}), {gain}; no difference is known for the others"
         return f"{ways[0]} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
         small, large = _sides(crossing)
@@ -257,7 +288,7 @@ EXPERT_COLUMNS = (
     Column("tokens of\na rank", attrgetter("tokens"), cells.NUMBER),
     Column("all_gather +\nreduce_scatter", attrgetter("gathered_s"), cells.TIME),
     Column("2 all_to_all", attrgetter("exchanged_s"), cells.TIME),
-    Column("ratio", attrgetter("ratio"), cells.RATIO),
+    Column("first over\nsecond", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
     Column("faster", attrgetter("faster"), cells.TEXT),
 )
@@ -269,7 +300,13 @@ def _experts(found: MoEAdvice) -> list[Block]:
     copies = f"{found.copies:.2f} of {found.ranks} ranks on average"
     experts = f"top-{routing.topk} of {routing.experts} experts"
     blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]
-    blocks.append(Facts([("a token goes to", f"{copies} ({experts})")]))
+    facts = [("a token goes to", f"{copies} ({experts})")]
+    if any(point.faster == UNDECIDED for point in found.asked):
+        number = len(found.asked)
+        facts.append(
+            ("undecided", f"not known with 95 % for all {number} rows together (Bonferroni)")
+        )
+    blocks.append(Facts(facts))
     if crossing:
         blocks.append(_crossovers([(*_sides(crossing), crossing)], Unit("{:.0f}".format)))
     return blocks
@@ -279,8 +316,8 @@ def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
     """The faster of smaller sizes, that of larger sizes, and the crossing."""
 
     def place(row: tuple[str, str, Crossing]) -> str:
-        low, high = unit.write(row[2].low), unit.write(row[2].high)
-        return f"{unit.write(row[2].at)}{in_brackets(f'{low} to {high}')}"
+        at, low, high = map(unit.write, row[2][:3])
+        return f"{at} ({low} … {high})"
 
     columns = (
         Column("faster below", lambda row: row[0], cells.TEXT, is_wrapped=True),
@@ -295,7 +332,7 @@ def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
 # Forms of calls, graphs, memory and settings
 
 
-def _choice_answer(found: ChoiceAdvice, verdict: str) -> str:
+def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str:
     names = found.names
     said = []
     for each in found.ranges:
@@ -307,9 +344,10 @@ def _choice_answer(found: ChoiceAdvice, verdict: str) -> str:
             )
         elif each.verdict == verdict == UNDECIDED and each.alternative:
             alternative = names[each.alternative]
+            why = _why_undecided(each.gain, question) if each.gain else ""
             said.append(
-                f"{names[found.default]} and {alternative}{at} cannot be told apart: "
-                f"{alternative} is {_gain(each.gain)}"
+                f"the rows do not decide whether {alternative} is faster than "
+                f"{names[found.default]}{at}: {_gain(each.gain)}{why}"
             )
     return "; ".join(said) or f"keep {names[found.default]}"
 
@@ -332,63 +370,14 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
         Column("may be\nas fast", others, cells.TEXT, 7, is_wrapped=True),
     )
     fallbacks = dict.fromkeys(names[each.fallback] for each in found.ranges if each.fallback)
-    copies = f"If the tensors are not one block of memory, use {' or '.join(fallbacks)}."
-    title = f"Against {names[found.default]}, which is in use"
-    blocks: list[Block] = [Table(title, columns, found.ranges)]
+    copies = f"Where the tensors are not one block of memory, use {' or '.join(fallbacks)}."
+    blocks: list[Block] = [Table(f"Compared with {names[found.default]}", columns, found.ranges)]
+    shown = {s: None for r in found.ranges for s in (found.default, r.alternative, *r.candidates)}
+    forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
+    blocks += [Facts([(form.name, form.summary) for form in forms])]
     blocks += [Text(copies)] if fallbacks else []
     crossings = [(names[a], names[b], crossing) for a, b, crossing in found.crossings]
     return [*blocks, _crossovers(crossings, ABOUT)] if crossings else blocks
-
-
-def advice_picture(report: AdviceReport) -> Picture:
-    """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
-    with the options or the command that help, where no size was simulated or only one."""
-    chosen = [each for each in report.advice if each.subject == DDP][:MOST_PANELS]
-    drawable = [each for each in chosen if len(_bucket_curve(each)) > 1]
-    if not drawable:
-        why = "no plot of bucket sizes: "
-        if chosen:
-            larger = (line for line in chosen[0].measure if WIDE_SIZES in line)
-            hint = next(larger, "give more --params or --tensors, or measure larger sizes")
-            raise UnavailableError(f"{why}there is only one size to draw", hint)
-        lacking = next(each for each in report.missing if each.subject == DDP)
-        hint = lacking.command or "add --params 350M --backward 120ms"
-        raise UnavailableError(f"{why}{lacking.needs}", hint)
-    sentences = answers(drawable, report.question)
-    return Picture(
-        "buckets",
-        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
-        " ".join(sentences),
-        [*map(_panel, drawable)],
-        sentences if len(drawable) == 1 else [],
-        has_bands=True,
-    )
-
-
-def _bucket_curve(advice: Advice) -> Sequence[BucketTime]:
-    return advice.details.curve if isinstance(advice.details, BucketAdvice) else ()
-
-
-def _panel(advice: Advice) -> Curves:
-    found = advice.details
-    assert isinstance(found, BucketAdvice)
-    points = [(point.bucket_bytes, point.time) for point in found.curve]
-    low, high = max(found.good[0], points[0][0]), min(found.good[1], points[-1][0])
-    good = Mark(Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06,
-                "as good as the best", is_upright=True)  # fmt: skip
-    marks = [
-        *[good] * (low <= high),
-        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), found.now.time.value,
-             name="buckets in use"),
-        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), found.step.backward_s,
-             name="computation alone"),
-    ]  # fmt: skip
-    series = [Series("simulated from measured times", pictures.nth_look(0), points)]
-    if advice.verdict != UNDECIDED:
-        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time.value))
-        series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
-    heading = f"Backward pass and all_reduce: {advice.about}"
-    return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
 
 
 VIEW = View(document, schema=2)

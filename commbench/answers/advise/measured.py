@@ -44,6 +44,9 @@ class Measured(NamedTuple):
     """Variables in which the runs differ but that count as no setting, with their values."""
     is_only: bool = True
     """Whether no other group of runs has as many ranks and nodes."""
+    overlapped: tuple[ResultRow, ...] = ()
+    """The rows in which computations may go on beside calls: also those of other CPU modes, for a
+    run with overlaps chooses another mode than one without."""
 
     @property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -55,22 +58,27 @@ class Measured(NamedTuple):
         """`8 nccl ranks on 2 nodes`; with the names of the runs, where others have as many."""
         plan = self.header.plan
         ranks = format_count(plan.world_size, f"{plan.backend} rank".replace("  ", " "))
-        nodes = self.header.num_nodes
+        nodes = f" on {self.header.num_nodes} nodes" if self.header.num_nodes > 1 else ""
         named = "" if self.is_only else f", in {list_some(self.runs, MOST_NAMES)}"
-        return f"{ranks} on {format_count(nodes, 'node')}{named}" if nodes > 1 else ranks + named
+        return ranks + nodes + named
 
 
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
     """The runs by ranks, nodes, device and CPU mode, in the order given."""
     by_ranks: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        header = run.header
-        plan = header.plan
-        key = (plan.world_size, header.num_nodes, plan.device, plan.cpu_mode, header.devices)
-        by_ranks.setdefault((*key, header.gpu_shared), []).append(run)
-    groups = [_measured(same) for same in by_ranks.values()]
-    alike = Counter(each.who for each in groups)
-    return [each._replace(is_only=alike[each.who] == 1) for each in groups]
+        header, plan = run.header, run.header.plan
+        key = (plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared)
+        by_ranks.setdefault((key, plan.cpu_mode), []).append(run)
+    groups = {key: _measured(same) for key, same in by_ranks.items()}
+    alike = Counter(each.who for each in groups.values())
+    rows: dict[Any, tuple[ResultRow, ...]] = {}
+    for (key, _), each in groups.items():
+        rows[key] = (*rows.get(key, ()), *each.rows)
+    return [
+        each._replace(is_only=alike[each.who] == 1, overlapped=rows[key])
+        for (key, _), each in groups.items()
+    ]
 
 
 def _measured(runs: Sequence[Run]) -> Measured:
@@ -130,16 +138,14 @@ def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
     measured sizes, with the first computation of the plan; none where that was not measured."""
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        case = row.measurement.case
-        if case.operation == operation and row.overlap:
-            slow = row.overlap.communication_slowdown
-            values = (row.overlap.computation_slowdown.value, slow.value if slow else 0.0)
+        case, overlap = row.measurement.case, row.overlap
+        if case.operation == operation and overlap:
+            slow = overlap.communication_slowdown
+            values = (overlap.computation_slowdown.value, slow.value if slow else 0.0)
             found.setdefault(case.overlap, []).append(values)
     for computation, pairs in found.items():
-        of_computation, of_communication = zip(*pairs, strict=True)
-        return Slowdown(
-            max(0.0, median(of_computation)), max(0.0, median(of_communication)), computation
-        )
+        first, second = (max(0.0, median(each)) for each in zip(*pairs, strict=True))
+        return Slowdown(first, second, computation)
     return Slowdown()
 
 

@@ -289,6 +289,11 @@ class GroupingAdvice(NamedTuple):
     gain_without_reshard: Estimate
     """The time of the recommended groups over the same with reshard_after_forward=False."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the calls of no other groups, of which there are some, were measured."""
+        return len(self.curve) == 1 and self.step.blocks >= 4
+
 
 def find_grouping(
     gather: TimeTable, scatter: TimeTable, step: Blocks, slowdown: Slowdown, tolerance: float

@@ -73,16 +73,13 @@ class Parameter(NamedTuple):
     name: str
     unit: str
     """The unit of time per unit of its term."""
-    shown: str
-    """The unit in which people read it."""
-    factor: float
-    """What its value is multiplied by for that unit."""
+    meaning: str
 
 
-FIXED = Parameter("fixed", "s", "us", 1e6)
+FIXED = Parameter("fixed", "s", "per call")
 """What every call takes, and all steps whose number does not grow with the ranks."""
-ALPHA = Parameter("alpha", "s/step", "us/step", 1e6)
-BETA = Parameter("beta", "s/B", "ps/B", 1e12)
+ALPHA = Parameter("alpha", "s/step", "per step of the algorithm")
+BETA = Parameter("beta", "s/B", "per byte")
 PARAMETERS = (FIXED, ALPHA, BETA)
 
 

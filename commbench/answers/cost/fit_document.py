@@ -14,13 +14,21 @@ from commbench.answers.cost.intervals import (
     UNTESTED_ERROR,
     ParameterEstimate,
     estimate_parameters,
+    find_figure,
 )
-from commbench.answers.cost.machine import WARNING, FittedModel, Machine, Point, machine_json
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point, machine_json
 from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
 from commbench.output.paragraphs import list_some
+from commbench.plan.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
-from commbench.units import format_about, format_bytes, format_count, known_decimals
-from commbench.views import pictures
+from commbench.units import (
+    format_about,
+    format_bytes,
+    format_count,
+    format_decimals,
+    known_decimals,
+)
+from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
 from commbench.views.formats import View
@@ -32,30 +40,58 @@ SMALLEST_PERCENT = 0.1
 MEAN_TO_SD = 1.2533
 """Standard deviation over mean absolute error, of a normal distribution: sqrt(pi/2)."""
 MOST_PANELS = 12
+MOST_SENTENCES = 8
+UNKNOWN = 10
+"""A bandwidth whose interval ends at so many times its beginning is not known."""
 
 
 def document(machine: Machine) -> Document:
     """A section for each model, and what the measurements cannot say."""
     sources = list_some([*dict.fromkeys(machine.source)], MOST_NUMBERS)
     known = [*filter(None, (machine.backend, machine.device))]
-    times = sum(len(fitted.fitted_points) for fitted in machine.fitted)
-    warnings = name_models((fit_warning(fitted), fitted.title) for fitted in machine.fitted)
-    models = format_count(len(machine.fitted), "model")
+    warnings = name_models((fit_warning(each, machine), each.title) for each in machine.fitted)
+    answer = [*map(_sentence, machine.fitted[:MOST_SENTENCES])]
+    if len(machine.fitted) > MOST_SENTENCES:
+        answer.append(f"{format_count(len(machine.fitted) - MOST_SENTENCES, 'more model')} below.")
+    answer += crowd_text(machine.facts.get(CROWD))
     blocks: list[Block] = [
         Items([*map(WARNING.__add__, warnings), *machine.notes], "Notes"),
-        *(Section(f"{m.title}: {m.model}", _blocks(m)) for m in machine.fitted),
+        *map(_section, machine.fitted),
         Pictures(lambda: [residual_picture(machine)]),
     ]
     return Document(
-        f"Machine {machine.name}",
-        [f"fitted to {sources}", ", ".join(known)],
-        [f"{models}, fitted to {format_count(times, 'measured time')}."],
-        blocks,
+        f"Machine {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks
     )
 
 
-def _blocks(fitted: FittedModel) -> list[Block]:
-    return [Facts([*model_facts(fitted)]), Table("", COLUMNS, [*estimate_parameters(fitted)])]
+def crowd_text(crowd: str | None) -> list[str]:
+    """What it means that ranks shared cores, where they did (selection.find_crowd)."""
+    said = f"In the runs {crowd}: their times show the processor more than the network."
+    return [said] if crowd else []
+
+
+def _sentence(fitted: FittedModel) -> str:
+    """Latency and bandwidth with the most ranks, and how well the model predicts."""
+    ranks, per_node, _ = fitted.fitted_points[-1][:3]
+    said, factor = [], OPERATIONS[fitted.operation].busbw_factor
+    if latency := find_figure(fitted, ranks, per_node, 1, 0):
+        said.append(f"latency {cells.time_with_interval_text(latency)}")
+    speed = find_figure(fitted, ranks, per_node, 0, -1)
+    if factor and speed and fitted.smallest_bytes < fitted.largest_bytes:
+        busbw = speed.scaled(factor(ranks))
+        interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
+        is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
+        value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
+        said.append(f"bus bandwidth {value}")
+    error = fitted.best.cv_error
+    tested = "not tested" if error is None else f"off by {percent(error)} on average"
+    said.append(f"predictions {tested}")
+    return f"{fitted.title}, {format_count(ranks, 'rank')}: {', '.join(said)}."
+
+
+def _section(fitted: FittedModel) -> Section:
+    table = Table("", COLUMNS, [*estimate_parameters(fitted)])
+    return Section(f"{fitted.title}: {fitted.model}", [Facts([*model_facts(fitted)]), table])
 
 
 def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
@@ -64,13 +100,13 @@ def model_facts(fitted: FittedModel) -> Iterator[tuple[str, str]]:
     curve = fitted.best.curve
     yield "formula", curve.model.formula
     yield "fitted to", describe_points(fitted.fitted_points)
-    yield "times around the fit", f"± {percent(fitted.scatter)}"
+    yield "scatter around it", f"± {percent(fitted.scatter)}"
     if fitted.best.cv_error is not None:
-        yield "times left out of fits", f"off by {percent(fitted.best.cv_error)} on average"
+        yield "error of times left out", f"{percent(fitted.best.cv_error)} on average"
     if factors := [factor for _, factor in curve.size_factors]:
-        yield "factors of sizes", f"{min(factors):.2f} to {max(factors):.2f}"
+        yield "correction by size", f"times {min(factors):.2f} … {max(factors):.2f}"
     if rivals := [each.curve.model.name for each in fitted.rivals]:
-        yield "not told apart from it", list_some(rivals, 8)
+        yield "models that fit as well", list_some(rivals, 8)
     if left_out := [point for point in fitted.points if point.is_left_out]:
         yield "left out by request", describe_points(left_out)
         errors = sorted(abs(log(ratio(fitted, point))) for point in left_out)
@@ -92,21 +128,24 @@ def describe_points(points: Sequence[Point]) -> str:
     return "; ".join(words)
 
 
-def fit_warning(fitted: FittedModel) -> str:
+def fit_warning(fitted: FittedModel, machine: Machine) -> str:
     """That a fit is poor (UNTESTED_ERROR) or not tested, why, and what to measure; empty for a good
     fit."""
-    error = fitted.best.cv_error
+    error, crowd = fitted.best.cv_error, machine.facts.get(CROWD)
     if error is None:
-        why, what = "too few times test the model", f"{FEWEST_TIMES} sizes or {ENOUGH_RANKS} ranks"
+        why = "too few times to test the model"
+        what = f"Measure {FEWEST_TIMES} sizes or {ENOUGH_RANKS} numbers of ranks"
     elif max(MEAN_TO_SD * error, fitted.scatter) < UNTESTED_ERROR:
         return ""
+    elif crowd:
+        why, what = f"the fit is poor, because {crowd}", "Measure at most one rank per core"
     elif fitted.scatter > UNTESTED_ERROR / 2:
-        why = "the fit is poor, because the measured times scatter, as beside other programs"
-        what = "again with a larger --budget"
+        why = "the fit is poor, because the measured times scatter"
+        what = "Measure again with a larger --budget"
     else:
-        why = "the fit is poor, because it changes much without some sizes or ranks"
-        what = "more of them, or leave out those that you do not need (--leave-out)"
-    return f"{why}: predicted times may be wrong by a factor of 2 or more. Measure {what}."
+        why = "the fit is poor: without some sizes or ranks it is another one"
+        what = "Measure more of them, or fit without those that you do not need (--leave-out)"
+    return f"{why}. Predicted times may be wrong by a factor of 2 or more. {what}."
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
@@ -133,45 +172,47 @@ def percent(log_error: float) -> str:
     return f"{max(100 * (exp(log_error) - 1), SMALLEST_PERCENT):.2g} %"
 
 
-def _shown(found: ParameterEstimate, *values: float | None) -> list[str]:
-    """The values with the digits that the interval supports; empty for None."""
+def _texts(found: ParameterEstimate) -> tuple[str, str]:
+    """Value and interval, with the digits that the interval supports; empty where not known."""
+    low, high = found.low, found.high
+    value = high if found.value is None else found.value
     if found.parameter.unit == HALF.unit:
-        return [format_about(value) if value is not None else "" for value in values]
-    factor = found.parameter.factor
-    low, high = found.low * factor, found.high * factor
-    decimals = (
-        max(0, known_decimals((found.value or found.high) * factor, low, high)) if high else 0
-    )
-    return [f"{value * factor:.{decimals}f}" if value is not None else "" for value in values]
+        text, interval = format_about(value), f"{format_about(low)} … {format_about(high)}"
+    elif found.parameter == BETA:
+        picoseconds = [each * 1e12 for each in (value, low, high)]
+        decimals = known_decimals(*picoseconds)
+        text, first, last = (format_decimals(each, decimals) for each in picoseconds)
+        text, interval = f"{text} ps", f"{first} … {last} ps"
+    else:
+        time = Estimate(value, low, high)
+        text, interval = cells.time_text(time) if value else "0", cells.time_interval_text(time)
+    return "" if found.value is None else text, interval if low < high else ""
 
 
-def _interval(found: ParameterEstimate) -> str:
-    return " … ".join(_shown(found, found.low, found.high)) if found.low < found.high else ""
-
-
-def _bandwidth(found: ParameterEstimate) -> str:
-    is_bandwidth = found.parameter == BETA and found.value
-    return f"{1e-9 / found.value:.3g}" if is_bandwidth and found.value else ""
+def _meaning(found: ParameterEstimate) -> str:
+    if found.parameter != BETA or not found.value:
+        return found.parameter.meaning
+    ends = (1 / found.high, 1 / found.low) if found.low else ()
+    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(Estimate(1 / found.value, *ends))} GB/s"
 
 
 COLUMNS = (
     Column("parameter", lambda found: found.parameter.name, TEXT),
-    Column("value", lambda found: _shown(found, found.value)[0], NUMBER),
-    Column("95 % interval", _interval, NUMBER),
-    Column("in", lambda found: found.parameter.shown, TEXT),
-    Column("1/beta\nGB/s", _bandwidth, NUMBER),
+    Column("value", lambda found: _texts(found)[0], NUMBER),
+    Column("95 % interval", lambda found: _texts(found)[1], NUMBER),
+    Column("what it is", _meaning, TEXT, 1, is_wrapped=True),
 )
 
 
 def machine_data(machine: Machine) -> dict[str, Any]:
     """The machine as in its file, and the intervals of the parameters."""
     found: dict[str, Any] = machine_json(machine)
+    keys = ("name", "unit", "value", "low", "high")
     for model, fitted in zip(found["fitted"], machine.fitted, strict=True):
         model["parameters"] = [
-            {"name": each.parameter.name, "unit": each.parameter.unit, "value": each.value,
-             "low": each.low, "high": each.high}
-            for each in estimate_parameters(fitted)
-        ]  # fmt: skip
+            dict(zip(keys, (*parameter[:2], *values), strict=True))
+            for parameter, *values in estimate_parameters(fitted)
+        ]
     return found
 
 

@@ -24,6 +24,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import BETA, PARAMETERS, Parameter
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, likeness, model_terms
 from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Point
+from commbench.stats.estimate import Estimate
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def error_at(candidate: Candidate, errors: Errors, point: tuple[int, int, float]
     return min(max(found, least), LARGEST_ERROR)
 
 
-HALF = Parameter("n-half", "B", "", 1.0)
+HALF = Parameter("n-half", "B", "size whose bytes take as long as its latency")
 
 
 class ParameterEstimate(NamedTuple):
@@ -195,11 +196,9 @@ def estimate_parameters(fitted: FittedModel) -> Iterator[ParameterEstimate]:
         if not is_unknown and (term or high):
             is_known = fitted.is_decided or low == high
             yield ParameterEstimate(parameter, value if is_known else None, low, high)
-    half = curve.half_size(*largest[:2])
-    if half is not None:
-        ends = half_interval(fitted, *largest[:2])
+    if half := find_figure(fitted, *largest[:2], 1, -1):
         own = HALF._replace(name=f"n-half with {format_count(largest.world_size, 'rank')}")
-        yield ParameterEstimate(own, half if fitted.is_decided else None, *ends)
+        yield ParameterEstimate(own, half.value if fitted.is_decided else None, *half.ends)
 
 
 def parameter_intervals(fitted: FittedModel) -> list[tuple[float, float]]:
@@ -213,14 +212,22 @@ def parameter_intervals(fitted: FittedModel) -> list[tuple[float, float]]:
     return [(min(ends), max(ends)) for ends in found]
 
 
-def half_interval(fitted: FittedModel, world_size: int, ranks_per_node: int) -> tuple[float, float]:
-    """The 95 % interval of n-half, with those of all candidates that have one."""
-    found = []
+def find_figure(
+    fitted: FittedModel, world_size: int, ranks_per_node: int, of_latency: int, of_byte: int
+) -> Estimate | None:
+    """The product of powers of the latency (fixed and alpha) and of the time of a byte, in seconds,
+    with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. Candidates do not
+    count that have 0 for one of them; None where all do."""
+    found: list[Estimate] = []
     for candidate, errors in candidate_errors(fitted):
-        half = candidate.curve.half_size(world_size, ranks_per_node)
-        if half is not None:
-            fixed, steps, _ = candidate.curve.parts(world_size, ranks_per_node, 1)
-            deviation = errors.deviation(fixed / (fixed + steps), steps / (fixed + steps), -1.0)
+        curve = candidate.curve._replace(size_factors=())
+        fixed, steps, byte = curve.parts(world_size, ranks_per_node, 1)
+        latency = fixed + steps
+        if (latency or not of_latency) and (byte or not of_byte):
+            share = of_latency / latency if latency else 0.0
+            deviation = errors.deviation(share * fixed, share * steps, of_byte)
             factor = exp(min(Z * candidate.error_scale * deviation, LARGEST_ERROR))
-            found += [half / factor, half * factor]
-    return min(found), max(found)
+            value = latency**of_latency * byte**of_byte
+            found.append(Estimate(value, value / factor, value * factor))
+    ends = [end for each in found for end in each.ends]
+    return Estimate(found[0].value, min(ends), max(ends)) if found else None

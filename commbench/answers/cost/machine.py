@@ -26,6 +26,8 @@ from commbench.validation import brief, build
 VERSION = 2
 FORMAT = "commbench machine"
 MOST_BYTES = 1 << 28
+CROWD = "too_few_cores"
+"""The fact that ranks of CPUs shared cores."""
 WARNING = "Warning: "
 """The beginning of a note that warns."""
 LARGEST_NUMBER = 1e7

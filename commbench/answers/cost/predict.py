@@ -115,9 +115,9 @@ def predict(
 ) -> list[Prediction]:
     """The predicted calls of an operation, by number of ranks and size.
 
-    `ranks_per_node` of None: the one measured across hosts (default_ranks_per_node). `variant` has
-    words that the variant of the models must have, such as `bfloat16`. Raises UsageError for an
-    impossible request, UnavailableError where no measurement supports it.
+    `ranks_per_node` of None: see choose_ranks_per_node. `variant` has words that the variant of
+    the models must have, such as `bfloat16`. Raises UsageError for an impossible request,
+    UnavailableError where no measurement supports it.
     """
     sizes = sizes if OPERATIONS[operation].has_data else (0,)
     if len(world_sizes) * len(sizes) > MOST_PREDICTIONS:
@@ -125,7 +125,7 @@ def predict(
             f"{len(world_sizes)} numbers of ranks with {len(sizes)} sizes are too many",
             f"at most {MOST_PREDICTIONS:,} predictions are made at once",
         )
-    per_node = default_ranks_per_node(machine) if ranks_per_node is None else ranks_per_node
+    per_node = choose_ranks_per_node(machine, world_sizes, ranks_per_node)
     found = [_find_models(machine, operation, n, per_node, variant) for n in world_sizes]
     return [
         _predict_call(*models, n, per_node, size)
@@ -134,13 +134,14 @@ def predict(
     ]
 
 
-def default_ranks_per_node(machine: Machine) -> int:
-    """The number of ranks on a host that was measured: the largest across hosts, else within."""
-    by_kind = {
-        kind: [n for found in machine.fitted if found.kind == kind for n in found.ranks_per_node]
-        for kind in (ACROSS, WITHIN)
-    }
-    return max(by_kind[ACROSS] or by_kind[WITHIN] or [1])
+def choose_ranks_per_node(machine: Machine, world_sizes: Sequence[int], asked: int | None) -> int:
+    """The number asked for; without one the largest that was measured across hosts, or all ranks on
+    one host where only one was measured."""
+    if asked is not None:
+        return asked
+    across = [n for each in machine.fitted if each.kind == ACROSS for n in each.ranks_per_node]
+    within = [n for each in machine.fitted for n in each.ranks_per_node]
+    return max(across or [*within, *world_sizes, 1])
 
 
 def find_fitted(
@@ -158,10 +159,10 @@ def find_fitted(
         )
     found = [each for each in own if each.kind == kind]
     if not found:
+        ranks, on_host = own[0].fitted_points[-1][:2]
         raise UnavailableError(
             f"{operation} was measured {own[0].kind} only, not {kind}",
-            f"it was measured with {list_some([*map(str, own[0].world_sizes)], 8)} ranks: choose "
-            "--ranks-per-node to fit",
+            f"predict what was measured: --ranks {ranks} --ranks-per-node {on_host}",
         )
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
@@ -206,9 +207,8 @@ def _find_models(
     if not fitted.best.curve.model.spans_ranks and world_size not in fitted.world_sizes:
         ranks = format_count(fitted.world_sizes[0], "rank")
         raise UnavailableError(
-            f"{operation} {kind} was measured with {ranks} only: nothing shows how its time "
-            "grows with the ranks",
-            "measure other numbers of ranks too, and fit again",
+            f"{operation} {kind} was measured with {ranks} only: nothing shows other ranks",
+            f"ask for --ranks {fitted.world_sizes[0]}, or fit runs with three numbers of ranks",
         )
     same = (operation, WITHIN, fitted.variant)
     inside = (m for m in machine.fitted if (m.operation, m.kind, m.variant) == same)
@@ -224,8 +224,8 @@ def _predict_call(
     only = fitted.largest_bytes
     if fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
         raise UnavailableError(
-            f"{fitted.operation} was measured with {format_bytes(only)} only: nothing "
-            "says how its time grows with the size",
+            f"{fitted.operation} was measured with {format_bytes(only)} only: nothing shows "
+            "other sizes",
             f"ask for --sizes {format_size(only)}, or measure more sizes and fit again",
         )
     at = (world_size, per_node, size)
@@ -328,14 +328,12 @@ class Projection:
 def project(machine: Machine, request: Request) -> Projection:
     """The projection of a request. No operation in it stands for all of the machine. UsageError for
     ranks that do not fill hosts."""
-    asked = request.ranks_per_node
-    per_node = default_ranks_per_node(machine) if asked is None else asked
+    per_node = choose_ranks_per_node(machine, request.world_sizes, request.ranks_per_node)
     for ranks in request.world_sizes:
         if 0 < per_node < ranks <= MOST_RANKS and ranks % per_node:
-            full = ranks - ranks % per_node
             raise UsageError(
                 f"{ranks} ranks do not fill hosts of {format_count(per_node, 'rank')}",
-                f"ask for {full} or {full + per_node} ranks, or for another --ranks-per-node",
+                f"ask for --ranks {ranks - ranks % per_node + per_node}",
             )
     names = request.operations or tuple(dict.fromkeys(each.operation for each in machine.fitted))
     return Projection(machine, request._replace(operations=names, ranks_per_node=per_node))

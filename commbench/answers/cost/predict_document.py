@@ -10,36 +10,19 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import fit_warning, model_facts, name_models
-from commbench.answers.cost.machine import WARNING, FittedModel
+from commbench.answers.cost.fit_document import crowd_text, fit_warning, model_facts, name_models
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
-from commbench.units import (
-    GB,
-    MICRO,
-    format_about,
-    format_bytes,
-    format_count,
-    format_share,
-)
+from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.validation import choose
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
 from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
 from commbench.views.formats import HTML, JSON, MARKDOWN, TEXT, View
-from commbench.views.pictures import (
-    BANDWIDTHS,
-    RANKS,
-    SIZES,
-    TIMES,
-    Axis,
-    Curves,
-    Look,
-    Picture,
-    Series,
-)
+from commbench.views.pictures import RANKS, SIZES, TIMES, Axis, Curves, Look, Picture, Series
 
 MOST_CURVES = 8
 """Of a panel against the size."""
@@ -48,8 +31,8 @@ MOST_SIZES = 4
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
 FAR_WARNING = (
-    "so far from the measurements the library may use another algorithm, and other jobs may share "
-    "the network."
+    "these ranks or sizes are 8 or more times beyond the measured ones, where the library may use "
+    "another algorithm."
 )
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
@@ -70,11 +53,13 @@ COLUMNS = (
 
 def document(projection: Projection) -> Document:
     """The predictions, what warns of them, and the models that they rest on."""
-    per_node = format_count(projection.request.ranks_per_node or 1, "rank")
+    per_node = projection.request.ranks_per_node or 1
+    is_one = max(projection.request.world_sizes) <= per_node
+    where = "all ranks on one host" if is_one else f"{format_count(per_node, 'rank')} on a host"
     drawn = Pictures(lambda: [predicted_picture(projection)])
     return Document(
         f"Predicted times on {projection.machine.name}",
-        [f"{per_node} on a host"],
+        [where],
         [sentence(own[-1]) for _, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
@@ -89,11 +74,11 @@ def document(projection: Projection) -> Document:
 
 
 def sentence(found: Prediction) -> str:
-    """A prediction in words."""
+    """A prediction in words, with its interval."""
     size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     ranks = format_count(found.world_size, "rank")
-    interval = cells.in_brackets(cells.time_interval_text(found.time))
-    return f"{found.operation}{size} on {ranks} takes {cells.time_text(found.time)}{interval}."
+    time = cells.time_with_interval_text(found.time)
+    return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -108,12 +93,8 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
         facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
     if adjusted := [p for p in found if p.is_adjusted]:
-        first = f"{adjusted[0].world_size} ranks and {format_bytes(adjusted[0].size_bytes)}"
-        facts.append((
-            "adjusted",
-            f"{len(adjusted)} of {len(found)} times, the first with {first}: the model alone "
-            "breaks the order of sizes or ranks",
-        ))  # fmt: skip
+        said = f"{len(adjusted)} of {len(found)} times, so that none falls as sizes or ranks grow"
+        facts.append(("raised above the model", said))
     if half := fitted.best.curve.half_size(ranks[-1], per_node):
         facts.append((f"n-half with {ranks[-1]} ranks", format_about(half)))
     return facts
@@ -141,8 +122,9 @@ def warnings(*projections: Projection) -> list[str]:
     for projection in projections:
         notes = projection.machine.notes
         found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
+        found += [(text, "") for text in crowd_text(projection.machine.facts.get(CROWD))]
         for fitted, own in projection.by_model:
-            found.append((fit_warning(fitted), fitted.title))
+            found.append((fit_warning(fitted, projection.machine), fitted.title))
             if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
                 found.append((FAR_WARNING, fitted.title))
     return name_models(found)
@@ -231,7 +213,7 @@ def _panels(projection: Projection) -> list[Curves]:
     by_ranks = _choose(projection, RANKS, SIZES, MOST_CURVES, MOST_SIZES)
     kinds = (
         ("Time of a call, against the size", by_size, TIMES, SIZES, "time"),
-        ("Bus bandwidth, GB/s, against the size", by_size, BANDWIDTHS, SIZES, "bandwidth"),
+        ("Bus bandwidth, GB/s, against the size", by_size, pictures.BANDWIDTHS, SIZES, "bandwidth"),
         ("Time of a call, against the number of ranks", by_ranks, TIMES, RANKS, "time"),
     )
     found = (

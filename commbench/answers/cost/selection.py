@@ -10,6 +10,7 @@ data does not tell from the best model is its rival.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from math import log2
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, fit_curve
 from commbench.answers.cost.intervals import Errors, errors_of
-from commbench.answers.cost.machine import Candidate, FittedModel, Machine, Point
+from commbench.answers.cost.machine import CROWD, Candidate, FittedModel, Machine, Point
 from commbench.answers.cost.observations import Observation, group_observations
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.units import LARGEST_SIZE, parse_size
+from commbench.units import LARGEST_SIZE, format_count, parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,6 +94,10 @@ def fit_machine(
         for fact in _FACTS:
             if known.get(fact):
                 facts.setdefault(fact, []).append(str(known[fact]))
+    ranks = {point.world_size for each in fitted for point in each.fitted_points}
+    own = (s for s in sources if any(each.point.world_size in ranks for each in s.observations))
+    if crowd := find_crowd([source.header for source in own if source.header]):
+        facts[CROWD] = [crowd]
     return Machine(
         name, tuple(source.name for source in sources), device, backend,
         {fact: list_some([*dict.fromkeys(values)], 4) for fact, values in facts.items()},
@@ -100,10 +105,22 @@ def fit_machine(
     )  # fmt: skip
 
 
+def find_crowd(headers: Sequence[RunHeader]) -> str:
+    """`4 ranks share 2 cores`, of the run and host with the most ranks for its cores; empty where
+    no ranks on CPUs share cores."""
+    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
+    for number, header in enumerate(headers):
+        for rank in header.ranks if header.plan.device == "cpu" else ():
+            cores.setdefault((number, rank.host), []).append(rank.cores)
+    pairs = [(len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
+    ranks, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
+    return f"{ranks} ranks share {format_count(number, 'core')}" if ranks > number else ""
+
+
 def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
     """What so few measurements cannot say."""
     ranks, per_node, sizes = ({point[place] for point in points} for place in range(3))
-    only = "measured with one {}, which says nothing of others: measure {}"
+    only = "measured with one {}, so nothing shows how the time grows with it. Measure {}"
     if not points:
         yield "all measurements are left out"
     if len(ranks) == 1:
@@ -112,7 +129,7 @@ def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
         yield only.format("size", f"{FEWEST_TIMES} sizes")
     if kind == ACROSS and len(per_node) > 1:
         yield (
-            "one model for several numbers of ranks per host; ranks of one host share its links, "
+            "one model for several numbers of ranks per host. Ranks of one host share its links, "
             "so more of them may be slower"
         )
 

@@ -9,8 +9,9 @@ from pictures import require_readable
 from planted_times import run_of
 
 from commbench.answers.advise.advice import AdviceReport, Question, find_advice
-from commbench.answers.advise.document import VIEW, advice_picture, answers, document
+from commbench.answers.advise.document import VIEW, answers, document
 from commbench.answers.advise.moe import Routing
+from commbench.answers.advise.plot import advice_picture
 from commbench.answers.advise.training_step import BucketAdvice
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan.case import Case
@@ -62,7 +63,7 @@ def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use(
     require_readable(picture)
     assert names_of(picture) == {
         "simulated from measured times", "recommended", "as good as the best", "buckets in use",
-        "computation alone",
+        "backward alone",
     }  # fmt: skip
     assert picture.description == answers(report.advice[:1], report.question)[0]
 
@@ -108,7 +109,7 @@ def test_without_a_model_nothing_is_simulated_or_drawn() -> None:
         "Bucket size of DDP": False, "Groups of FSDP2": False, "Tokens to experts": False,
         "Calls of several tensors": True, "One call or several steps": True,
     }  # fmt: skip
-    with pytest.raises(UnavailableError, match="give the model") as raised:
+    with pytest.raises(UnavailableError, match="give --params") as raised:
         advice_picture(found)
     assert raised.value.hint == "add --params 350M --backward 120ms"
 
@@ -151,7 +152,7 @@ def test_the_table_and_the_picture_agree_where_the_size_in_use_is_extrapolated(
     assert (advice.verdict, advice.paste) == (verdict, ())
     assert found.best == found.recommended == found.now
     assert found.good == (found.now.bucket_bytes,) * 2
-    assert marks_of(report, "bucket") == {"25 MiB": "now, best, extrapolated"}
+    assert marks_of(report, "bucket") == {"25 MiB": "now, extrapolated"}
     assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
     picture = advice_picture(report)
     require_readable(picture)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from published_curves import FOLDER
 from synthetic import plan, steady, synthetic_run
+from synthetic_rows import ranks
 
 from commbench.analysis.load import LoadedRun, load
 from commbench.answers.cost.cost_models import ACROSS, WITHIN
@@ -23,12 +24,13 @@ from commbench.answers.cost.observations import (
 from commbench.answers.cost.selection import (
     LeaveOut,
     choose_observations,
+    find_crowd,
     mark_left_out,
     parse_leave_out,
 )
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.readers.source import ImportHints
-from commbench.results.schema import RankInfo
+from commbench.results.schema import RankInfo, RunHeader
 
 ON_TWO_HOSTS = tuple(RankInfo(rank, f"node{rank // 4}", 100 + rank, "cpu") for rank in range(8))
 
@@ -215,3 +217,16 @@ def test_other_files_are_no_tables(tmp_path: Path) -> None:
 def test_the_curves_of_the_tests_name_their_source(file: Path) -> None:
     assert file.read_text().startswith("# ")
     assert len(read_published(file)) >= 9
+
+
+def test_the_run_with_the_most_ranks_for_its_cores_is_named() -> None:
+    def header(*cores: tuple[int, ...], device: str = "cpu") -> Any:
+        asked = plan(sizes=(8,), device=device)
+        return RunHeader(plan=asked, label="", started="", launcher="", ranks=ranks(*cores))
+
+    pinned = header((0,), (1,), (0,), (1,))
+    assert find_crowd([header((0,), (1,)), pinned]) == "4 ranks share 2 cores"
+    assert find_crowd([header((0,), (0,)), header((0, 1), (0, 1), (0, 1))]) == (
+        "2 ranks share 1 core"
+    )
+    assert not find_crowd([header((0,), (1,)), header((0,), (0,), device="cuda"), header(())])

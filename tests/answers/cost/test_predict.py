@@ -180,10 +180,11 @@ def test_what_supports_no_prediction_is_refused_with_the_reason() -> None:
     assert predict(across, "all_reduce", (64,), 8, (MIB,), "bfloat16")
     within = planted.machine(planted.inside())
     with pytest.raises(UnavailableError, match="within a host only, not across hosts") as caught:
-        predict(within, "all_reduce", (16,), None, (MIB,))
-    assert caught.value.hint == (
-        "it was measured with 2, 4, 8 ranks: choose --ranks-per-node to fit"
-    )
+        predict(within, "all_reduce", (16,), 8, (MIB,))
+    assert caught.value.hint == "predict what was measured: --ranks 8 --ranks-per-node 8"
+    assert predict(within, "all_reduce", (8,), 8, (MIB,))
+    (on_one_host,) = predict(within, "all_reduce", (16,), None, (MIB,))
+    assert (on_one_host.kind, on_one_host.ranks_per_node) == (WITHIN, 16)
 
 
 def test_of_several_models_of_a_call_one_must_be_chosen() -> None:

@@ -56,10 +56,10 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     rival = planted.candidate(model="ring", parameters=planted.RING)
     machine = planted.machine(planted.fitted(rivals=(rival,)))
     notes = " | ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
-    assert "not told apart from it: ring" in notes
+    assert "models that fit as well: ring" in notes
     assert "largest ranks: 4096; measured up to 128 (32 times that)" in notes
     assert "smallest size: 1 KiB; measured from 1 MiB (1/1024 of that)" in notes
-    assert notes.count("Warning: all_reduce across hosts: so far from the measurements") == 1
+    assert notes.count("Warning: all_reduce across hosts: these ranks or sizes") == 1
     both = " ".join(ask((16, 512), machine=machine).notes)
     assert "smallest ranks: 16; measured from 32 (1/2 of that)" in both
     assert "largest ranks: 512; measured up to 128 (4 times that)" in both
@@ -72,8 +72,8 @@ def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
 def test_a_poor_or_untested_fit_is_warned_of() -> None:
     for words, changed in {
         "measured times scatter": {"scatter": 0.4, "cv_error": 0.3},
-        "it changes much without some sizes or ranks": {"scatter": 0.01, "cv_error": 0.3},
-        "too few times test the model": {"scatter": 0.0, "cv_error": None},
+        "without some sizes or ranks": {"scatter": 0.01, "cv_error": 0.3},
+        "too few times": {"scatter": 0.0, "cv_error": None},
     }.items():
         first, *_ = ask((64,), machine=planted.machine(planted.fitted(**changed))).notes
         assert first.startswith("Warning: all_reduce across hosts: ")
@@ -90,8 +90,8 @@ def test_a_row_that_was_adjusted_is_named() -> None:
     machine = planted.machine(model)
     notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
     assert (
-        "all_reduce across hosts: adjusted: 1 of 2 times, the first with 64 ranks and 2 MiB: the "
-        "model alone breaks the order of sizes or ranks" in notes
+        "all_reduce across hosts: raised above the model: 1 of 2 times, so that none falls as "
+        "sizes or ranks grow" in notes
     )
 
 
@@ -258,7 +258,7 @@ def test_each_choice_far_from_its_measurements_is_named_in_a_warning() -> None:
 
     (far,) = warnings(4096)
     models = [f"all_reduce across hosts (NCCL {name} simple)" for name in ("tree", "ring")]
-    assert far.startswith(f"{', '.join(models)}: so far from the measurements the library may")
+    assert far.startswith(f"{', '.join(models)}: these ranks or sizes")
     assert warnings(64) == []
 
 

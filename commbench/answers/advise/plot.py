@@ -1,0 +1,64 @@
+"""The picture of a backward pass over the bucket size."""
+
+from __future__ import annotations
+
+from commbench.answers.advise.advice import DDP, Advice, AdviceReport
+from commbench.answers.advise.document import answers
+from commbench.answers.advise.measured import WIDE_SIZES
+from commbench.answers.advise.training_step import BucketAdvice
+from commbench.errors import UnavailableError
+from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import UNDECIDED
+from commbench.views import pictures
+from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
+
+MOST_PANELS = 6
+BUCKETS = Axis(size_label, "bucket size: bucket_cap_mb in MiB")
+
+
+def advice_picture(report: AdviceReport) -> Picture:
+    """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
+    with the options or the command that help, where no size was simulated or only one."""
+    chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
+    drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
+    if not drawable:
+        why = "no plot of bucket sizes: "
+        if chosen:
+            larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
+            hint = next(larger, "give more --params or --tensors, or measure larger sizes")
+            raise UnavailableError(f"{why}there is only one size to draw", hint)
+        lacking = next(each for each in report.missing if each.subject == DDP)
+        hint = lacking.command or "add --params 350M --backward 120ms"
+        raise UnavailableError(f"{why}{lacking.needs}", hint)
+    sentences = answers([advice for advice, _ in drawable], report.question)
+    return Picture(
+        "buckets",
+        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
+        " ".join(sentences),
+        [_panel(*pair) for pair in drawable],
+        sentences if len(drawable) == 1 else [],
+        has_bands=True,
+    )
+
+
+def _panel(advice: Advice, found: BucketAdvice) -> Curves:
+    sizes = [point.bucket_bytes for point in found.curve]
+    low, high = max(found.good[0], sizes[0]), min(found.good[1], sizes[-1])
+    good = Mark(
+        Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
+        is_upright=True,
+    )  # fmt: skip
+    marks = [
+        *([good] if low <= high else []),
+        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), found.now.time.value,
+             name="buckets in use"),
+        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), found.step.backward_s,
+             name="backward alone"),
+    ]  # fmt: skip
+    points = [(point.bucket_bytes, point.time) for point in found.curve]
+    series = [Series("simulated from measured times", pictures.nth_look(0), points)]
+    if advice.verdict != UNDECIDED:
+        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time.value))
+        series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
+    heading = f"Backward pass and all_reduce: {advice.about}"
+    return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
