@@ -40,7 +40,7 @@ WIDEST = 2.0
 WIDE = f"the interval spans more than a factor of {WIDEST:g}"
 MOST_QUEUED = 0.5
 """The part of the time that a baseline may lack a core."""
-BUSY = "the baseline lacked a core more than half of the time"
+BUSY = "the ranks of the baseline waited for a core more than half of the time"
 
 
 class RowCheck(NamedTuple):
