@@ -71,7 +71,7 @@ def test_wrong_results_fail_and_what_was_left_out_is_not_measured(
     several_launches(tmp_path / "old")
     ended = commbench("check", "new", "--against", "old")
     assert ended.code == 1
-    assert "1 fail (unsupported, not so in the baseline)" in flat(ended.out)
+    assert "1 failed (unsupported, not so in the baseline)" in flat(ended.out)
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,4 @@ def test_a_run_without_rows_fails_as_incomplete(commbench: Commbench, tmp_path: 
     journal.end(RunEnd("complete"))
     ended = commbench("check", "new", "--max-time", "1s")
     assert ended.code == 1
-    assert "FAIL: the run is incomplete, it has 0 of its 4 cases; no row of new matches" in ended.out
-    assert "No row of new matches this rule." in ended.out
+    assert "FAIL: the run is incomplete, it has 0 of its 4 cases; no row of new" in ended.out

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -29,7 +30,7 @@ from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult, plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.paragraphs import list_some
-from commbench.stats.verdict import FASTER, SAME, UNDECIDED
+from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -50,7 +51,11 @@ ENOUGH_ROUNDS = 3
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "undecided between {}"}
+_WORDS = {
+    FASTER: "{} is the fastest", SAME: "equally fast: {}",
+    UNDECIDED: "undecided which is the fastest: {}",
+}  # fmt: skip
+_TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
 def document(result: SweepResult) -> Document:
@@ -123,9 +128,19 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
         ranges = [each for each in result.ranges if each.kind == kind]
         if kind in kinds:
             found += [_sentence(result, titles, each) for each in ranges] or [
-                f"{title}: no case has a time under two settings; there is nothing to compare."
+                f"{title}: nothing to compare: {_why_alone(result, kind)}."
             ]
     return found
+
+
+def _why_alone(result: SweepResult, kind: str) -> str:
+    """Why no case of a kind has a time under two settings."""
+    points = [point for point in result.points if point.kind == kind]
+    timed = dict.fromkeys(result.names[each.setting] for p in points for each in p.by_time)
+    if len(timed) < 2:
+        return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
+    ranks = {point.case.ranks for point in points}
+    return f"its {'groups have other ranks' if len(ranks) > 1 else 'calls are others'} in each"
 
 
 def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) -> str:
@@ -134,6 +149,8 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     ranks = rank_settings(found.points)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
+    if found.verdict == UNDECIDED and len(names) == 1:
+        text = f"{names[0]} has the shortest times, undecided at most sizes"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
     if second := next((rank for rank in ranks if rank.setting not in found.best), None):
@@ -167,8 +184,8 @@ def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
         Column("time", lambda row: row[2] and row[2].estimate, cells.TIME),
-        Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
-        Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
+        Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
+        Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
@@ -176,7 +193,7 @@ def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
     for places in ((BEST, TIED, UNDECIDED), (BEST,)):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].place in places]
-    title = f"Times; ratio: to the time under {result.names[result.sweep.settings[0]]}"
+    title = "Times; ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
@@ -187,7 +204,11 @@ def _place(point: SweepPoint, row: SettingTime | None) -> str:
     if row.estimate is None:
         status = row.row.measurement.status
         return "no time" if status == "ok" else status
-    return (row.place or "slower") if point.is_compared else ""
+    if not point.is_compared:
+        return ""
+    if row.place == BEST:
+        return "fastest" if len(point.not_slower) == 1 else "shortest"
+    return row.place or SLOWER
 
 
 def _selected(row: SettingTime | None) -> str:
@@ -200,12 +221,11 @@ def _selected(row: SettingTime | None) -> str:
 
 
 def _ranges(result: SweepResult) -> Table:
-    """Each setting against the one with the shortest times, for ranges of sizes."""
+    """Each setting and the one with the shortest times, for ranges of sizes."""
     names, titles = result.names, _short_kinds(result)
-
     columns = [
-        Column("A", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
-        Column("B", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
+        Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
+        Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
     brief: list[PooledSetting] = []
@@ -213,16 +233,34 @@ def _ranges(result: SweepResult) -> Table:
         same = [*rows]
         ends = (same[0].setting, same[-1].setting)
         is_short = len({row.setting for row in same}) <= MOST_COMPARED
-        brief += [row for row in same if is_short or row.setting in ends]
-    title = "Ranges of sizes: B/A is the time under B over that under A"
-    return Table(
-        title, columns, result.pooled, lambda row: name_range(titles, row.pooled), brief=brief
+        brief += [_turned(row) for row in same if is_short or row.setting in ends]
+    title = "Ranges of sizes; ratio: the time under the setting over that under the other"
+    rows = [*map(_turned, result.pooled)]
+    return Table(title, columns, rows, lambda row: name_range(titles, row.pooled), brief=brief)
+
+
+def _turned(found: PooledSetting) -> PooledSetting:
+    """Two settings in the order in which their ratio is 1 or more."""
+    pooled = found.pooled
+    if pooled.ratio.value >= 1:
+        return found
+    turned = pooled._replace(
+        ratio=pooled.ratio.map(_inverse),
+        verdict=_TURNED.get(pooled.verdict, pooled.verdict),
+        undisturbed=pooled.undisturbed and pooled.undisturbed.map(_inverse),
+        undisturbed_verdict=_TURNED.get(pooled.undisturbed_verdict, pooled.undisturbed_verdict),
     )
+    return PooledSetting(found.against, found.setting, turned)
+
+
+def _inverse(ratio: float) -> float:
+    return 1 / ratio if ratio else inf
 
 
 def _of_pooled(column: Column) -> Column:
     """A column of ranges of sizes, for their settings."""
-    return column._replace(of=lambda row: column.of(row.pooled))
+    heading = column.heading.replace("B/A", "ratio")
+    return column._replace(heading=heading, of=lambda row: column.of(row.pooled))
 
 
 def _ranking(result: SweepResult) -> Table:

@@ -58,7 +58,7 @@ def test_junit_holds_every_row(
     (case, whole) = root.findall(".//failure[@type='fail']/..")
     assert whole.get("name") == "verdict"
     assert case.get("name") == "all_reduce float32 sum in_place 256 KiB"
-    assert case[0].get("message").startswith("failed: all_reduce float32 sum in_place 256 KiB takes")
+    assert case[0].get("message").startswith("failed: all_reduce float32 sum in_place 256 KiB")
 
 
 COMMAND = (
