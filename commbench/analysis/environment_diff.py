@@ -32,6 +32,8 @@ _HOW = (
     "mesh_order", "groups", "group_size", "group_stride",
 )  # fmt: skip
 """Fields of a plan that say how the run measured."""
+UNLIKELY_CAUSES = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
+"""Differences that hardly change times."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
 _SET_FOR_RANKS = {
@@ -45,12 +47,10 @@ _SET_FOR_RANKS = {
 
 
 _VERBS = {
-    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "device": ("ran on", ""),
-    "cpu_mode": ("ran in CPU mode", ""), "hosts": ("ran on", ""), "processor": ("ran on", ""),
-    "devices": ("ran on", ""), "cores": ("had", "core"), "backend": ("used", ""),
+    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
+    "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
 }  # fmt: skip
 """How a sentence says a fact of a run: a verb, and what a number counts."""
-_MOST_VALUES = 3
 
 
 class Difference(NamedTuple):
@@ -62,17 +62,12 @@ class Difference(NamedTuple):
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""
-        first, second = (list_some(text.split(", "), _MOST_VALUES) for text in (self.a, self.b))
-        if self.name not in _VERBS:
+        first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
+        verb, noun = _VERBS.get(self.name, ("", ""))
+        if not verb:
             return f"{self.name}: {first} in {a}, {second} in {b}"
-        verb, noun = _VERBS[self.name]
         first = format_count(int(first), noun) if noun and first.isdecimal() else first
         return f"{a} {verb} {first}, {b} {verb} {second}"
-
-    @property
-    def is_of_method(self) -> bool:
-        """Whether it is how the runs measured or were started, which hardly changes times."""
-        return self.name in (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:

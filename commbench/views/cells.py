@@ -93,9 +93,8 @@ def ratio_interval_text(found: Any) -> str:
     decimals, (low, high) = ratio_decimals(found), found.ends
     least = 10.0**-decimals
     first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
-    if high >= 10:  # three digits are enough of a far end
-        decimals = min(decimals, int(high < 100))
-    return f"{first} … {high:.{decimals}f}"
+    # Three digits are enough of a far end.
+    return f"{first} … {high:.{decimals if high < 10 else min(decimals, int(high < 100))}f}"
 
 
 def in_brackets(interval: str) -> str:

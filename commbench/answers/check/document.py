@@ -10,14 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.diagnostics import more_precisely
-from commbench.answers.check.gate import (
-    NO_VERDICT,
-    UNCHECKED,
-    Checks,
-    GateResult,
-    RowCheck,
-    RuleResult,
-)
+from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import steps_note
 from commbench.answers.compare.comparison import distinct_names
 from commbench.answers.compare.document import (
@@ -43,8 +36,6 @@ WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "no
 """The outcomes of rules, in the order in which they are shown."""
 _SAID = {FAIL: "failed", PASS: "passed", NOT_MEASURED: "not judged"}
 """How a sentence says the outcome of a row, where it has another word for it."""
-WITHIN = "value within the limit, interval not: counts neither way"
-BEYOND = "value beyond the limit, interval not"
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
 
 
@@ -86,15 +77,13 @@ def verdict(gate: GateResult) -> str:
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     reasons += [counts(gate.results)] if any(len(result.checks) for result in gate.results) else []
     if (worst := gate.worst) and worst.estimate:
-        reasons.append(f"worst: {worst.case.name} {finding(worst)} (rule: {demand(worst)})")
-    unmatched = [r for r in gate.results if r.outcome == NO_VERDICT and not r.checks]
+        reasons.append(f"worst: {worst.case.name} {finding(worst)} (rule: {worst.demand})")
     reasons += [
         f"no row of {gate.run.name} matches the rule {result.rule.title!r}"
         + steps_note(result.rule, gate.run.rows)
-        for result in unmatched
+        for result in gate.results
+        if result.outcome == NO_VERDICT and not result.checks
     ]
-    if any(r.outcome == NO_VERDICT and r.checks and not r.checks.passed for r in gate.results):
-        reasons.append("a rule needs a row that passes")
     return f"{WORDS[gate.outcome]}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
@@ -102,28 +91,16 @@ def verdict(gate: GateResult) -> str:
 
 
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
-    """A table for each outcome and its reason, which the verdict says where there is only one."""
-    groups: dict[str, Collection[RowCheck]] = {
-        outcome: [*checks]
-        for outcome, checks in groupby(sorted(result.checks.others, key=_place), _outcome)
-    }
-    if result.checks.passed:
-        groups[_SAID[PASS]] = Checks(lambda: (c for c in result.checks if c.outcome == PASS))
-    is_only = len(gate.results) == 1
-    tables = [
-        _table(f"{len(of)} {how.partition(' (')[0] if is_only and len(groups) == 1 else how}", of)
-        for how, of in groups.items()
-    ]
-    word = "" if is_only else f"{WORDS[result.outcome]}  "
-    none = "" if groups else ": no row matches it"
+    """A table for each outcome and its reason."""
+    others = groupby(result.with_outcome(*OUTCOMES[:-1]), _outcome)
+    groups = [*([*checks] for _, checks in others), result.checks.passing]
+    tables = [_table(checks) for checks in groups if checks]
+    word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
+    none = "" if tables else ": no row matches it"
     return Section(f"{word}{result.rule.title}{none}", [*tables, Items(rule_notes(result))])
 
 
-def _place(check: RowCheck) -> tuple[int, str]:
-    return OUTCOMES.index(check.outcome), why(check)
-
-
-def _table(title: str, checks: Collection[RowCheck]) -> Table:
+def _table(checks: Collection[RowCheck]) -> Table:
     """Rows with one outcome. A terminal shows those that fail or are undecided."""
     first = next(iter(checks))
     limit = first.rule.limit
@@ -135,12 +112,10 @@ def _table(title: str, checks: Collection[RowCheck]) -> Table:
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED)
     return Table(
-        title,
+        f"{len(checks)} {_outcome(first)}",
         columns,
         checks,
-        lambda check: (
-            check.case.title_without("operation") if check.case.step else check.case.title
-        ),
+        lambda c: c.case.title_without(*["operation"] * bool(c.case.step)),
         tone=lambda check: BAD if check.effect in (FAIL, NO_VERDICT) else "",
         brief=[*islice(checks, MOST_ROWS * is_shown)],
     )
@@ -154,9 +129,9 @@ def why(check: RowCheck) -> str:
     """Why a row has its outcome; of an undecided one on which side of the limit its value is."""
     if check.outcome != UNDECIDED:
         return check.reason
-    found = check.reason or (BEYOND if check.excess > 1 else WITHIN)
-    counted = check.rule.undecided
-    return f"{found.partition(':')[0]}; counted as {counted}" if counted else found
+    side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
+    effects = {"": "counts neither way", PASS: "counted as pass", FAIL: "counted as fail"}
+    return "; ".join(filter(None, (check.reason or side, effects.get(check.effect))))
 
 
 def _outcome(check: RowCheck) -> str:
@@ -171,15 +146,9 @@ def counts(results: Sequence[RuleResult]) -> str:
     for result in results:
         found.update(map(_outcome, result.with_outcome(*OUTCOMES[:-1])))
         found[_SAID[PASS]] += result.checks.passed
-    first, *others = [(n, what) for what, n in found.items() if n] or [(0, "")]
     rows = format_count(sum(found.values()), "row")
-    named = [f"{first[0]} of {rows} {first[1]}", *(f"{n} {what}" for n, what in others)]
-    return ", ".join(named) if first[0] else "no row"
-
-
-def demand(check: RowCheck) -> str:
-    """What the rule demands of a row, in a few words."""
-    return check.rule.limit.words(check.rule.value)
+    named = ", ".join(f"{number} {what}" for what, number in found.items() if number)
+    return named.replace(" ", f" of {rows} ", 1) or "no row"
 
 
 def finding(check: RowCheck) -> str:
@@ -188,8 +157,8 @@ def finding(check: RowCheck) -> str:
     if not check.estimate:
         return "has no valid time"
     limit = check.rule.limit
-    interval = in_brackets(limit.interval.write(check.estimate))
-    return limit.sentence.format(limit.unit.write(check.estimate) + interval)
+    value, interval = limit.unit.write(check.estimate), limit.interval.write(check.estimate)
+    return limit.sentence.format(value + in_brackets(interval))
 
 
 def rule_notes(result: RuleResult) -> list[str]:
@@ -198,8 +167,7 @@ def rule_notes(result: RuleResult) -> list[str]:
     found = [*result.remarks]
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
-        needs = "an interval needs the times of 6 iterations"
-        found.append(f"Without an interval ({rows}) the value alone decides; {needs}.")
+        found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
     if result.checks and not result.checks.others:
         closest = max(result.checks, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
@@ -304,7 +272,7 @@ def gate_junit(gate: GateResult) -> bytes:
     outcomes = {FAIL: junit.FAILURE, NO_VERDICT: junit.FAILURE, PASS: junit.PASSED}
 
     def make_case(result: RuleResult, check: RowCheck) -> junit.JUnitCase:
-        message = " ".join([f"{_line(check)}; limit: {demand(check)}.", *result.remarks])
+        message = " ".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
         outcome = outcomes.get(check.effect, junit.SKIPPED)
         return junit.JUnitCase(check.case.name, outcome, message, check.outcome)
 

@@ -67,6 +67,11 @@ class RowCheck(NamedTuple):
         return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
 
     @property
+    def demand(self) -> str:
+        """What the rule demands of it, in a few words."""
+        return self.rule.limit.words(self.rule.value)
+
+    @property
     def effect(self) -> str:
         """What the row means for the rule: FAIL, NO_VERDICT, PASS, or empty for nothing."""
         if self.outcome == UNDECIDED:
@@ -92,6 +97,11 @@ class Checks(Collection[RowCheck]):
                 self.passed += 1
             else:
                 self.others.append(check)
+
+    @property
+    def passing(self) -> Checks:
+        """The rows that pass."""
+        return Checks(lambda: (check for check in self if check.outcome == PASS))
 
     def __len__(self) -> int:
         return self.passed + len(self.others)
@@ -127,7 +137,7 @@ class RuleResult(NamedTuple):
         """The rows with these outcomes, in the order of the outcomes."""
         checks = self.checks if PASS in outcomes else self.checks.others
         found = (check for check in checks if check.outcome in outcomes)
-        return sorted(found, key=lambda check: outcomes.index(check.outcome))
+        return sorted(found, key=lambda check: (outcomes.index(check.outcome), check.reason))
 
 
 class GateResult(NamedTuple):

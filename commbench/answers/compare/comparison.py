@@ -14,16 +14,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis import environment_diff
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
-from commbench.analysis.environment_diff import (
-    NEEDED_FACTS,
-    Difference,
-    are_other_machines,
-    differences,
-    mismatches,
-)
+from commbench.analysis.environment_diff import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.answers.compare.ratio import (
@@ -41,7 +36,7 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
 from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
-from commbench.units import format_size, seven_digits
+from commbench.units import seven_digits
 from commbench.views.as_json import fields_of
 
 if TYPE_CHECKING:
@@ -193,7 +188,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     in_a, in_b, only_a, only_b = match_rows(a, b)
-    found, is_across = mismatches(a, b), are_other_machines(a, b)
+    found = environment_diff.mismatches(a, b)
+    is_across = environment_diff.are_other_machines(a, b)
     changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
     for index, other in zip(in_a, in_b, strict=True):
@@ -216,7 +212,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         only_a=tuple(row_at(a.rows, index) for index in only_a),
         only_b=tuple(row_at(b.rows, index) for index in only_b),
         mismatches=found,
-        differences=differences(a, b),
+        differences=environment_diff.differences(a, b),
         host_changes=changes,
         is_across_machines=is_across,
     )
@@ -276,16 +272,13 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 
 
 def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
-    """That two runs have no row in common, and the first dimension of which they share no value."""
-    lacking = [f"; {run.name} is incomplete" for run in (a, b) if run.incomplete]
-    why, hint = "".join(lacking), "measure both with the same options"
-    for each in DIMENSIONS:
-        first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
-        if not (lacking or first & second):
-            write = format_size if each.is_integer else str
-            named = (sorted(own - {None, ""}) for own in (first, second))
-            texts = [", ".join(map(write, own)) or "none" for own in named]
-            why = f"; {Difference(each.word, *texts).in_words(a.name, b.name)}"
-            hint = f"measure both with the same {each.option}"
-            break
+    """That two runs have no row in common, and the first option of which they share no value."""
+    lacking = "".join(f"; {run.name} is incomplete" for run in (a, b) if run.incomplete)
+    values = (
+        [{getattr(row, each.field) for row in run.rows} for run in (a, b)] for each in DIMENSIONS
+    )
+    options = (each.option for each, (x, y) in zip(DIMENSIONS, values, strict=True) if not x & y)
+    option = "" if lacking else next(options, "")
+    why = f": {option} differs" if option else lacking
+    hint = f"measure both with the same {option or 'options'}"
     return UsageError(f"{a.name} and {b.name} have no row in common{why}", hint)

@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import (
     measure_launches,
     more_precisely,
 )
+from commbench.analysis.environment_diff import UNLIKELY_CAUSES
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -72,52 +73,40 @@ def document(found: Comparison | Comparisons) -> Document:
     if len(comparisons) == 1:
         (only,) = comparisons
         return Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
-    answers = [_answer(each) for each in comparisons]
+    named = [*zip(names, comparisons, strict=True)]
     sections = [
-        Section(f"A = {first}, B = {name}", [Items(answer), *_blocks(each)])
-        for name, answer, each in zip(names, answers, comparisons, strict=True)
+        Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
+        for name, each in named
     ]
-    summary = [
-        f"{name} against {first}: {_counts(each)}."
-        for name, each in zip(names, comparisons, strict=True)
-    ]
+    summary = [f"{name} against {first}: {_counts(each)}." for name, each in named]
     return Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
 def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
-    return [*known_causes(found), *(_many_ranges(found) or pooled_sentences(found))]
+    if len(found.pooled) <= MOST_SENTENCES:
+        return [*known_causes(found), *pooled_sentences(found)]
+    counts = Counter(pooled.verdict for pooled in found.pooled)
+    words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
+    text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
+    return [*known_causes(found), text]
 
 
 def known_causes(found: Comparison) -> list[str]:
-    """In what the runs and their host differ."""
-    hosts = [
-        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {found.b.name}: "
+    """The differences of the runs that may change times, those that forbid a comparison first; and
+    in what their host differs."""
+    likely = (each for each in found.differences if each.name not in UNLIKELY_CAUSES)
+    named = [*found.mismatches, *likely]
+    more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
+    a, b = distinct_names([found.a, found.b])
+    words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])
+    return [f"{words}{more}."] * bool(named) + [
+        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         "All intervals are widened for it."
         for change in found.host_changes
     ]
-    return [*_differences(found), *hosts]
-
-
-def _differences(found: Comparison) -> list[str]:
-    """The differences that may change times, those that forbid a comparison first."""
-    named = [*found.mismatches, *(each for each in found.differences if not each.is_of_method)]
-    if not named:
-        return []
-    more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
-    a, b = distinct_names([found.a, found.b])
-    return [f"{'; '.join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])}{more}."]
-
-
-def _many_ranges(found: Comparison) -> list[str]:
-    """A summary of ranges of sizes that are too many for a sentence each."""
-    if len(found.pooled) <= MOST_SENTENCES:
-        return []
-    counts = Counter(pooled.verdict for pooled in found.pooled)
-    words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
-    return [f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."]
 
 
 def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
@@ -174,7 +163,10 @@ def _blocks(found: Comparison) -> list[Block]:
         Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
         Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
-        *_tables(found),
+        Table(
+            "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
+            attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
+        ),
         *difference_tables(found),
         warnings_block([found.a, found.b]),
         Pictures(lambda: _pictures(found)),
@@ -211,16 +203,11 @@ RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("noise hides\nup to", lambda row: _hidden(row.smallest_difference), cells.RATIO, 2),
+    Column("noise hides\nup to", lambda p: (d := p.smallest_difference) and 1 + d, cells.RATIO, 2),
     Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
     Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
 )
-
-
-def _hidden(difference: float | None) -> float | None:
-    """The ratio up to which noise hides a change."""
-    return None if difference is None else 1 + difference
 
 
 def _tone(row: ComparedRow | PooledRatio) -> str:
@@ -277,13 +264,6 @@ DIFFERENCE_COLUMNS = (
 )
 
 
-def _tables(found: Comparison) -> Iterator[Table]:
-    """Where the verdict turns."""
-    if turns := found.crossovers:
-        title, brief = "Between which sizes the verdict turns", turns[:MOST_CROSSOVERS]
-        yield Table(title, CROSSOVER_COLUMNS, turns, attrgetter("kind"), brief=brief)
-
-
 def difference_tables(found: Comparison) -> list[Table]:
     """In what the runs differ."""
     tables = {
@@ -310,15 +290,10 @@ def _remarks(found: Comparison) -> list[str]:
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:
         every = [*found.a.rows, *found.b.rows]
-    names = {
-        why: ""
-        if len(rows) == len(every)
-        else f": {name_rows(rows, every, MOST_CHARACTERS)}"
-        for why, rows in concerned.items()
-    }
     return [
-        f"{why[0].upper()}{why[1:]} ({'' if names[why] else 'all '}"
-        f"{format_count(len(rows), 'row')}){names[why]}."
+        f"{why[0].upper()}{why[1:]} ({'all ' * (len(rows) == len(every))}"
+        f"{format_count(len(rows), 'row')})"
+        f"{f': {name_rows(rows, every, MOST_CHARACTERS)}' * (len(rows) < len(every))}."
         for why, rows in concerned.items()
         if rows
     ]
@@ -365,8 +340,8 @@ def run_warnings(
 
 
 def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
-    rows = filter(covers, run.rows) if "warnings" in run.columns else ()
-    named = Counter(row.warnings for row in rows)
+    covered = filter(covers, run.rows) if "warnings" in run.columns else ()
+    named = Counter(row.warnings for row in covered)
     texts = [({*text.split()}, number) for text, number in named.items()]
     for one in DIAGNOSTICS:
         concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))

@@ -117,9 +117,7 @@ def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    of_launches = widen_for_launches(
-        ratio(b.time, a.time), (a.launches, b.launches), a.backend
-    )  # fmt: skip
+    of_launches = widen_for_launches(ratio(b.time, a.time), (a.launches, b.launches), a.backend)
     found = widen_for_host(of_launches, host_changes)
     verdict = decide(found, tolerance)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
@@ -127,9 +125,8 @@ def compare_rows(
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
-    if lacking:
-        return ComparedRow(kind, a, b, found, verdict, f"{NO_INTERVAL} of {' and '.join(lacking)}")
-    return ComparedRow(kind, a, b, found, verdict, OVERLAP if verdict == UNDECIDED else "")
+    why = f"{NO_INTERVAL} of {' and '.join(lacking)}" if lacking else OVERLAP
+    return ComparedRow(kind, a, b, found, verdict, why * bool(lacking or verdict == UNDECIDED))
 
 
 def why_not_compared(a: Any, b: Any) -> str:

@@ -4,8 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
-from math import inf
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
-from commbench.answers.show.run_notes import find_warnings, warnings_section
+from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep.ranking import (
     BEST,
     TIED,
@@ -27,7 +25,7 @@ from commbench.answers.sweep.ranking import (
     varied_fields,
 )
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
-from commbench.answers.sweep.runner import SettingResult, plain_reason
+from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.paragraphs import list_some
 from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
@@ -51,11 +49,7 @@ ENOUGH_ROUNDS = 3
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {
-    FASTER: "{} is the fastest", SAME: "equally fast: {}",
-    UNDECIDED: "undecided which is the fastest: {}",
-}  # fmt: skip
-_TURNED = {FASTER: SLOWER, SLOWER: FASTER}
+_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "fastest is one of {}"}
 
 
 def document(result: SweepResult) -> Document:
@@ -68,13 +62,18 @@ def document(result: SweepResult) -> Document:
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
+    failed_columns = (
+        Column("setting", attrgetter("setting.name"), cells.TEXT),
+        Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
+        Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
+    )
     blocks = [
         Items(items),
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
-        Table("Failed", _failed_columns(result), failed),
+        Table("Failed", failed_columns, failed),
         _warnings(result),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
@@ -155,9 +154,9 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
         text += f", decided at {found.decided} of {len(found.points)} sizes"
     if second := next((rank for rank in ranks if rank.setting not in found.best), None):
         pooled = pool_settings(found.points, result.sweep.tolerance)
-        ratios = [each.pooled.ratio for each in pooled if each.setting == second.setting]
+        ratios = sorted(each.pooled.ratio for each in pooled if each.setting == second.setting)
         if ratios:
-            ends = map(cells.ratio_with_interval_text, (min(ratios), max(ratios)))
+            ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
             times = " to ".join(dict.fromkeys(ends))
             text += f"; {result.names[second.setting]} takes {times} times as long"
     return f"{name_range(titles, found)}: {text}."
@@ -228,33 +227,16 @@ def _ranges(result: SweepResult) -> Table:
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
+    rows: list[PooledSetting] = []
     brief: list[PooledSetting] = []
-    for _, rows in groupby(result.pooled, attrgetter("pooled.kind")):
-        same = [*rows]
-        ends = (same[0].setting, same[-1].setting)
+    for found in sorted(result.ranges, key=lambda each: not each.points[0].case.step):
+        same = pool_settings(found.points, result.sweep.tolerance)
+        ends = {row.setting for row in (*same[:1], *same[-1:])}
         is_short = len({row.setting for row in same}) <= MOST_COMPARED
-        brief += [_turned(row) for row in same if is_short or row.setting in ends]
+        rows += same
+        brief += [row for row in same if is_short or row.setting in ends]
     title = "Ranges of sizes; ratio: the time under the setting over that under the other"
-    rows = [*map(_turned, result.pooled)]
     return Table(title, columns, rows, lambda row: name_range(titles, row.pooled), brief=brief)
-
-
-def _turned(found: PooledSetting) -> PooledSetting:
-    """Two settings in the order in which their ratio is 1 or more."""
-    pooled = found.pooled
-    if pooled.ratio.value >= 1:
-        return found
-    turned = pooled._replace(
-        ratio=pooled.ratio.map(_inverse),
-        verdict=_TURNED.get(pooled.verdict, pooled.verdict),
-        undisturbed=pooled.undisturbed and pooled.undisturbed.map(_inverse),
-        undisturbed_verdict=_TURNED.get(pooled.undisturbed_verdict, pooled.undisturbed_verdict),
-    )
-    return PooledSetting(found.against, found.setting, turned)
-
-
-def _inverse(ratio: float) -> float:
-    return 1 / ratio if ratio else inf
 
 
 def _of_pooled(column: Column) -> Column:
@@ -276,19 +258,6 @@ def _ranking(result: SweepResult) -> Table:
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _failed_columns(result: SweepResult) -> Sequence[Column]:
-    """Of the settings that were not measured in full."""
-
-    def rounds(each: SettingResult) -> str:
-        return f"{each.rounds} of {result.sweep.rounds}"
-
-    return (
-        Column("setting", attrgetter("setting.name"), cells.TEXT),
-        Column("rounds", rounds, cells.NUMBER),
-        Column("error", lambda each: plain_reason(each.failure), cells.TEXT, 8, is_wrapped=True),
-    )
-
-
 def _warnings(result: SweepResult) -> Block:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
@@ -299,18 +268,10 @@ def _warnings(result: SweepResult) -> Block:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    found = find_warnings(rows, under)
-    return warnings_section(
-        [
-            warning._replace(
-                **{
-                    name: getattr(warning, name).replace("launches", "rounds")
-                    for name in ("name", "message", "explanation")
-                }
-            )
-            for warning in found
-        ]
-    )
+    return warnings_section([
+        RowsWarning(*(text.replace("launches", "rounds") for text in warning))
+        for warning in find_warnings(rows, under)
+    ])  # fmt: skip
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:
