@@ -274,11 +274,10 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
 def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
     """That two runs have no row in common, and the first option of which they share no value."""
     lacking = "".join(f"; {run.name} is incomplete" for run in (a, b) if run.incomplete)
-    values = (
-        [{getattr(row, each.field) for row in run.rows} for run in (a, b)] for each in DIMENSIONS
-    )
-    options = (each.option for each, (x, y) in zip(DIMENSIONS, values, strict=True) if not x & y)
-    option = "" if lacking else next(options, "")
-    why = f": {option} differs" if option else lacking
-    hint = f"measure both with the same {option or 'options'}"
+    why, hint = lacking, "measure both with the same options"
+    for each in () if lacking else DIMENSIONS:
+        first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
+        if not first & second:
+            why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
+            break
     return UsageError(f"{a.name} and {b.name} have no row in common{why}", hint)

@@ -78,7 +78,8 @@ def document(found: Comparison | Comparisons) -> Document:
         Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
         for name, each in named
     ]
-    summary = [f"{name} against {first}: {_counts(each)}." for name, each in named]
+    parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
+    summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
     return Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
@@ -96,8 +97,7 @@ def _answer(found: Comparison) -> list[str]:
 def known_causes(found: Comparison) -> list[str]:
     """The differences of the runs that may change times, those that forbid a comparison first; and
     in what their host differs."""
-    likely = (each for each in found.differences if each.name not in UNLIKELY_CAUSES)
-    named = [*found.mismatches, *likely]
+    named = [*found.mismatches, *(d for d in found.differences if d.name not in UNLIKELY_CAUSES)]
     more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
     words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])

@@ -49,7 +49,7 @@ ENOUGH_ROUNDS = 3
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "fastest is one of {}"}
+_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "the fastest may be {}"}
 
 
 def document(result: SweepResult) -> Document:
@@ -148,8 +148,6 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     ranks = rank_settings(found.points)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
-    if found.verdict == UNDECIDED and len(names) == 1:
-        text = f"{names[0]} has the shortest times, undecided at most sizes"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
     if second := next((rank for rank in ranks if rank.setting not in found.best), None):
