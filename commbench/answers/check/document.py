@@ -25,7 +25,17 @@ from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
-from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table
+from commbench.views.document import (
+    BAD,
+    GOOD,
+    Block,
+    Document,
+    Items,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
 from commbench.views.formats import View
 
 MOST_ROWS = 20
@@ -92,12 +102,11 @@ def verdict(gate: GateResult) -> str:
 
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     """A table for each outcome and its reason."""
-    others = groupby(result.with_outcome(*OUTCOMES[:-1]), _outcome)
-    groups = [*([*checks] for _, checks in others), result.checks.passing]
-    tables = [_table(checks) for checks in groups if checks]
-    word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
-    none = "" if tables else ": no row matches it"
-    return Section(f"{word}{result.rule.title}{none}", [*tables, Items(rule_notes(result))])
+    ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
+    groups = [*([*same] for _, same in groupby(ordered, _outcome)), result.checks.passing]
+    none, word = Text("No row matches it."), f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
+    tables: list[Block] = [_table(checks) for checks in groups if checks]
+    return Section(f"{word}{result.rule.title}", [*(tables or [none]), Items(rule_notes(result))])
 
 
 def _table(checks: Collection[RowCheck]) -> Table:

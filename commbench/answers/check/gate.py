@@ -137,7 +137,7 @@ class RuleResult(NamedTuple):
         """The rows with these outcomes, in the order of the outcomes."""
         checks = self.checks if PASS in outcomes else self.checks.others
         found = (check for check in checks if check.outcome in outcomes)
-        return sorted(found, key=lambda check: (outcomes.index(check.outcome), check.reason))
+        return sorted(found, key=lambda check: outcomes.index(check.outcome))
 
 
 class GateResult(NamedTuple):
