@@ -13,14 +13,18 @@ from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
+from commbench.output.paragraphs import list_some
 from commbench.plan.backends import BACKENDS
 from commbench.results.schema import RunHeader
+from commbench.units import format_count
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change
 of what is measured."""
 NEEDED_FACTS = (*MUST_MATCH, "backend")
 
+_MACHINE = ("processor", "cores", "devices")
+"""Facts that differ between two machines only."""
 _UNIMPORTANT = ("host", "boot_id", "variables", "other_gpus", SELECTIONS)
 """Facts of an environment that are compared otherwise, or differ between any two runs."""
 _HOW = (
@@ -28,6 +32,8 @@ _HOW = (
     "mesh_order", "groups", "group_size", "group_stride",
 )  # fmt: skip
 """Fields of a plan that say how the run measured."""
+UNLIKELY_CAUSES = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
+"""Differences that hardly change times."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
 _SET_FOR_RANKS = {
@@ -40,12 +46,28 @@ _SET_FOR_RANKS = {
 """Variables that commbench (the first only on a single node) or torchrun sets if they are unset."""
 
 
+_VERBS = {
+    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
+    "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
+}  # fmt: skip
+"""How a sentence says a fact of a run: a verb, and what a number counts."""
+
+
 class Difference(NamedTuple):
     """Something in which two runs differ."""
 
     name: str
     a: str
     b: str
+
+    def in_words(self, a: str, b: str) -> str:
+        """The difference of runs with these names: `a has 2 ranks, b has 3`."""
+        first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
+        verb, noun = _VERBS.get(self.name, ("", ""))
+        if not verb:
+            return f"{self.name}: {first} in {a}, {second} in {b}"
+        first = format_count(int(first), noun) if noun and first.isdecimal() else first
+        return f"{a} {verb} {first}, {b} {verb} {second}"
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
@@ -70,6 +92,16 @@ def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
         found += _compare_headers(a.header, b.header)
         found += _compare({statistic: time_statistic(a)}, {statistic: time_statistic(b)})
     return found
+
+
+def are_other_machines(a: LoadedRun, b: LoadedRun) -> bool:
+    """Whether two runs are known to have been measured on different machines. The kernel of a
+    machine has the same boot id in all of its containers."""
+    if not (a.header and b.header):
+        return False
+    boots = {run.header.environment.get("boot_id") for run in (a, b) if run.header}
+    machine = _MACHINE if len(boots) == 1 and None not in boots else ("hosts", *_MACHINE)
+    return any(each.name in machine for each in _compare_headers(a.header, b.header))
 
 
 def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:

@@ -118,7 +118,8 @@ def ratio_interval_text(found: Any) -> str:
     decimals, (low, high) = ratio_decimals(found), found.ends
     least = 10.0**-decimals
     first = f"{low:.{decimals}f}" if low >= least / 2 else f"<{least:.{decimals}f}"
-    return f"{first} … {high:.{decimals}f}"
+    # Three digits are enough of a far end.
+    return f"{first} … {high:.{decimals if high < 10 else min(decimals, int(high < 100))}f}"
 
 
 def in_brackets(interval: str) -> str:
@@ -153,7 +154,10 @@ def ratio_decimals(found: Any) -> int:
     if low is None or high is None:
         return 0 if value >= 100 else 1 if value >= 10 else _MOST_DECIMALS
     is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
-    return max(0, min(known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
+    decimals = max(0, min(known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
+    while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
+        decimals += 1  # 1.2 is above 1, and does not read as 1
+    return decimals
 
 
 TEXT = Unit(str, is_left=True)

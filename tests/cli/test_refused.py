@@ -69,7 +69,7 @@ REFUSED = {
         ring tree --plot x.gif: x.gif has no ending that says how to draw it ~ .png, .svg or .pdf
         ring tree --tolerance 5: --tolerance '5' is not a percentage ~ write 5% or 0.05
         ring tree --format table: unknown format 'table' ~ known: text, markdown, html, json, csv
-        ring small: ring and small have no row in common ~ rows match by operation, dtype, reduce op
+        ring small: ring and small have no row in common ~ measure both with the same --sizes
     """,
     (2, "check a"): """
         --max-slowdown 10%: 'all rows: at most 10 % slower than the baseline' needs ~ --against BASE

@@ -117,6 +117,7 @@ CASES = (
     "compare results/made_up_old results/made_up_new --fail-if-slower --tolerance 10%",
     "compare results/two_ranks results/plain results/three_ranks --force",
     "compare results/two_ranks results/four_ranks",
+    "compare results/two_ranks results/point_to_point",
     "compare results/two_ranks results/four_ranks --force",
     "compare results/two_ranks results/plain", "compare results/two_ranks results/plain --force",
     "compare results/mesh results/mesh", "compare results/mesh results/mesh_world --force",

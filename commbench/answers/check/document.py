@@ -4,7 +4,8 @@ do; and the same as JSON, as JUnit XML and as GitHub's annotations."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +16,7 @@ from commbench.answers.compare.comparison import distinct_names
 from commbench.answers.compare.document import (
     SIDE_COLUMNS,
     difference_tables,
+    known_causes,
     launch_notes,
     run_warnings,
     warnings_block,
@@ -22,16 +24,28 @@ from commbench.answers.compare.document import (
 from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
-from commbench.views.cells import BYTES, TEXT, Column, in_brackets
-from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table
+from commbench.views.cells import BYTES, Column, in_brackets
+from commbench.views.document import (
+    BAD,
+    GOOD,
+    Block,
+    Document,
+    Items,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
 from commbench.views.formats import View
 
 MOST_ROWS = 20
 """Rows of one rule that a terminal shows, unless all are asked for."""
 MOST_IN_ANNOTATION = 5
 """GitHub shows ten annotations of a step: one per rule is enough."""
-WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "not measured"}
+WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
 """The outcomes of rules, in the order in which they are shown."""
+_SAID = {FAIL: "failed", PASS: "passed", NOT_MEASURED: "cannot be judged"}
+"""How a sentence says the outcome of a row, where it has another word for it."""
 _TONES = {PASS: GOOD, FAIL: BAD, NO_VERDICT: BAD}
 
 
@@ -43,13 +57,14 @@ def document(gate: GateResult) -> Document:
         *([Table("Runs", SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(notes(gate), "Notes"),
-        warnings_block(gate.runs),
+        warnings_block(gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)),
         Items(advice(gate), "What to do"),
         *(difference_tables(gate.comparison) if gate.comparison else []),
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    return Document(title, (), [verdict(gate)], blocks, tone=_TONES[gate.outcome])
+    causes = known_causes(gate.comparison) if gate.comparison else []
+    return Document(title, (), [verdict(gate), *causes], blocks, tone=_TONES[gate.outcome])
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:
@@ -71,10 +86,14 @@ def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
     reasons += [counts(gate.results)] if any(len(result.checks) for result in gate.results) else []
-    if worst := gate.worst:
-        reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {demand(worst)}")
-    unmatched = [r for r in gate.results if r.outcome == NO_VERDICT and not r.checks]
-    reasons += [f"no row matches the rule {result.rule.title!r}" for result in unmatched]
+    if (worst := gate.worst) and worst.estimate:
+        reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
+    reasons += [
+        f"no row of {gate.run.name} matches the rule {result.rule.title!r}"
+        + steps_note(result.rule, gate.run.rows)
+        for result in gate.results
+        if result.outcome == NO_VERDICT and not result.checks
+    ]
     return f"{WORDS[gate.outcome]}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
@@ -82,27 +101,33 @@ def verdict(gate: GateResult) -> str:
 
 
 def _rule_section(gate: GateResult, result: RuleResult) -> Section:
-    limit = result.rule.limit
+    """A table for each outcome and its reason."""
+    ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
+    groups = [*([*same] for _, same in groupby(ordered, _outcome)), result.checks.passing]
+    none, word = Text("No row matches it."), f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
+    tables: list[Block] = [_table(checks) for checks in groups if checks]
+    return Section(f"{word}{result.rule.title}", [*(tables or [none]), Items(rule_notes(result))])
+
+
+def _table(checks: Collection[RowCheck]) -> Table:
+    """Rows with one outcome. A terminal shows those that fail or are undecided."""
+    first = next(iter(checks))
+    limit = first.rule.limit
     columns = [
         Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, BYTES),
         Column(limit.heading, attrgetter("estimate"), limit.unit),
         Column("95 %\ninterval", attrgetter("estimate"), limit.interval),
-        *([Column("limit", _limit, limit.unit, 7)] if result.rule.of_row else []),
-        Column("outcome", attrgetter("outcome"), TEXT),
-        Column("why", why, TEXT, 8, is_wrapped=True),
+        *([Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
-    table = Table(
-        "",
+    is_shown = first.outcome in (FAIL, UNDECIDED)
+    return Table(
+        f"{len(checks)} {_outcome(first)}",
         columns,
-        result.checks,
-        lambda check: (
-            check.case.title_without("operation") if check.case.step else check.case.title
-        ),
+        checks,
+        lambda c: c.case.title_without(*["operation"] * bool(c.case.step)),
         tone=lambda check: BAD if check.effect in (FAIL, NO_VERDICT) else "",
-        brief=result.with_outcome(FAIL, UNDECIDED)[:MOST_ROWS],
+        brief=[*islice(checks, MOST_ROWS * is_shown)],
     )
-    title = f"{WORDS[result.outcome]}  {result.rule.title}: {counts([result])}"
-    return Section(title, [table, Items(rule_notes(gate, result))])
 
 
 def _limit(check: RowCheck) -> float | None:
@@ -111,49 +136,48 @@ def _limit(check: RowCheck) -> float | None:
 
 def why(check: RowCheck) -> str:
     """Why a row has its outcome; of an undecided one on which side of the limit its value is."""
-    if check.outcome != UNDECIDED or check.reason:
+    if check.outcome != UNDECIDED:
         return check.reason
-    return f"value {'beyond' if check.excess > 1 else 'within'}"
+    side = f"value {'beyond' if check.excess > 1 else 'within'} the limit, interval not"
+    effects = {"": "counts neither way", PASS: "counted as pass", FAIL: "counted as fail"}
+    return "; ".join(filter(None, (check.reason or side, effects.get(check.effect))))
+
+
+def _outcome(check: RowCheck) -> str:
+    """The outcome of a row, and why."""
+    word, reason = _SAID.get(check.outcome, check.outcome), why(check)
+    return word + in_brackets(reason * (reason != word))
 
 
 def counts(results: Sequence[RuleResult]) -> str:
-    """How many rows of these rules have each outcome, and why: `1 fail, 2 pass`."""
+    """How many rows of these rules have each outcome, and why: `1 of 3 rows failed, 2 passed`."""
     found: Counter[str] = Counter()
     for result in results:
-        counted = f", counted as {result.rule.undecided}" * bool(result.rule.undecided)
-        for check in result.with_outcome(*OUTCOMES[:-1]):
-            more = f"{why(check)}{counted if check.outcome == UNDECIDED else ''}"
-            found[f"{check.outcome}{in_brackets(more)}"] += 1
-        found[PASS] += result.checks.passed
-    return ", ".join(f"{number} {what}" for what, number in found.items() if number) or "no row"
-
-
-def demand(check: RowCheck) -> str:
-    """What the rule demands of a row, in a few words."""
-    return check.rule.limit.words(check.rule.value)
+        found.update(map(_outcome, result.with_outcome(*OUTCOMES[:-1])))
+        found[_SAID[PASS]] += result.checks.passed
+    rows = format_count(sum(found.values()), "row")
+    named = ", ".join(f"{number} {what}" for what, number in found.items() if number)
+    return named.replace(" ", f" of {rows} ", 1) or "no row"
 
 
 def finding(check: RowCheck) -> str:
     """What a row does, with its value and interval: `takes 600 us (590 … 610 us)`. The reason where
     there is no value."""
     if not check.estimate:
-        return f"has no valid time ({check.reason})"
+        return "has no valid time"
     limit = check.rule.limit
-    found = limit.sentence.format(limit.unit.write(check.estimate))
-    return found + in_brackets(limit.interval.write(check.estimate))
+    value, interval = limit.unit.write(check.estimate), limit.interval.write(check.estimate)
+    return limit.sentence.format(value + in_brackets(interval))
 
 
-def rule_notes(gate: GateResult, result: RuleResult) -> list[str]:
+def rule_notes(result: RuleResult) -> list[str]:
     """Sentences about a rule: what its hardware says, what decided without an interval, and the row
     that is closest to the limit where all pass."""
     found = [*result.remarks]
-    if not result.checks:
-        steps = steps_note(result.rule, gate.run.rows)
-        return [f"No row of {gate.run.name} matches this rule.{steps}", *found]
     if bare := result.checks.without_interval:
-        alone = f"{format_count(bare, 'row')} decided by the median or mean alone"
-        found.append(f"{alone}: an interval takes the samples of 6 iterations.")
-    if not result.checks.others:
+        rows = format_count(bare, "row")
+        found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
+    if result.checks and not result.checks.others:
         closest = max(result.checks, key=attrgetter("excess"))
         found.append(f"Closest to the limit: {closest.case.name} {finding(closest)}.")
     return found
@@ -175,17 +199,18 @@ def advice(gate: GateResult) -> list[str]:
     header = None if header and "imported_from" in header.environment else header
     rules = (
         (
-            f"Undecided: the limit is inside the interval. Measure again with "
-            f"`{more_precisely(header)}`, or choose what undecided rows count as: "
-            "--undecided pass or --undecided fail.",
+            f"Measure again with `{more_precisely(header)}`: narrower intervals decide more rows. "
+            "Or say what undecided rows count as: --undecided pass or --undecided fail.",
             any(c.outcome == UNDECIDED and not c.reason for c in checks),
         ),
         (
-            "Doubtful: noise hides what is slower. Measure both runs on a quiet host.",
+            "Measure both runs on a host without other work (see `commbench doctor`): noise "
+            "hides what is slower.",
             any(c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks),
         ),
         (
-            "Check the results, or judge the times alone: --allow-unchecked.",
+            "Measure with checked results (no --no-check, no -c 0), or judge the times alone: "
+            "--allow-unchecked.",
             any(c.reason.startswith(UNCHECKED) for c in checks),
         ),
         (
@@ -225,7 +250,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
                 "rule": result.rule.title,
                 "limit": result.rule.limit.name,
                 "outcome": result.outcome,
-                "notes": rule_notes(gate, result),
+                "notes": rule_notes(result),
                 "rows": map(_row_json, result.checks),
             }
             for result in gate.results
@@ -256,7 +281,7 @@ def gate_junit(gate: GateResult) -> bytes:
     outcomes = {FAIL: junit.FAILURE, NO_VERDICT: junit.FAILURE, PASS: junit.PASSED}
 
     def make_case(result: RuleResult, check: RowCheck) -> junit.JUnitCase:
-        message = " ".join([f"{_line(check)}; limit: {demand(check)}.", *result.remarks])
+        message = " ".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
         outcome = outcomes.get(check.effect, junit.SKIPPED)
         return junit.JUnitCase(check.case.name, outcome, message, check.outcome)
 
@@ -270,7 +295,7 @@ def gate_junit(gate: GateResult) -> bytes:
 
 
 def _line(check: RowCheck) -> str:
-    return f"{check.outcome}{in_brackets(why(check))}: {check.case.name} {finding(check)}"
+    return f"{_outcome(check)}: {check.case.name} {finding(check)}"
 
 
 def make_annotations(gate: GateResult) -> list[str]:
@@ -286,7 +311,7 @@ def make_annotations(gate: GateResult) -> list[str]:
             lines = [f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"]
             lines += map(_line, checks[:MOST_IN_ANNOTATION])
             lines += [f"and {more} more rows"] if more > 0 else []
-            text = "\n".join([*lines, *rule_notes(gate, result)])
+            text = "\n".join([*lines, *rule_notes(result)])
             found.append((ERROR if level == ERROR else WARNING, text))
     title = f"commbench check: {gate_title(gate)}"
     whole = [(levels[gate.outcome], verdict(gate))]

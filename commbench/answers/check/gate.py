@@ -40,7 +40,7 @@ WIDEST = 2.0
 WIDE = f"the interval spans more than a factor of {WIDEST:g}"
 MOST_QUEUED = 0.5
 """The part of the time that a baseline may lack a core."""
-BUSY = "the baseline lacked a core more than half of the time"
+BUSY = "the ranks of the baseline waited for a core more than half of the time"
 
 
 class RowCheck(NamedTuple):
@@ -65,6 +65,11 @@ class RowCheck(NamedTuple):
         """How far the value is beyond the limit, as a factor: 1 at the limit, below 1 within it;
         infinite where there is no value."""
         return self.rule.limit.excess(self.rule.value, self.estimate) if self.estimate else inf
+
+    @property
+    def demand(self) -> str:
+        """What the rule demands of it, in a few words."""
+        return self.rule.limit.words(self.rule.value)
 
     @property
     def effect(self) -> str:
@@ -92,6 +97,11 @@ class Checks(Collection[RowCheck]):
                 self.passed += 1
             else:
                 self.others.append(check)
+
+    @property
+    def passing(self) -> Checks:
+        """The rows that pass."""
+        return Checks(lambda: (check for check in self if check.outcome == PASS))
 
     def __len__(self) -> int:
         return self.passed + len(self.others)

@@ -14,10 +14,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis import environment_diff
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
-from commbench.analysis.environment_diff import NEEDED_FACTS, Difference, differences, mismatches
+from commbench.analysis.environment_diff import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.answers.compare.ratio import (
@@ -120,7 +121,9 @@ class Comparison:
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
     host_changes: tuple[HostChange, ...]
-    """In what the host was slower or faster during B; the intervals are widened for it."""
+    """In what the host was slower or faster during B; the intervals are widened for it. Empty for
+    different machines."""
+    is_across_machines: bool = False
 
     @cached_property
     def pooled(self) -> tuple[PooledRatio, ...]:
@@ -185,7 +188,9 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     in_a, in_b, only_a, only_b = match_rows(a, b)
-    changes = find_host_changes(a.run, b.run)
+    found = environment_diff.mismatches(a, b)
+    is_across = environment_diff.are_other_machines(a, b)
+    changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
@@ -206,9 +211,10 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         rows=tuple(rows),
         only_a=tuple(row_at(a.rows, index) for index in only_a),
         only_b=tuple(row_at(b.rows, index) for index in only_b),
-        mismatches=mismatches(a, b),
-        differences=differences(a, b),
+        mismatches=found,
+        differences=environment_diff.differences(a, b),
         host_changes=changes,
+        is_across_machines=is_across,
     )
 
 
@@ -256,18 +262,22 @@ def require_comparable(comparisons: Sequence[Comparison], force: bool) -> None:
         if found.mismatches and not force:
             first, second = found.a.name, found.b.name
             a, b = (first, second) if first != second else ("the first", "the second")
-            facts = "; ".join(
-                f"{fact.name} differs ({fact.a} in {a}, {fact.b} in {b})"
-                for fact in found.mismatches
-            )
+            facts = "; ".join(fact.in_words(a, b) for fact in found.mismatches)
             raise UsageError(
                 f"{first} and {second} should not be compared: {facts}",
                 "measure both with the same options, or add --force to compare them anyway",
             )
         if not found.rows:
-            words = [dimension.word for dimension in DIMENSIONS]
-            lacking = [f"; {r.name} is incomplete" for r in (found.a, found.b) if r.incomplete]
-            raise UsageError(
-                f"{found.a.name} and {found.b.name} have no row in common{''.join(lacking)}",
-                f"rows match by {', '.join(words[:-1])} and {words[-1]}",
-            )
+            raise _nothing_common(found.a, found.b)
+
+
+def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
+    """That two runs have no row in common, and the first option of which they share no value."""
+    lacking = "".join(f"; {run.name} is incomplete" for run in (a, b) if run.incomplete)
+    why, hint = lacking, "measure both with the same options"
+    for each in () if lacking else DIMENSIONS:
+        first, second = ({getattr(row, each.field) for row in run.rows} for run in (a, b))
+        if not first & second:
+            why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
+            break
+    return UsageError(f"{a.name} and {b.name} have no row in common{why}", hint)

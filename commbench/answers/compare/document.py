@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import (
     measure_launches,
     more_precisely,
 )
+from commbench.analysis.environment_diff import UNLIKELY_CAUSES
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -23,6 +24,7 @@ from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.paragraphs import join_words
+from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
@@ -46,12 +48,14 @@ MOST_CHARACTERS = 200
 MOST_ROWS = 20
 """Rows of one comparison that a terminal lists, unless all are asked for."""
 MOST_CROSSOVERS = 3
+MOST_DIFFERENCES = 3
+"""Differences of two runs in the first sentence."""
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
 P5 = (
-    "The columns p5 compare undisturbed calls: the 5th percentiles of the times. Where these are "
-    "the same and the medians are not, the disturbance differs, not the collective itself."
+    "p5: the 5th percentiles of the times, of calls that hardly anything disturbed. Where they are "
+    "the same and the medians are not, other work on the host differs, not the collective itself."
 )
 _TONES = {SLOWER: BAD, FASTER: GOOD}
 
@@ -69,50 +73,66 @@ def document(found: Comparison | Comparisons) -> Document:
     if len(comparisons) == 1:
         (only,) = comparisons
         return Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
-    return Document(
-        f"{join_words(names)} against {first}",
-        (),
-        [
-            f"{name} against {first}: {_counts(each)}"
-            for name, each in zip(names, comparisons, strict=True)
-        ],
-        [
-            Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
-            for name, each in zip(names, comparisons, strict=True)
-        ],
-    )
+    named = [*zip(names, comparisons, strict=True)]
+    sections = [
+        Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
+        for name, each in named
+    ]
+    parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
+    summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
+    return Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
 def _answer(found: Comparison) -> list[str]:
-    """The sentences of the ranges of sizes; of many, a summary."""
+    """What may have caused a change, then the sentences of the ranges of sizes; of many, a
+    summary."""
     if len(found.pooled) <= MOST_SENTENCES:
-        return pooled_sentences(found)
+        return [*known_causes(found), *pooled_sentences(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
-    return [f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."]
+    text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
+    return [*known_causes(found), text]
+
+
+def known_causes(found: Comparison) -> list[str]:
+    """The differences of the runs that may change times, those that forbid a comparison first; and
+    in what their host differs."""
+    named = [*found.mismatches, *(d for d in found.differences if d.name not in UNLIKELY_CAUSES)]
+    more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
+    a, b = distinct_names([found.a, found.b])
+    words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])
+    return [f"{words}{more}."] * bool(named) + [
+        f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
+        f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
+        "All intervals are widened for it."
+        for change in found.host_changes
+    ]
 
 
 def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     """For each range of sizes the pooled ratio and its verdict; the steps of a workload first, then
     ranges where B is slower or faster. `kind` limits them to one kind of case."""
     a, b = distinct_names([found.a, found.b])
-    label = _range_label(found)
+    label, across = _range_label(found), "across machines, " * found.is_across_machines
     return [
-        f"{label(pooled)}: {b} takes {cells.ratio_with_interval_text(pooled.ratio)} times as long "
-        f"as {a}: {pooled.verdict}{_undisturbed(pooled)}."
+        f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
+        f"as long as {a}: {pooled.verdict}{_undisturbed(pooled)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
 
 
 def _undisturbed(pooled: PooledRatio) -> str:
-    """What undisturbed calls add to the medians."""
+    """What the 5th percentiles add to the medians; empty where they say the same."""
     if not pooled.undisturbed or pooled.verdict == SAME:
+        return ""
+    (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
+    if pooled.verdict == pooled.undisturbed_verdict and least <= high and low <= most:
         return ""
     sizes = format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)
     where = f" at {sizes}" if pooled.undisturbed_rows < pooled.rows else ""
     ratio = cells.ratio_with_interval_text(pooled.undisturbed)
-    return f"; undisturbed calls{where} {ratio}: {pooled.undisturbed_verdict}"
+    return f"; its 5th percentile{where} {ratio} times: {pooled.undisturbed_verdict}"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -140,10 +160,13 @@ def _blocks(found: Comparison) -> list[Block]:
             "Ranges of sizes", RANGE_COLUMNS, _ordered_ranges(found), _range_label(found),
             tone=_tone,
         ),
-        Text(_counts(found)),
+        Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
         Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
-        *_tables(found),
+        Table(
+            "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
+            attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
+        ),
         *difference_tables(found),
         warnings_block([found.a, found.b]),
         Pictures(lambda: _pictures(found)),
@@ -161,8 +184,7 @@ def _counts(found: Comparison) -> str:
     parts = [f"{number} {verdict}" for verdict, number in found.counts.items() if number]
     alone = len(found.only_a) + len(found.only_b)
     parts += [f"{alone} in one run only"] if alone else []
-    common = f"{format_count(len(found.rows), 'row')} in common"
-    return f"{common}: {', '.join(parts)}. Up to {found.tolerance * 100:g} % counts as the same."
+    return f"{format_count(len(found.rows), 'row')} in common: {', '.join(parts)}"
 
 
 # The tables.
@@ -181,7 +203,7 @@ RANGE_COLUMNS = (
     Column("B/A", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL, 8),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("noise\nhides", attrgetter("smallest_difference"), cells.SHARE, 2),
+    Column("noise hides\nup to", lambda p: (d := p.smallest_difference) and 1 + d, cells.RATIO, 2),
     Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
     Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
@@ -235,11 +257,6 @@ CROSSOVER_COLUMNS = (
     Column("and", attrgetter("above"), cells.TEXT),
     Column("at ", attrgetter("above_bytes"), cells.BYTES),
 )
-HOST_COLUMNS = (
-    Column("", attrgetter("takes"), cells.TEXT),
-    Column("B/A", attrgetter("ratio"), cells.RATIO),
-    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
-)
 DIFFERENCE_COLUMNS = (
     Column("", attrgetter("name"), cells.TEXT, is_wrapped=True),
     Column("A", attrgetter("a"), cells.TEXT, is_wrapped=True),
@@ -247,21 +264,11 @@ DIFFERENCE_COLUMNS = (
 )
 
 
-def _tables(found: Comparison) -> Iterator[Table]:
-    """Where the verdict turns, and in what the host itself differed."""
-    if turns := found.crossovers:
-        title, brief = "Between which sizes the verdict turns", turns[:MOST_CROSSOVERS]
-        yield Table(title, CROSSOVER_COLUMNS, turns, attrgetter("kind"), brief=brief)
-    if found.host_changes:
-        title = "The host itself was slower or faster during B: the intervals are widened for it"
-        yield Table(title, HOST_COLUMNS, found.host_changes)
-
-
 def difference_tables(found: Comparison) -> list[Table]:
     """In what the runs differ."""
     tables = {
-        "These differ, and the runs are compared because of --force": found.mismatches,
-        "Other differences" if found.mismatches else "What differs": found.differences,
+        "What differs; --force compares nevertheless": found.mismatches,
+        "What else differs" if found.mismatches else "What differs": found.differences,
     }
     return [Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]
 
@@ -277,15 +284,16 @@ def _remarks(found: Comparison) -> list[str]:
         if row.reason not in ("", OVERLAP):
             concerned.setdefault(row.reason, []).append(row.a)
         if row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE:
-            why = f"the rank test does not confirm the change (p >= {SIGNIFICANCE:g})"
+            why = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
             concerned.setdefault(why, []).append(row.a)
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:
         every = [*found.a.rows, *found.b.rows]
     return [
-        f"{why[0].upper()}{why[1:]} ({format_count(len(rows), 'row')}): "
-        f"{name_rows(rows, every, MOST_CHARACTERS)}."
+        f"{why[0].upper()}{why[1:]} ({'all ' * (len(rows) == len(every))}"
+        f"{format_count(len(rows), 'row')})"
+        f"{f': {name_rows(rows, every, MOST_CHARACTERS)}' * (len(rows) < len(every))}."
         for why, rows in concerned.items()
         if rows
     ]
@@ -297,7 +305,7 @@ def launch_notes(found: Comparison) -> list[str]:
     if not (single and any(row.ratio and row.ratio.has_interval for row in found.rows)):
         return []
     measure = measure_launches([found.a.header, found.b.header])
-    return [f"Of one launch, by how much launches differ is assumed, not measured; {measure}."]
+    return [f"One launch cannot show how much launches differ, so the usual is assumed; {measure}."]
 
 
 def launches_of(run: LoadedRun) -> int | None:
@@ -315,18 +323,25 @@ def _advice(found: Comparison) -> list[str]:
     ]
 
 
-def run_warnings(runs: Sequence[LoadedRun]) -> list[tuple[str, RowsWarning]]:
-    """The name of each run with each of its warnings, the most important first; those that a
-    results.csv names are without figures."""
+def run_warnings(
+    runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
+) -> list[tuple[str, RowsWarning]]:
+    """The name of each run with each of its warnings about the cases that `covers` accepts, the
+    most important first; those that a results.csv names are without figures."""
+
+    def find(run: Run) -> list[RowsWarning]:
+        return find_warnings([row for row in make_rows(run) if covers(row.measurement.case)])
+
     return [
         (name, warning)
         for name, run in zip(distinct_names(runs), runs, strict=True)
-        for warning in (find_warnings(make_rows(run.run)) if run.run else _recorded(run))
+        for warning in (find(run.run) if run.run else _recorded(run, covers))
     ]
 
 
-def _recorded(run: LoadedRun) -> Iterator[RowsWarning]:
-    named = Counter(row.warnings for row in run.rows) if "warnings" in run.columns else {}
+def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
+    covered = filter(covers, run.rows) if "warnings" in run.columns else ()
+    named = Counter(row.warnings for row in covered)
     texts = [({*text.split()}, number) for text, number in named.items()]
     for one in DIAGNOSTICS:
         concerned = (n for own, n in texts if one.name in own and own.isdisjoint(one.explained_by))
@@ -336,9 +351,9 @@ def _recorded(run: LoadedRun) -> Iterator[RowsWarning]:
             yield RowsWarning(one.name, rows, message, one.explanation, "")
 
 
-def warnings_block(runs: Sequence[LoadedRun]) -> Block:
-    """The warnings of these runs, and what they mean."""
-    found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs)]
+def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Block:
+    """The warnings of these runs about what `covers` accepts, and what they mean."""
+    found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs, covers)]
     return warnings_section(found)
 
 

@@ -41,11 +41,13 @@ class HostFigure(NamedTuple):
     usual_spread: float
     """The standard deviation of its log medians between launches on a quiet host (72 launches on
     2 cores; of clocks an assumption)."""
+    is_of_ranks: bool = False
+    """Whether the ranks measure it: their number and their CPU mode change it, too."""
 
 
 FIGURES = (
-    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12),
-    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05),
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True),
     HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
 )
 
@@ -115,9 +117,7 @@ def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    of_launches = widen_for_launches(
-        ratio(b.time, a.time), (a.launches, b.launches), a.backend
-    )  # fmt: skip
+    of_launches = widen_for_launches(ratio(b.time, a.time), (a.launches, b.launches), a.backend)
     found = widen_for_host(of_launches, host_changes)
     verdict = decide(found, tolerance)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
@@ -125,9 +125,8 @@ def compare_rows(
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
-    if lacking:
-        return ComparedRow(kind, a, b, found, verdict, f"{NO_INTERVAL} of {' and '.join(lacking)}")
-    return ComparedRow(kind, a, b, found, verdict, OVERLAP if verdict == UNDECIDED else "")
+    why = f"{NO_INTERVAL} of {' and '.join(lacking)}" if lacking else OVERLAP
+    return ComparedRow(kind, a, b, found, verdict, why * bool(lacking or verdict == UNDECIDED))
 
 
 def why_not_compared(a: Any, b: Any) -> str:
@@ -188,11 +187,15 @@ def widen_for_host(found: Estimate | None, changes: Sequence[HostChange]) -> Est
     return Estimate(found.value, low / max(factors), high / min(factors))
 
 
-def find_host_changes(a: Run | None, b: Run | None) -> tuple[HostChange, ...]:
+def find_host_changes(
+    a: Run | None, b: Run | None, are_alike: bool = True
+) -> tuple[HostChange, ...]:
     """In what the host of run B was slower or faster than that of A; empty where that may be
-    chance, or was not measured."""
+    chance, or was not measured. `are_alike`: they have as many ranks, in the same CPU mode."""
     found = []
     for figure in FIGURES if a and b else ():
+        if figure.is_of_ranks and not are_alike:
+            continue
         logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
         if not all(logs):
             continue

@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
-from commbench.answers.show.run_notes import find_warnings, warnings_section
+from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep.ranking import (
     BEST,
     TIED,
@@ -26,10 +25,10 @@ from commbench.answers.sweep.ranking import (
     varied_fields,
 )
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
-from commbench.answers.sweep.runner import SettingResult, plain_reason
+from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.paragraphs import list_some
-from commbench.stats.verdict import FASTER, SAME, UNDECIDED
+from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -50,7 +49,7 @@ ENOUGH_ROUNDS = 3
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "undecided between {}"}
+_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "the fastest may be {}"}
 
 
 def document(result: SweepResult) -> Document:
@@ -63,13 +62,18 @@ def document(result: SweepResult) -> Document:
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
+    failed_columns = (
+        Column("setting", attrgetter("setting.name"), cells.TEXT),
+        Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
+        Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
+    )
     blocks = [
         Items(items),
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
-        Table("Failed", _failed_columns(result), failed),
+        Table("Failed", failed_columns, failed),
         _warnings(result),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
@@ -123,9 +127,19 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
         ranges = [each for each in result.ranges if each.kind == kind]
         if kind in kinds:
             found += [_sentence(result, titles, each) for each in ranges] or [
-                f"{title}: no case has a time under two settings; there is nothing to compare."
+                f"{title}: nothing to compare: {_why_alone(result, kind)}."
             ]
     return found
+
+
+def _why_alone(result: SweepResult, kind: str) -> str:
+    """Why no case of a kind has a time under two settings."""
+    points = [point for point in result.points if point.kind == kind]
+    timed = dict.fromkeys(result.names[each.setting] for p in points for each in p.by_time)
+    if len(timed) < 2:
+        return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
+    ranks = {point.case.ranks for point in points}
+    return f"its {'groups have other ranks' if len(ranks) > 1 else 'calls are others'} in each"
 
 
 def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) -> str:
@@ -138,9 +152,9 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
         text += f", decided at {found.decided} of {len(found.points)} sizes"
     if second := next((rank for rank in ranks if rank.setting not in found.best), None):
         pooled = pool_settings(found.points, result.sweep.tolerance)
-        ratios = [each.pooled.ratio for each in pooled if each.setting == second.setting]
+        ratios = sorted(each.pooled.ratio for each in pooled if each.setting == second.setting)
         if ratios:
-            ends = map(cells.ratio_with_interval_text, (min(ratios), max(ratios)))
+            ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
             times = " to ".join(dict.fromkeys(ends))
             text += f"; {result.names[second.setting]} takes {times} times as long"
     return f"{name_range(titles, found)}: {text}."
@@ -167,8 +181,8 @@ def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
         Column("size", lambda row: row[0].size_bytes or None, cells.BYTES),
         Column("setting", lambda row: result.names[row[1]], cells.TEXT, 4, is_wrapped=True),
         Column("time", lambda row: row[2] and row[2].estimate, cells.TIME),
-        Column("ratio", lambda row: row[2] and row[2].ratio, cells.RATIO, 6),
-        Column("95 %\ninterval", lambda row: row[2] and row[2].ratio, cells.RATIO_INTERVAL, 5),
+        Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
+        Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
@@ -176,7 +190,7 @@ def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
     for places in ((BEST, TIED, UNDECIDED), (BEST,)):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].place in places]
-    title = f"Times; ratio: to the time under {result.names[result.sweep.settings[0]]}"
+    title = "Times; ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
@@ -187,7 +201,11 @@ def _place(point: SweepPoint, row: SettingTime | None) -> str:
     if row.estimate is None:
         status = row.row.measurement.status
         return "no time" if status == "ok" else status
-    return (row.place or "slower") if point.is_compared else ""
+    if not point.is_compared:
+        return ""
+    if row.place == BEST:
+        return "fastest" if len(point.not_slower) == 1 else "shortest"
+    return row.place or SLOWER
 
 
 def _selected(row: SettingTime | None) -> str:
@@ -200,29 +218,29 @@ def _selected(row: SettingTime | None) -> str:
 
 
 def _ranges(result: SweepResult) -> Table:
-    """Each setting against the one with the shortest times, for ranges of sizes."""
+    """Each setting and the one with the shortest times, for ranges of sizes."""
     names, titles = result.names, _short_kinds(result)
-
     columns = [
-        Column("A", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
-        Column("B", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
+        Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
+        Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
+    rows: list[PooledSetting] = []
     brief: list[PooledSetting] = []
-    for _, rows in groupby(result.pooled, attrgetter("pooled.kind")):
-        same = [*rows]
-        ends = (same[0].setting, same[-1].setting)
+    for found in sorted(result.ranges, key=lambda each: not each.points[0].case.step):
+        same = pool_settings(found.points, result.sweep.tolerance)
+        ends = {row.setting for row in (*same[:1], *same[-1:])}
         is_short = len({row.setting for row in same}) <= MOST_COMPARED
+        rows += same
         brief += [row for row in same if is_short or row.setting in ends]
-    title = "Ranges of sizes: B/A is the time under B over that under A"
-    return Table(
-        title, columns, result.pooled, lambda row: name_range(titles, row.pooled), brief=brief
-    )
+    title = "Ranges of sizes; ratio: the time under the setting over that under the other"
+    return Table(title, columns, rows, lambda row: name_range(titles, row.pooled), brief=brief)
 
 
 def _of_pooled(column: Column) -> Column:
     """A column of ranges of sizes, for their settings."""
-    return column._replace(of=lambda row: column.of(row.pooled))
+    heading = column.heading.replace("B/A", "ratio")
+    return column._replace(heading=heading, of=lambda row: column.of(row.pooled))
 
 
 def _ranking(result: SweepResult) -> Table:
@@ -238,19 +256,6 @@ def _ranking(result: SweepResult) -> Table:
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _failed_columns(result: SweepResult) -> Sequence[Column]:
-    """Of the settings that were not measured in full."""
-
-    def rounds(each: SettingResult) -> str:
-        return f"{each.rounds} of {result.sweep.rounds}"
-
-    return (
-        Column("setting", attrgetter("setting.name"), cells.TEXT),
-        Column("rounds", rounds, cells.NUMBER),
-        Column("error", lambda each: plain_reason(each.failure), cells.TEXT, 8, is_wrapped=True),
-    )
-
-
 def _warnings(result: SweepResult) -> Block:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
@@ -261,18 +266,10 @@ def _warnings(result: SweepResult) -> Block:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    found = find_warnings(rows, under)
-    return warnings_section(
-        [
-            warning._replace(
-                **{
-                    name: getattr(warning, name).replace("launches", "rounds")
-                    for name in ("name", "message", "explanation")
-                }
-            )
-            for warning in found
-        ]
-    )
+    return warnings_section([
+        RowsWarning(*(text.replace("launches", "rounds") for text in warning))
+        for warning in find_warnings(rows, under)
+    ])  # fmt: skip
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:

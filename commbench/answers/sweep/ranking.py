@@ -42,6 +42,8 @@ class SettingTime(NamedTuple):
     place: str
     """BEST for the fastest; TIED where the whole interval of the ratio to that lies within the
     tolerance; UNDECIDED; or empty for a slower one, and one without a time."""
+    behind: Estimate | None = None
+    """Its time over the shortest one; None for the shortest itself, and where there is no time."""
 
     @property
     def time(self) -> Estimate:
@@ -240,7 +242,7 @@ def _make_times(
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
     for setting in settings:
-        row, time, place = rows.get(setting), times.get(setting), ""
+        row, time, place, behind = rows.get(setting), times.get(setting), "", None
         if row is None:
             found.append(None)
             continue
@@ -250,7 +252,7 @@ def _make_times(
             behind = allow_for_launches(ratio(time, times[best]), row, rows[best])
             place = _PLACES[decide(behind, tolerance)]
         over_first = None if setting == settings[0] else ratio(time, times.get(settings[0]))
-        found.append(SettingTime(setting, row, time, over_first, place))
+        found.append(SettingTime(setting, row, time, over_first, place, behind))
     return tuple(found)
 
 

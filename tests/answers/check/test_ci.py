@@ -58,16 +58,17 @@ def test_junit_holds_every_row(
     (case, whole) = root.findall(".//failure[@type='fail']/..")
     assert whole.get("name") == "verdict"
     assert case.get("name") == "all_reduce float32 sum in_place 256 KiB"
-    assert case[0].get("message").startswith("fail: all_reduce float32 sum in_place 256 KiB takes")
+    assert case[0].get("message").startswith("failed: all_reduce float32 sum in_place 256 KiB")
 
 
 COMMAND = (
     "::error title=commbench check%3A new against old::FAIL: all_reduce: at most 10 %25 slower "
-    "than the baseline (1 fail, 1 undecided (value within), 2 pass)"
-    "%0Afail: all_reduce float32 sum in_place 256 KiB takes 1.30 times as long as in the "
-    "baseline (1.28 … 1.32)"
-    "%0Aundecided (value within): all_reduce float32 sum in_place 1 MiB takes 1.10 times as long "
-    "as in the baseline (1.08 … 1.12)\n"
+    "than the baseline (1 of 4 rows failed, 1 undecided (value within the limit, interval not; "
+    "counts neither way), 2 passed)"
+    "%0Afailed: all_reduce float32 sum in_place 256 KiB takes 1.30 (1.28 … 1.32) times as long as "
+    "in the baseline"
+    "%0Aundecided (value within the limit, interval not; counts neither way): all_reduce float32 "
+    "sum in_place 1 MiB takes 1.10 (1.08 … 1.12) times as long as in the baseline\n"
 )
 
 
@@ -79,9 +80,9 @@ def test_github_gets_annotations_and_a_summary(commbench: Commbench, runs: Path)
     assert ended.out.endswith("2.14.0\n" + COMMAND)
     first, title, *_ = (summary := (runs / "summary.md").read_text()).splitlines()
     assert (first, title) == ("before", "# 🔴 Check of new against old")
-    assert "\n**FAIL: 1 fail" in summary and "; worst: all_reduce" in summary
+    assert "\n**FAIL: 1 of" in summary and "; worst: all_reduce" in summary
     passed = commbench("check", "new", "--max-time", "1s", **here)
-    assert passed.out.splitlines()[-1] == ("::notice title=commbench check%3A new::PASS: 4 pass.")
+    assert passed.out.endswith("::notice title=commbench check%3A new::PASS: 4 of 4 rows passed.\n")
     for arguments, level in (
         ("--max-slowdown 1M:10%", "error"),
         ("--max-slowdown 1M:10% --undecided pass", "warning"),

@@ -88,7 +88,7 @@ def test_every_file_of_a_killed_run_fails(commbench: Commbench, tmp_path: Path, 
     ended = commbench("check", name, "--max-time", "100s")
     assert ended.code == 1
     assert "FAIL: the run is incomplete, " in ended.out
-    assert "1 fail (cut off), 2 pass" in flat(ended.out)
+    assert "1 of 3 rows failed (cut off), 2 passed" in flat(ended.out)
 
 
 def test_the_rows_of_a_run_without_an_end_fail(commbench: Commbench, tmp_path: Path) -> None:
@@ -192,10 +192,10 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
 @pytest.mark.parametrize(
     ("new", "old", "limit", "code", "doubt"),
     [
-        (QUIET, disturbed("old", 1e-4, 0.51), "50%", 7, "the baseline lacked a core"),
+        (QUIET, disturbed("old", 1e-4, 0.51), "50%", 7, "the ranks of the baseline waited"),
         (QUIET, disturbed("old", 1e-4, 0.49), "50%", 0, ""),
         (disturbed("new", 1e-4, 0.6), QUIET, "50%", 0, ""),  # slower if anything
-        (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, "the baseline lacked a core"),
+        (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, "the ranks of the baseline"),
         (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "900%", 7, "the interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "900%", 7, "the interval spans more than"),
         (disturbed("new", 1e-2, 0.0, wide=True), QUIET, "50%", 1, ""),  # beyond in any case

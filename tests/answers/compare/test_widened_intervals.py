@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import in_memory, steady
+from synthetic import header, in_memory, plan, steady
 
 from commbench.answers.compare.comparison import Comparison, compare
+from commbench.answers.compare.document import document
 from commbench.answers.compare.ratio import widen_for_launches
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
@@ -142,3 +143,25 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
     assert verdicts(found) == {"undecided"}
     ((takes, ratio),) = found.host_changes
     assert (takes, ratio.value) == ("a clock of the GPUs", pytest.approx(1980 / 1600))
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
+        ({"world_size": 4}, "old has 2 ranks, new has 4."),
+        ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
+    ],
+)
+def test_what_differs_is_said_first_and_is_not_called_a_slower_host(
+    changed: dict[str, Any], word: str
+) -> None:
+    environment = {key: text for key, text in changed.items() if key == "processor"}
+    of_plan = {key: value for key, value in changed.items() if key != "processor"}
+    old, new = steady_run("old", 1e-4, **host(1)), steady_run("new", 1.2e-4, **host(1.3))
+    asked = plan(sizes=new.header.plan.sizes, launches=3, **of_plan)
+    new = new._replace(header=header(asked, "new", environment=environment))
+    found = compare(old, new)
+    first, answer = document(found).answer
+    assert (first, verdicts(found), found.host_changes) == (word, {"slower"}, ())
+    assert found.is_across_machines == ("across machines" in answer) == bool(environment)
