@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from commbench.errors import CommbenchError
     from commbench.plan.plan import Plan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CommbenchError", "Plan", "Run", "advise", "check", "compare", "doctor", "environment",
     "expect", "expect_run", "explain", "export", "fit_model", "frame", "import_results", "load",

@@ -79,16 +79,18 @@ def answer(found: OnCurves) -> str:
     if not whose:
         reasons = dict.fromkeys(each.reason for each in found.ranges)
         return f"Cannot judge {found.run.name}: {'; '.join(reasons) or 'it has no rows'}."
-    rows = {WORDS[verdict]: sum(each.rows for each in ranges) for verdict, ranges in by.items()}
-    counted = [f"{number} {word}" for word, number in rows.items() if number]
+    counted = {word: sum(each.rows for each in by[verdict]) for verdict, word in WORDS.items()}
+    others = [f"{number} {word}" for word, number in counted.items() if number]
+    rows = f"of {len(found.rows)} rows, {join_words(others)}"
+    if len(others) == 1:
+        rows = f"all {len(found.rows)} rows"
     if not (slow := by[SLOWER]):
-        word = "undecided" if by[UNDECIDED] else "normal"
-        return f"{found.run.name} is {word} for {whose}: of its rows, {join_words(counted)}."
+        word = WORDS[UNDECIDED if by[UNDECIDED] else SAME]
+        return f"{found.run.name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
     return (
         f"{found.run.name} is slow for {whose}: {range_title(worst)} takes "
-        f"{ratio_with_interval_text(worst.ratio)} times as long; of its rows, "
-        f"{join_words(counted)}."
+        f"{ratio_with_interval_text(worst.ratio)} times as long; {rows}."
     )
 
 
