@@ -88,7 +88,7 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
         Column(limit.heading, attrgetter("estimate"), limit.unit),
         Column("95 %\ninterval", attrgetter("estimate"), limit.interval),
         *([Column("limit", _limit, limit.unit, 7)] if result.rule.of_row else []),
-        Column("outcome", attrgetter("outcome"), TEXT),
+        Column("outcome", _outcome, TEXT),
         Column("why", why, TEXT, 8, is_wrapped=True),
     ]
     table = Table(
@@ -103,6 +103,12 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     )
     title = f"{WORDS[result.outcome]}  {result.rule.title}: {counts([result])}"
     return Section(title, [table, Items(rule_notes(gate, result))])
+
+
+def _outcome(check: RowCheck) -> str:
+    """Of a row that nothing published limits, that it cannot be judged."""
+    has_no_limit = check.rule.of_row and check.outcome == NOT_MEASURED
+    return "cannot be judged" if has_no_limit else check.outcome
 
 
 def _limit(check: RowCheck) -> float | None:
@@ -123,7 +129,7 @@ def counts(results: Sequence[RuleResult]) -> str:
         counted = f", counted as {result.rule.undecided}" * bool(result.rule.undecided)
         for check in result.with_outcome(*OUTCOMES[:-1]):
             more = f"{why(check)}{counted if check.outcome == UNDECIDED else ''}"
-            found[f"{check.outcome}{in_brackets(more)}"] += 1
+            found[f"{_outcome(check)}{in_brackets(more)}"] += 1
         found[PASS] += result.checks.passed
     return ", ".join(f"{number} {what}" for what, number in found.items() if number) or "no row"
 
