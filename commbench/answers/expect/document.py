@@ -16,6 +16,7 @@ from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_ta
 from commbench.views.formats import View
 
 _TONES = {verdicts.PLAUSIBLE: GOOD, verdicts.LOW: BAD, verdicts.IMPOSSIBLE: BAD}
+_POSSIBLE = (verdicts.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
 _NEAR = 1.05
 """Up to so much above a figure without NVLS, NVLS may be off."""
@@ -23,10 +24,6 @@ _ALIKE = 0.005
 """A difference that is not worth a word."""
 _MOST_MISTAKES = 2
 """Mistakes that a sentence asks about."""
-
-
-def _word(verdict: str) -> str:
-    return "possible" if verdict == verdicts.UNKNOWN else verdict
 
 
 def gbps(value: float) -> str:
@@ -97,7 +94,13 @@ def _measured_range(found: Expectation) -> str:
 
 def _differ(found: Expectation) -> bool:
     """Whether the lowest and the highest figure are of two algorithms."""
-    return len({figure.published.how for figure in (found.known[0], found.known[-1])} - {""}) == 2
+    return len({_whose(found.known[end]) for end in (0, -1)} - {"others"}) == 2
+
+
+def _whose(figure: Figure) -> str:
+    how = figure.published.how
+    whose = {"ring": "a ring", "SHARP": how} | dict.fromkeys(_NVLS, how)
+    return f"others {how}" if how.startswith("without") else whose.get(how, "others")
 
 
 def _speed(figure: Figure) -> float:
@@ -106,8 +109,7 @@ def _speed(figure: Figure) -> float:
 
 def _against(figure: Figure, busbw: float, where: str) -> str:
     """How far a bandwidth is from a figure: `5 % below a ring (367 GB/s)`."""
-    how, reached = figure.published.how, _speed(figure)
-    whose = f"{'a ' * (how == 'ring')}{how or 'others'}{where}"
+    whose, reached = f"{_whose(figure)}{where}", _speed(figure)
     if reached >= 2 * busbw:
         return f"{whose} reached {reached / busbw:.2g} times as much ({gbps(reached)} GB/s)"
     side = "below" if busbw < reached else "above"
@@ -130,7 +132,7 @@ def judgement_text(judgement: Judgement) -> str:
     """Whether the bandwidth is plausible, with the figures that decide it, in sentences."""
     found, busbw, verdict, mistakes = judgement
     possible, others = possible_text(found), measured_text(found)
-    said = f"{_word(verdict)}: {'; '.join(filter(None, (others, possible)))}."
+    said = f"{verdict.replace(*_POSSIBLE)}: {'; '.join(filter(None, (others, possible)))}."
     if verdict == verdicts.PLAUSIBLE:
         said = _plausible_sentence(found, busbw)
     elif verdict == verdicts.LOW:
@@ -190,9 +192,8 @@ def _plausible_text(found: Expectation, factor: float = 1.0) -> str:
     """The range of what is plausible, times a factor; empty where nothing is known."""
     ends = (found.low_bytes_per_s, found.high_bytes_per_s)
     low, high = (None if end is None else gbps(end * factor) for end in ends)
-    if low and high:
-        return f"{low} … {high} GB/s"
-    return f"from {low} GB/s" if low else f"up to {high} GB/s" if high else ""
+    text = f"{low} … {high}" if low and high else f"from {low}" if low else f"up to {high}"
+    return f"{text} GB/s" if low or high else ""
 
 
 def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
@@ -275,7 +276,7 @@ def _demands(answer: Answer, sources: list[str]) -> Table:
         Column("busbw\nGB/s", demanded, NUMBER),
         Column("from\nnodes" if several else "from\nranks", ranks, NUMBER),
         Column("network", network, TEXT),
-        Column("demand\nis", lambda one: _word(one.judgement.verdict), TEXT),
+        Column("demand\nis", lambda one: one.judgement.verdict.replace(*_POSSIBLE), TEXT),
         Column("source", lambda one: sources.index(one.threshold.source) + 1, NUMBER),
     )
     return Table("", columns, answer.demands)

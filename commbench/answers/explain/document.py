@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter, methodcaller
+from typing import Any
 
 from commbench.analysis.environment_diff import environment_facts
 from commbench.analysis.nccl_log import describe_init, describe_start_up
@@ -16,16 +17,7 @@ from commbench.stats.estimate import Estimate
 from commbench.units import format_about, format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
-from commbench.views.document import (
-    Block,
-    Code,
-    Document,
-    Facts,
-    Items,
-    Section,
-    Table,
-    facts_table,
-)
+from commbench.views.document import Code, Document, Facts, Items, Section, Table, facts_table
 from commbench.views.formats import View
 
 _RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, RATIO), is_left=True)
@@ -51,7 +43,7 @@ _COLUMNS = (
 def document(found: Explanation) -> Document:
     """A row with its facts; several as a table, and their facts where they were asked for."""
     first, is_one = found.rows[0], len(found.rows) == 1
-    blocks: list[Block] = []
+    blocks: list[Any] = []
     if not is_one or found.is_overview:
         kind = attrgetter("row.measurement.case.title")
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
@@ -119,13 +111,17 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     bounds = [kind for each in found.rows if (kind := each.get(bound.BOUND))]
-    words = [f"{bounds.count(kind)} {kind}" for kind in dict.fromkeys(bounds)]
+    counts = [(bounds.count(kind), kind) for kind in dict.fromkeys(bounds)]
+    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for number, kind in counts]
     kinds = f"{format_count(len(found.rows), 'kind')} of calls"
     text = f"{found.name} has {kinds}, of too few sizes to say what bounds them"
-    if len(words) == 1 and len(bounds) == len(found.rows) > 1:
-        text = f"At the largest size, all {kinds} are {bounds[0]}: {bound.HELPS[bounds[0]]}"
+    if len(words) == 1 and len(bounds) == len(found.rows):
+        every = {1: "the call is", 2: "both kinds of calls are"}.get(
+            len(bounds), f"all {kinds} are"
+        )
+        text = f"At the largest size, {every} {bounds[0]}: {bound.HELPS[bounds[0]]}"
     elif words:
-        text = f"{found.name} has {kinds}; at their largest size, {join_words(words)}"
+        text = f"At the largest size, of {kinds} {join_words(words)}"
     fastest = max(found.rows, key=lambda each: each.row.busbw or 0.0)
     if busbw := fastest.get("busbw"):
         most = cells.bandwidth_text(busbw)

@@ -25,7 +25,6 @@ from commbench.results.schema import CUT_OFF
 from commbench.stats.estimate import Estimate, ratio
 from commbench.units import GB, format_about
 from commbench.views import cells
-from commbench.views.cells import bandwidth_text, time_text
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
 FIGURE = "figure"
@@ -64,9 +63,9 @@ class Fact(NamedTuple):
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     BYTES: lambda found: f"{exact(found)} bytes" if found == int(found) else format_about(found),
-    SECONDS: lambda found: seconds(found, 3) if isinstance(found, float) else _time_text(found),
-    RATE: lambda found: f"{bandwidth_text(found)} GB/s{_interval(found)}",
-    RATIO: cells.ratio_with_interval_text,
+    SECONDS: lambda found: seconds(found, 3) if isinstance(found, float) else time_of(found),
+    RATE: lambda found: f"{_rate(found)} GB/s",
+    RATIO: cells.ratio_text,
     SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
     FIGURE: lambda _: "",
     TEXT: str,
@@ -74,18 +73,25 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 """How a value is written, by its unit."""
 
 
-def _time_text(found: Estimate) -> str:
-    return f"{time_text(found)}{cells.in_brackets(cells.time_interval_text(found))}"
+def time_of(found: Estimate) -> str:
+    """A time, as it was given or with the digits of its interval."""
+    return cells.time_text(found) if found.has_interval else seconds(found.value, 4)
 
 
-def _interval(found: Any) -> str:
-    return cells.in_brackets(cells.bandwidth_interval_text(found))
+def _rate(found: Any) -> str:
+    found = found if isinstance(found, Estimate) else Estimate(found)
+    return cells.bandwidth_text(found) if found.has_interval else f"{found.value / GB:.4g}"
+
+
+_INTERVALS = {SECONDS: cells.TIME_INTERVAL, RATE: cells.BANDWIDTH_INTERVAL}
+_INTERVALS |= {RATIO: cells.RATIO_INTERVAL}
 
 
 def value_text(value: Any, unit: str) -> str:
     """A value of that unit, with the digits of its interval, and with that."""
     ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    return " to ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    shown = " to ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
 
 
 def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
@@ -229,20 +235,20 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     size, formula = exact(case.size_bytes), operation.busbw_formula
-    over = f"algbw x {formula} = {bandwidth_text(algbw)} x {factor:.5g}"
+    over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
     must = f"{formula} x S, one way, with any algorithm{_unless_reduced(case.operation, factor)}"
     uneven = []
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
         uneven = [
-            Fact("logical_GBps", row.logical_bandwidth, RATE,
+            Fact("logical_GBps", algbw.scaled(load.largest), RATE,
                  f"{load.largest:.5g} x S / t, with the block that a rank keeps"),
             Fact("most sent", load.sent, RATIO, "over the mean of the ranks"),
             Fact("most received", load.received, RATIO, "over the mean of the ranks"),
         ]  # fmt: skip
     return [
-        Fact("algbw", algbw, RATE, f"S / t = {size} B / {time_text(row.time.estimate)}"),
+        Fact("algbw", algbw, RATE, f"S / t = {size} B / {time_of(row.time.estimate)}"),
         Fact("busbw", algbw.scaled(factor), RATE, over),
         *uneven,
         Fact("over some link", case.ranks > 1 and round(factor * case.size_bytes), BYTES, must),
@@ -279,7 +285,7 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
     return [
         *facts,
         Fact("of the peak", reached, SHARE,
-             f"{what} / peak = {bandwidth_text(reached.scaled(speed))} / {speed / GB:g} "
+             f"{what} / peak = {_rate(reached.scaled(speed))} / {speed / GB:g} "
              f"({share.bound} bound){must}"),
         Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
