@@ -107,8 +107,8 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
 
 def _outcome(check: RowCheck) -> str:
     """Of a row that nothing published limits, that it cannot be judged."""
-    has_no_limit = check.rule.of_row and check.outcome == NOT_MEASURED
-    return "cannot be judged" if has_no_limit else check.outcome
+    is_unknown = check.rule.of_row and check.outcome == NOT_MEASURED
+    return "cannot be judged" if is_unknown else check.outcome
 
 
 def _limit(check: RowCheck) -> float | None:

@@ -211,12 +211,10 @@ def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
             how += f"; no network is given, so the figures of {join_words(names)} count"
     yield "plausible", _plausible_text(found) or "not known", how
     more = "" if has_network else "--nic gives the bound of a network"
-    if bound:
-        most = f"at most {gbps(bound.busbw_bytes_per_s)} GB/s"
-        yield "possible", most, "; ".join(filter(None, [bound_text(bound), more]))
-    else:
-        links = "--link gives the speed of an accelerator's links"
-        yield "possible", "not known", more or links
+    most = f"at most {gbps(bound.busbw_bytes_per_s)} GB/s" if bound else "not known"
+    ways = [bound_text(bound) if bound else "", more]
+    links = "--link gives the speed of an accelerator's links"
+    yield "possible", most, "; ".join(filter(None, ways)) or links
     if call.node_factor:
         part = "node" if call.parts == call.nodes else "rack"
         share = call.node_factor * call.parts / call.ranks
@@ -226,8 +224,7 @@ def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
             ("each accelerator sends", share, "its share of that: "),
             (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network: "),
         ):
-            times = f" x {factor:.4g}" if factor != 1 else ""
-            yield what, _plausible_text(found, factor), f"{how}busbw{times}"
+            yield what, _plausible_text(found, factor), f"{how}busbw x {factor:.4g}"
     elif call.fabric.nics and not several:
         yield "each node sends", "nothing", "nothing crosses the network"
 

@@ -103,8 +103,7 @@ def _what_helps(found: RowExplanation) -> str:
         return f"It is {known.value}: {known.how}."
     if peak and _FULL <= peak.value < 1.005:
         return f"The link bounds it: {bound.HELPS[bound.BANDWIDTH]}."
-    few = found.get(bound.NOT_KNOWN)
-    more = "measure three sizes or more" if few else "give --peak or --model"
+    more = "measure three sizes" if found.get(bound.NOT_KNOWN) else "give --peak or --model"
     return "" if peak or not found.get("busbw") else f"What bounds it is not known: {more}."
 
 
@@ -152,4 +151,4 @@ def _measured(header: RunHeader) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), facts[name]) for name in _SHOWN if facts.get(name)]
 
 
-VIEW = View(document, schema=1)
+VIEW = View(document, schema=2)

@@ -210,7 +210,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
     ]
     if not (both and row.parts):
         return facts
-    a, b = (each.time and each.time.median for each in row.parts)
+    a, b = (each.time and each.time.estimate for each in row.parts)
     slowdowns = (both.communication_slowdown, both.computation_slowdown)
     slower = [found and found.map(lambda share: 1 + share) for found in slowdowns]
     return [
