@@ -106,8 +106,7 @@ def _answer(found: Links) -> str:
         return f"{link.what}: {link.bytes_per_second / GB:g} GB/s one way per {link.per}."
     if found.links:
         return f"The specified speeds of {format_count(len(found.links), 'link')}, one way."
-    count = format_count(len(found.published), "bus bandwidth")
-    return f"{count} that others published, and which part of the speed of the link each is."
+    return f"{format_count(len(found.published), 'bus bandwidth')} that others published."
 
 
 VIEW = View(document, schema=1)

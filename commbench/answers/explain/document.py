@@ -99,12 +99,15 @@ def _what_helps(found: RowExplanation) -> str:
     """What bounds a row, and what would make it faster."""
     known = next((fact for fact in found.facts if fact.name == bound.BOUND), None)
     peak = found.get("of the peak")
-    if known:
-        return f"It is {known.value}: {known.how}."
-    if peak and _FULL <= peak.value < 1.005:
-        return f"The link bounds it: {bound.HELPS[bound.BANDWIDTH]}."
-    more = "measure three sizes" if found.get(bound.NOT_KNOWN) else "give --peak or --model"
-    return "" if peak or not found.get("busbw") else f"What bounds it is not known: {more}."
+    texts = {
+        f"It is {known.value}: {known.how}." if known else "": known,
+        "That is impossible: check the peak and the time.": found.get("above 100 %"),
+        f"The link bounds it: {bound.HELPS[bound.BANDWIDTH]}.": peak and peak.value >= _FULL,
+        "The link is not full: something else bounds it.": peak,
+        "To learn what bounds it, measure three sizes.": found.get(bound.NOT_KNOWN),
+        "To learn what bounds it, give --peak or --model.": found.get("busbw"),
+    }
+    return next((text for text, applies in texts.items() if applies), "")
 
 
 def _summary(found: Explanation) -> str:

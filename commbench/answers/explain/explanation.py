@@ -172,7 +172,7 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
                 raise
         raise UsageError(
             f"{what!r} is neither an operation nor a run",
-            f"{error.hint}; a run is a folder, its run.jsonl, or a label under results/",
+            f"{error.hint.partition('known:')[0]}`commbench ops` and `commbench list` name them",
         ) from None
 
 
