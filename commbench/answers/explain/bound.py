@@ -54,7 +54,7 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float) -> list[Fact]:
     """What bounds a call of whose time this share is latency."""
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
-    how = f"{format_share(share)} of the time is latency, the rest grows with the size; {HELPS[bound]}"
+    how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
     return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
 
 
