@@ -275,7 +275,9 @@ EXPECT = {
     "published": PUBLISHED._replace(group=CURVES),
     "save_curve": Option("FILE.csv", "Write RUN's times as curves into a new file.", CURVES),
     "gpu": Option(
-        "GPU", "Accelerator, such as h100, or the name of a device.", HARDWARE, list[str]
+        "GPU", "Accelerator, or the name of a device: gb300, gb200, b300, b200, gh200, h200-nvl, "
+        "h200, h100-pcie, h100-nvl, h100, h800, a100-pcie, a100, v100-pcie, v100, p100-pcie, p100, "
+        "l40s, rtx5090, mi250x, mi300x, mi325x, mi350x, mi355x.", HARDWARE, list[str],
     ),
     "nodes": Option("K", "Number of nodes.", HARDWARE),
     "gpus_per_node": Option(

@@ -1,4 +1,4 @@
-"""Text that fits the terminal, lists in a sentence, and figures with five digits."""
+"""Text that fits the terminal, lists in a sentence, and exact figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from commbench.output.table import WIDTH as WIDTH
 from commbench.output.table import clean
-from commbench.units import GB
 
 WIDEST = 120
 """Columns of a paragraph, at most. Longer lines are hard to read."""
@@ -65,14 +64,9 @@ def exact(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def gbps(bytes_per_second: float) -> str:
-    """A bandwidth in GB/s with five digits, so that products can be checked by hand."""
-    return f"{bytes_per_second / GB:.5g}"
-
-
-def seconds(duration: float) -> str:
-    """A duration with five digits: `4.2 ms`, `208.77 us`."""
+def seconds(duration: float, digits: int = 5) -> str:
+    """A duration with five digits, or as many: `4.2 ms`, `208.77 us`."""
     for limit, unit, factor in ((1e-3, "us", 1e6), (1.0, "ms", 1e3)):
         if duration < limit:
-            return f"{duration * factor:.5g} {unit}"
-    return f"{duration:.5g} s"
+            return f"{duration * factor:.{digits}g} {unit}"
+    return f"{duration:.{digits}g} s"

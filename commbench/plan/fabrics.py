@@ -120,10 +120,9 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
     if found:
         names = " and ".join(gpu.name for gpu in found)
         raise UsageError(f"{option} names several accelerators: {names}", "ask about one at a time")
-    known = [gpu.name for gpu in load_gpus()]
-    close = closest(text, known)
+    close = closest(text, [gpu.name for gpu in load_gpus()])
     guess = f"did you mean {close}? " if close else ""
-    hint = f"{guess}known: {', '.join(known)}; or {others}"
+    hint = f"{guess}`commbench expect --help` lists them; or give {others}"
     raise UsageError(f"{option} {text!r} is no known accelerator", hint)
 
 

@@ -190,7 +190,9 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
     if unit not in _UNITS:
         trouble = f"has an unclear unit {unit!r}" if unit else "has no unit"
         units = f"{number}GB/s (bytes), {number}Gbit/s (bits), or a name of `commbench links`"
-        if not takes_links:
+        if unit in ("GiB/s", "GiBps"):
+            units = f"{float(number) * (1 << 30) / GB:.5g}GB/s: 1 GiB/s is 1.0737 GB/s"
+        elif not takes_links:
             units = f"{number}GB/s (bytes), or {number}Gbit/s (bits)"
         raise UsageError(f"{kind} {text!r} {trouble}", f"write {units}")
     speed = float(number) * _UNITS[unit]

@@ -49,12 +49,12 @@ def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
     [
         ("all_reduce --ranks 8 --size 1G --time 4.2ms --peak nvlink4", {
             "size S": "1,073,741,824 bytes", "count": "268,435,456 float32", "time t": "4.2 ms",
-            "algbw": "255.65 GB/s", "busbw": "447.39 GB/s", "over some link": "1,879,048,192 bytes",
-            "messages in a row": "at least 3", "peak": "450 GB/s", "of the peak": "99.4 %",
-            "t at the peak": "4.1757 ms"}),
+            "algbw": "255.7 GB/s", "busbw": "447.4 GB/s", "over some link": "1,879,048,192 bytes",
+            "messages in a row": "at least 3", "peak": "450 GB/s", "of the peak": "99 %",
+            "t at the peak": "4.18 ms"}),
         ("all-gather --ranks 3 --size 1M --time 200us --timing pipelined", {
             "size S": "1,048,572 bytes", "asked for": "1,048,576 bytes",
-            "algbw": "5.2429 GB/s", "busbw": "3.4952 GB/s", "over some link": "699,048 bytes",
+            "algbw": "5.243 GB/s", "busbw": "3.495 GB/s", "over some link": "699,048 bytes",
             "messages in a row": "at least 2", "peak": "not given"}),
         ("all_gather --ranks 2 --size 1M --time 1ms", {"messages in a row": "at least 1"}),
         ("barrier --ranks 1 --time 3us --peak 400Gbps", {
@@ -62,13 +62,13 @@ def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
             "no share of it": "not known"}),
         # 1 GiB in 3.9 ms: 275.32 x 1.75 = 481.81; 275.32 / 450 = 61.2 %.
         ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 450GB/s", {
-            "of the peak": "107 %", "t at the peak": "4.1757 ms", "of the limit": "61.2 %"}),
+            "of the peak": "107 %", "t at the peak": "4.18 ms", "of the limit": "61 %"}),
         # 275.32 x 1.75 / 250: more than even S each way takes.
         ("all_reduce --ranks 8 --size 1G --time 3.9ms --peak 250GB/s", {
             "of the peak": "193 %", "above 100 %": "impossible"}),
         # The published 376.71 GB/s of 4 x 8 B200: 194.43 x 2 x 3/4 = 291.65.
         ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node", {
-            "busbw": "376.71 GB/s", "of the peak": "72.9 %", "t at the peak": "64.425 ms"}),
+            "busbw": "376.7 GB/s", "of the peak": "73 %", "t at the peak": "64.4 ms"}),
         ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 50GB/s", {
             "of the peak": "753 %", "above 100 %": "impossible"}),
     ],

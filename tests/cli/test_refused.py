@@ -139,8 +139,8 @@ REFUSED = {
         --link -3GB/s: --link '-3GB/s' is not a bandwidth
         --nodes 0: --nodes is 0
         --gpus-per-node 1: one rank communicates with nobody
-        --op barrier: barrier has no bandwidth to expect
-        --op all_to_all_v: all_to_all_v has no bandwidth to expect
+        --op barrier: barrier has no bandwidth
+        --op all_to_all_v: all_to_all_v has no bandwidth
         --busbw 480: --busbw '480' has no unit
         --busbw nvlink4: --busbw 'nvlink4' is not a bandwidth
         --busbw 480GB/s --algbw 3GB/s: --busbw and --algbw say the same thing

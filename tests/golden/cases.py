@@ -209,6 +209,8 @@ CASES = (
           "--gpu h100 --nodes 2 --nic 8x400G --busbw 430GB/s --format json",
           "--gpu h100 --nodes 2 --nic gcp-a3-mega --size 1G --busbw 430GB/s",
           "--gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G --algorithm ring",
+          "--gpu h100 --busbw 350GB/s", "--gpu b200 --nodes 2 --nic efa --busbw 600GB/s",
+          "--gpu h100 --nodes 4 --nic 8x400G --busbw 430GB/s", "--gpu h100 --busbw 430GiB/s",
           "--gpu h100 --size 1G --time 1us", "--gpu h100 --algbw 100GB/s --nccl 2.12",
           "--gpu unknown", "--gpu unknown --link 450GB/s",
       )),

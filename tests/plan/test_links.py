@@ -92,7 +92,11 @@ WRITE = "write {0}GB/s (bytes), {0}Gbit/s (bits), or a name of `commbench links`
         ("450Gb/s", "peak '450Gb/s' has an unclear unit 'Gb/s'", WRITE.format(450)),
         ("450gbps", "peak '450gbps' has an unclear unit 'gbps'", WRITE.format(450)),
         ("450GB", "peak '450GB' has an unclear unit 'GB'", WRITE.format(450)),
-        ("450GiB/s", "peak '450GiB/s' has an unclear unit 'GiB/s'", WRITE.format(450)),
+        (
+            "450GiB/s",
+            "peak '450GiB/s' has an unclear unit 'GiB/s'",
+            "write 483.18GB/s: 1 GiB/s is 1.0737 GB/s",
+        ),
         ("450/node", "peak '450/node' has no unit", WRITE.format(450)),
         ("0GB/s", "peak '0GB/s' is not above 0", "write for example 450GB/s"),
         ("nvlnk4", "unknown link 'nvlnk4'", "did you mean nvlink4? `commbench links` lists them"),

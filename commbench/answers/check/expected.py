@@ -12,25 +12,13 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.rules import LIMITS, RowLimit, Rule
-from commbench.answers.expect.document import (
-    gbps,
-    judgement_text,
-    machine_text,
-    range_text,
-)
-from commbench.answers.expect.expectation import (
-    BELOW,
-    HIGH,
-    IMPOSSIBLE,
-    LOW,
-    Call,
-    find_expectation,
-    judge,
-)
+from commbench.answers.expect import expectation as verdicts
+from commbench.answers.expect.document import gbps, judgement_text, machine_text, range_text
+from commbench.answers.expect.expectation import BELOW, Call, find_expectation, judge
 from commbench.answers.expect.question import fabric_of, is_plain_case, make_call
 from commbench.errors import RecordsError, UsageError
 from commbench.output.paragraphs import list_some
-from commbench.plan.fabrics import Fabric, choose_gpu, make_fabric, parse_nics
+from commbench.plan.fabrics import Fabric, choose_gpu, make_fabric, parse_nics, unique_gpu
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate
 from commbench.units import format_share
@@ -63,7 +51,7 @@ def parse_hardware(text: str) -> Hardware | None:
     if text.strip() == FROM_RUN:
         return None
     name, *fields = (field.strip() for field in text.split(":"))
-    gpu = choose_gpu(name, "--expect", "run, the hardware that the run names")
+    gpu = choose_gpu(name, "--expect", "run")
     nodes, nics = None, None
     for field in fields:
         number = field.removesuffix("s").removesuffix("node").strip()
@@ -81,24 +69,28 @@ def expectation_rules(
 ) -> list[Rule]:
     """The rules of a run on this hardware; on None, no row has a limit.
 
-    Raises RecordsError for a results.csv that should name its hardware, for it cannot.
+    Raises RecordsError for a results.csv that should name its hardware, for it cannot, and
+    UsageError for a run that names another accelerator, or CPUs.
     """
     if hardware is None and run.header is None:
         raise RecordsError(
             f"{run.path} does not say what hardware it was measured on",
             "name it: --expect h100; or give the run folder with its run.jsonl",
         )
+    _require_accelerator(run, hardware)
+    nothing = "no published figures for such calls"
+    if hardware is None and run.header:
+        where = "this CPU" if run.header.plan.device == "cpu" else "this hardware"
+        nothing = f"no published figures for {run.header.plan.backend} on {where}"
     what = f" of {_what(hardware)}" if hardware else ""
 
     def limit(row: Any, is_least: bool) -> RowLimit:
-        if hardware is None:
-            return RowLimit(None, "nothing is known of its hardware")
-        call = call_of(row, hardware)
+        call = call_of(row, hardware) if hardware else None
         if call is None or (is_least and not is_plain_case(row.case)):
-            return RowLimit(None, "others measured no such calls")
+            return RowLimit(None, nothing)
         found = find_expectation(call, tolerance)
         if is_least:
-            return RowLimit(found.low_bytes_per_s or None, "nothing comparable was published")
+            return RowLimit(found.low_bytes_per_s, nothing)
         busbw = found.bound.busbw_bytes_per_s if found.bound else None
         return RowLimit(busbw, "no link is known")
 
@@ -108,7 +100,7 @@ def expectation_rules(
     )
     most = LIMITS["min_busbw"]._replace(
         name="possible_busbw",
-        words=lambda limit: f"at most {gbps(limit)} GB/s are possible",
+        words=lambda limit: f"the links allow at most {gbps(limit)} GB/s",
         is_least=False,
     )
     below = f"at most {format_share(tolerance)} below the lowest figure of others"
@@ -120,6 +112,16 @@ def expectation_rules(
         Rule(kind, 0.0, of_row=partial(limit, is_least=kind.is_least), name=name)
         for kind, name in names.items()
     ]
+
+
+def _require_accelerator(run: LoadedRun, hardware: Hardware | None) -> None:
+    """The accelerator that a run names decides, whatever --expect says."""
+    wanted = hardware.fabric.gpu if hardware else None
+    named = unique_gpu(run.header.devices) if run.header else None
+    is_cpu = run.header is not None and run.header.plan.device == "cpu"
+    if wanted and (is_cpu or named not in (None, wanted)):
+        ran = named.what if named else "CPUs"
+        raise UsageError(f"the run {run.name} used {ran}, not {wanted.what}", "write --expect run")
 
 
 def _what(hardware: Hardware) -> str:
@@ -146,7 +148,8 @@ def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[s
         and (call := call_of(row, hardware))
         and (busbw := _judged_busbw(rule, row, call)) is not None
     ]
-    wanted = (LOW if rule.limit.is_least else IMPOSSIBLE,) if rule.of_row else (IMPOSSIBLE, HIGH)
+    of_row = verdicts.LOW if rule.limit.is_least else verdicts.IMPOSSIBLE
+    wanted = (of_row,) if rule.of_row else (verdicts.IMPOSSIBLE, verdicts.HIGH)
     of_verdict = ([each for each in judged if each[1].verdict == verdict] for verdict in wanted)
     if found := next(filter(None, of_verdict), []):
         row, judgement = found[-1]

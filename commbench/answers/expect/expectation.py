@@ -1,7 +1,8 @@
 """Is a bus bandwidth plausible? What others measured on such a fabric, and what its links allow.
 
 Figures of others count if they are of the same fabric (plan.fabrics), and of the same number of
-ranks, or of the nearest ones. A figure without a curve counts from a quarter of its size on, for
+ranks, or of the nearest ones; an all_reduce of two nodes is compared with one of two nodes, where
+that was published. A figure without a curve counts from a quarter of its size on, for
 bandwidth still grows with the size; one without a size counts from 512 MiB.
 """
 
@@ -15,15 +16,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction
 from commbench.plan.fabrics import Fabric, covers_version, find_gpu, make_fabric
-from commbench.plan.links import (
-    NODE,
-    Link,
-    Peak,
-    Published,
-    find_link,
-    load_links,
-    load_published,
-)
+from commbench.plan.links import NODE, Link, Peak, Published, find_link, load_links, load_published
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.units import GB, parse_size
 from commbench.views.as_json import fields_of
@@ -122,20 +115,21 @@ class Expectation(NamedTuple):
     """None where no link is known."""
     figures: tuple[Figure, ...]
     low_bytes_per_s: float | None
-    """Plausible from; None where nothing was published for the size."""
+    """Plausible from; None where no figure says that: of this size, or of as few nodes."""
     high_bytes_per_s: float | None
-    """Plausible up to."""
+    """Plausible up to; None where no figure says that."""
 
     @property
     def known(self) -> tuple[Figure, ...]:
-        """The figures that say something about this size."""
-        return tuple(figure for figure in self.figures if figure.busbw_bytes_per_s is not None)
+        """The figures that say something about this size, the lowest first."""
+        found = [figure for figure in self.figures if figure.busbw_bytes_per_s is not None]
+        return tuple(sorted(found, key=lambda figure: figure.busbw_bytes_per_s or 0.0))
 
     @property
     def measured(self) -> tuple[float, float] | None:
         """The lowest and the highest figure of others at this size."""
         found = [figure.busbw_bytes_per_s or 0.0 for figure in self.known]
-        return (min(found), max(found)) if found else None
+        return (found[0], found[-1]) if found else None
 
     @property
     def plausible(self) -> tuple[float, float] | None:
@@ -189,22 +183,22 @@ class Judgement(NamedTuple):
 
 
 MISTAKES: dict[str, Callable[[Call], float]] = {
-    "Gbit/s were taken for GB/s": lambda _: 1 / 8,
-    "GB/s were taken for Gbit/s": lambda _: 8,
-    "it is the algorithm bandwidth": lambda call: call.factor,
-    "the factor of the bus bandwidth was applied twice": lambda call: 1 / call.factor,
-    "both directions were added": lambda _: 1 / 2,
-    "the accelerators of a node were added": lambda call: call.nodes / call.ranks,
-    "the rates of all ranks were added": lambda call: 1 / call.ranks if call.nodes > 1 else 1,
-    "it is the rate of a node's network": lambda call: 1 / (call.node_factor or 1),
-    "it is the network's rate per accelerator": lambda call: (
+    "Is it in Gbit/s?": lambda _: 1 / 8,
+    "Was it divided by 8, although it was in GB/s already?": lambda _: 8,
+    "Is it the algorithm bandwidth (--algbw)?": lambda call: call.factor,
+    "Was algbw multiplied by the factor of busbw twice?": lambda call: 1 / call.factor,
+    "Is it the sum of both directions?": lambda _: 1 / 2,
+    "Is it the sum of all accelerators of a node?": lambda call: call.nodes / call.ranks,
+    "Is it the sum of all ranks?": lambda call: 1 / call.ranks if call.nodes > 1 else 1,
+    "Is it the rate of a node's network?": lambda call: 1 / (call.node_factor or 1),
+    "Is it what one accelerator sends through the network?": lambda call: (
         call.ranks / call.parts / call.node_factor if call.node_factor else 1
     ),
-    "GiB/s (2^30) were taken for GB/s (10^9)": lambda _: (1 << 30) / GB,
-    "GB/s (10^9) were taken for GiB/s (2^30)": lambda _: GB / (1 << 30),
+    "Is it in GiB/s (2^30 bytes per second)?": lambda _: (1 << 30) / GB,
+    "Was it converted from GiB/s, although it was in GB/s already?": lambda _: GB / (1 << 30),
 }
-"""Mistakes as clauses after `if`, each with what the bandwidth without it is over the given one; 1
-where it cannot have happened. One is named only where that bandwidth is plausible."""
+"""Mistakes as questions about the given bandwidth, each with what the bandwidth without it is over
+the given one; 1 where it cannot have happened. One is asked only where that is plausible."""
 
 
 @lru_cache(maxsize=1024)
@@ -214,10 +208,11 @@ def find_expectation(call: Call, below: float = BELOW, above: float = ABOVE) -> 
     figures = tuple(find_figures(call))
     known = [figure.busbw_bytes_per_s for figure in figures if figure.busbw_bytes_per_s is not None]
     tops = known or [figure.published.busbw_bytes_per_s for figure in figures]
-    high = max(tops) * (1 + above) if tops else None
+    are_alike = all(_needs_as_much(figure.published, call) for figure in figures)
+    high = max(tops) * (1 + above) if tops and (are_alike or call.parts > 2) else None
     if high is not None and bound:
         high = min(high, max(bound.busbw_bytes_per_s, max(tops)))
-    low = min(known) * (1 - below) if known else None
+    low = min(known) * (1 - below) if known and (are_alike or call.parts == 2) else None
     return Expectation(call, bound, figures, low, high)
 
 
@@ -239,7 +234,10 @@ def _verdict(found: Expectation, busbw: float) -> str:
         return HIGH
     if low is None:
         return UNKNOWN
-    return LOW if busbw < low else PLAUSIBLE
+    if busbw < low:
+        return LOW
+    top = found.measured[1] if found.measured else 0.0
+    return UNKNOWN if high is None and busbw > top else PLAUSIBLE
 
 
 def find_bound(call: Call) -> Bound | None:
@@ -324,6 +322,7 @@ def find_figures(call: Call) -> Iterable[Figure]:
     on the nearest numbers of them."""
     found = [one for one in load_published() if _is_alike(one, call)]
     several, nics = call.parts > 1, call.fabric.nics
+    found = [one for one in found if _needs_as_much(one, call)] or found
     if several and nics and nics.link:
         found = [one for one in found if one.link == nics.link] or found
     for network in dict.fromkeys(one.link if several else "" for one in found):
@@ -333,6 +332,14 @@ def find_figures(call: Call) -> Iterable[Figure]:
         for one, count in zip(own, counts, strict=True):
             if count in near:
                 yield Figure(one, _at_size(one, call.size_bytes))
+
+
+def _needs_as_much(figure: Published, call: Call) -> bool:
+    """Whether a figure needs as much of the network as the call. On two nodes the trees of NCCL's
+    all_reduce need less than on more (NVIDIA/nccl-tests#196), so that figures of more nodes are no
+    upper limit there, nor those of two nodes a lower one of more."""
+    is_ring = call.algorithm == RING or call.operation != DEFAULT_OPERATION
+    return is_ring or call.parts == 1 or (figure.nodes == 2) == (call.parts == 2)
 
 
 def _is_alike(figure: Published, call: Call) -> bool:

@@ -24,8 +24,8 @@ _ABOUT_LINKS = (
     "`commbench links --published` prints what others measured.",
 )
 _ABOUT_PUBLISHED = (
-    "Measured by others, calls back to back. If the switch reduces (NVLS, SHARP), fewer bytes "
-    "cross the links than busbw counts, so more than 100 % is possible.",
+    "Calls were made back to back. More than 100 % is possible where the switch reduces (NVLS, "
+    "SHARP): fewer bytes cross the link than busbw counts.",
 )
 
 
@@ -75,22 +75,20 @@ def document(found: Links) -> Document:
         Column("GB/s", attrgetter("bytes_per_second"), _SPEED),
         Column("per", attrgetter("per"), TEXT),
         Column("what it is", attrgetter("what"), TEXT),
-        Column("also", lambda link: ", ".join(link.aliases) * (len(found.links) == 1), TEXT),
-        Column("", lambda link: sources.index(link.source) + 1, NUMBER),
+        Column("source", lambda link: sources.index(link.source) + 1, NUMBER),
     )
     published = (
         Column("machine", attrgetter("published.machine"), TEXT, 10),
-        Column("operation", _operation, TEXT, 5, is_wrapped=True),
+        Column("operation", _operation, TEXT),
         Column("size", lambda one: one.published.size.replace(" ", "").removesuffix("iB"), NUMBER),
         Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
-        Column("part\nof", attrgetter("fraction"), Unit(format_share)),
-        Column("link", attrgetter("published.link"), TEXT),
-        Column("", lambda one: sources.index(one.published.source) + 1, NUMBER),
+        Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
+        Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
     )
     blocks: list[Block] = [
         Table("", links, found.links),
         Items(_ABOUT_LINKS if len(found.links) > 1 else ()),
-        Table("", published, found.published),
+        Table("", published, found.published, attrgetter("published.link"), "link"),
         Items(_ABOUT_PUBLISHED if found.published else ()),
         sources_section(sources),
     ]
@@ -107,7 +105,7 @@ def _answer(found: Links) -> str:
         (link,) = found.links
         return f"{link.what}: {link.bytes_per_second / GB:g} GB/s one way per {link.per}."
     if found.links:
-        return f"{format_count(len(found.links), 'link')}, with specified speeds in one direction."
+        return f"The specified speeds of {format_count(len(found.links), 'link')}, one way."
     return f"{format_count(len(found.published), 'bus bandwidth')} that others published."
 
 

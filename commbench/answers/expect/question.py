@@ -32,7 +32,6 @@ from commbench.plan.fabrics import (
     Nics,
     choose_gpu,
     find_gpu,
-    load_gpus,
     make_fabric,
     parse_nics,
     unique_gpu,
@@ -44,7 +43,7 @@ from commbench.units import GB, parse_size, parse_time, parse_tolerance
 from commbench.validation import choose
 
 T = TypeVar("T")
-_WITHOUT = "--link or --nic alone, for hardware that no table has"
+_WITHOUT = "--link or --nic alone"
 
 
 class Demand(NamedTuple):
@@ -92,10 +91,9 @@ def expect(
     second. The `verdict` of the result is "plausible", "low", "high", "impossible" or "unknown";
     empty without a bandwidth. Raises UsageError for an option that is wrong or missing.
     """
-    model = choose_gpu(gpu, "--gpu", f"give {_WITHOUT}") if gpu else None
+    model = choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
-        names = ", ".join(known.name for known in load_gpus())
-        raise UsageError("no hardware is given", f"give --gpu, one of {names}; or {_WITHOUT}")
+        raise UsageError("no hardware is given", f"give --gpu, such as --gpu h100; or {_WITHOUT}")
     in_rack = model and model.connects and model.connects > LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
     for name, number in (("--nodes", nodes), ("--gpus-per-node", per_node)):
@@ -112,7 +110,7 @@ def expect(
         fabric = fabric._replace(link=find_link(own.name) if own.source else given_link)
     operation = find_operation(op or DEFAULT_OPERATION)
     if operation.busbw_factor is None:
-        raise UsageError(f"{operation.name} has no bandwidth to expect", "choose another --op")
+        raise UsageError(f"{operation.name} has no bandwidth", "give another --op: all_reduce")
     if algorithm:
         choose("--algorithm", algorithm, dict.fromkeys(ALGORITHMS))
     size_bytes = None if size is None else parse_size(str(size))
@@ -152,7 +150,7 @@ def _parse_bandwidth(text: str, option: str) -> float:
     """A bandwidth with a unit that has one meaning, in bytes/s."""
     peak = parse_peak(text, option, takes_links=False)
     if peak.is_per_node:
-        hint = f"it is of one accelerator: write {text.strip().removesuffix('/node')}"
+        hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
         raise UsageError(f"{option} {text!r} is the speed of a node", hint)
     return peak.bytes_per_second
 

@@ -19,12 +19,12 @@ from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.answers.cost.predict import find_fitted, predict
 from commbench.answers.explain.facts import BYTES, RATIO, SECONDS, SHARE, TEXT, Fact
 from commbench.errors import CommbenchError
-from commbench.output.paragraphs import gbps, seconds
+from commbench.output.paragraphs import seconds
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
-from commbench.units import format_bytes, format_share
+from commbench.units import GB, format_bytes, format_share
 from commbench.views.cells import time_text
 
 BOUND, LATENCY_SHARE, HALF = "bound", "latency over t", "n-half"
@@ -32,6 +32,11 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
+HELPS = {
+    LATENCY: "fewer and larger calls help",
+    BANDWIDTH: "only fewer bytes or a faster path help",
+    BOTH: "larger calls and fewer bytes both help",
+}
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
 MEASURED, BY_MODEL = "measured in this run", "by the model"
@@ -49,12 +54,13 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float) -> list[Fact]:
     """What bounds a call of whose time this share is latency."""
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
-    how = f"{format_share(share)} of t is latency, {format_share(1 - share)} grows with S"
+    how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
     return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
 
 
 def _half(size: float | None) -> Fact:
-    return Fact(HALF, size, BYTES, "fitted: there latency takes as long as the bytes")
+    how = "size at which latency is half of t (Hockney's n-half), not the size of half the peak"
+    return Fact(HALF, size, BYTES, how)
 
 
 def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
@@ -101,11 +107,11 @@ def _call(row: ResultRow, *without: str) -> tuple[object, ...]:
 def _line(curve: SizeCurve, size: int) -> Fact:
     """The part of the curve that a size belongs to."""
     fixed, grown = curve.at(size)
-    terms = [seconds(fixed)] if fixed or not grown else []
-    terms += [f"S / {gbps(size / grown)} GB/s"] if grown else []
+    terms = [seconds(fixed, 3)] if fixed or not grown else []
+    terms += [f"S / {size / grown / GB:.3g} GB/s"] if grown else []
     low, *_, high = map(format_bytes, curve.range_of(size).sizes)
-    fitted = f"alpha-beta, fitted to {len(curve.sizes)} sizes of this call, here {low} to {high}"
-    how = f"{fitted}; off by {format_share(curve.error)} on average"
+    fitted = f"fitted to the times of {len(curve.sizes)} sizes of this call, here {low} to {high}"
+    how = f"line {fitted}; off by {format_share(curve.error)} on average"
     return Fact("model of t", " + ".join(terms), TEXT, how)
 
 

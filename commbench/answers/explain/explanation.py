@@ -12,7 +12,7 @@ from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain.bound import bound_facts
-from commbench.answers.explain.facts import Fact, is_of_size, row_facts
+from commbench.answers.explain.facts import AS_GIVEN, Fact, is_of_size, row_facts
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import READY
 from commbench.plan.dtypes import find_dtype
@@ -172,7 +172,7 @@ def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | P
                 raise
         raise UsageError(
             f"{what!r} is neither an operation nor a run",
-            f"{error.hint}; a run is a folder, its run.jsonl, or a label under results/",
+            f"{error.hint.partition('known:')[0]}`commbench ops` and `commbench list` name them",
         ) from None
 
 
@@ -216,6 +216,6 @@ def _quoted_row(
     if case.status != READY:
         why = f"{case.name} cannot be measured: {case.reason}"
         raise UsageError(why, "ask for more bytes or ranks")
-    header = RunHeader(plan=plan, label="", started="", launcher="", num_nodes=nodes)
+    header = RunHeader(plan=plan, label="", started="", launcher=AS_GIVEN, num_nodes=nodes)
     batches = (Batch(samples_s=(parse_time(time or ""),)),)
     return make_row(header, Measurement(case=case, status=OK, batches=batches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import find_causes
@@ -11,7 +11,7 @@ from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_pe
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.document import row_text
 from commbench.answers.expect.question import judge_row
-from commbench.output.paragraphs import exact, gbps, list_some, seconds
+from commbench.output.paragraphs import exact, list_some, seconds
 from commbench.output.table import clean
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
 from commbench.plan.dtypes import DTYPES
@@ -22,9 +22,15 @@ from commbench.plan.replay import replayed_step, replayed_workload
 from commbench.plan.timing_modes import describe_timing
 from commbench.plan.workload_variants import AS_TRACED, VARIANTS
 from commbench.results.schema import CUT_OFF
-from commbench.stats.estimate import ratio
+from commbench.stats.estimate import Estimate, ratio
+from commbench.units import GB, format_about
+from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
+FIGURE = "figure"
+"""The unit of the figure of a warning, whose text says what matters of it."""
+AS_GIVEN = "as given"
+"""In place of the launcher of a call whose time the user gives."""
 _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
 _STOPS = {
@@ -45,14 +51,47 @@ class Fact(NamedTuple):
     """A number in SI units, an Estimate, both ends of a range, or a text. A fact without a value is
     not known, or has no meaning for the row: it is left out."""
     unit: str = TEXT
-    """One of BYTES, SECONDS, RATE, RATIO and SHARE; TEXT for what has none."""
+    """One of BYTES, SECONDS, RATE, RATIO, SHARE and FIGURE; TEXT for what has none."""
     how: str = ""
-    """How it is computed, with figures of five digits."""
+    """How it is computed; its figures have the digits of their interval."""
 
     @property
     def is_known(self) -> bool:
         """Whether it has a value."""
         return not (self.value is None or self.value is False or self.value == "")
+
+
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    BYTES: lambda found: f"{exact(found)} bytes" if found == int(found) else format_about(found),
+    SECONDS: lambda found: seconds(found, 3) if isinstance(found, float) else time_of(found),
+    RATE: lambda found: f"{_rate(found)} GB/s",
+    RATIO: cells.ratio_text,
+    SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
+    FIGURE: lambda _: "",
+    TEXT: str,
+}
+"""How a value is written, by its unit."""
+
+
+def time_of(found: Estimate) -> str:
+    """A time, as it was given or with the digits of its interval."""
+    return cells.time_text(found) if found.has_interval else seconds(found.value, 4)
+
+
+def _rate(found: Any) -> str:
+    found = found if isinstance(found, Estimate) else Estimate(found)
+    return cells.bandwidth_text(found) if found.has_interval else f"{found.value / GB:.4g}"
+
+
+_INTERVALS = {SECONDS: cells.TIME_INTERVAL, RATE: cells.BANDWIDTH_INTERVAL}
+_INTERVALS |= {RATIO: cells.RATIO_INTERVAL}
+
+
+def value_text(value: Any, unit: str) -> str:
+    """A value of that unit, with the digits of its interval, and with that."""
+    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
+    shown = " to ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
 
 
 def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
@@ -64,7 +103,7 @@ def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> 
     if row.time and not case.step and (case.has_bandwidth or not case.part):
         facts += _bandwidth(row) + _peak(row, peak) + _others(row)
     return facts + [
-        Fact(f"warning {found.name}", figure, RATIO, found.describe([(row, figure)]))
+        Fact(f"warning {found.name}", figure, FIGURE, found.describe([(row, figure)]))
         for found, figure in find_causes(row).items()
     ]
 
@@ -153,9 +192,10 @@ def _time(row: ResultRow) -> list[Fact]:
     case, mode = measurement.case, describe_timing(measurement.case.timing)
     part = OPERATIONS[case.operation].part
     how = measurement.reported.statistic if measurement.reported else mode.summary
+    how = AS_GIVEN if row.header.launcher == AS_GIVEN else f"{mode.name}: {how}"
     ends = "" if time.estimate.has_interval else "; an interval needs more"
     return [
-        Fact("time t", time.estimate, SECONDS, f"{mode.name}: {how}"),
+        Fact("time t", time.estimate, SECONDS, how),
         Fact("t is of", part != "call" and part, TEXT, f"the time of a call / {case.parts}"),
         Fact("iterations", stop and time.iterations, TEXT, f"{_STOPS.get(stop, stop)}{ends}"),
         Fact("wrong elements", measurement.wrong or None, TEXT, "do not use this time"),
@@ -170,15 +210,17 @@ def _overlap(row: ResultRow) -> list[Fact]:
     ]
     if not (both and row.parts):
         return facts
-    a, b = (each.time and each.time.median for each in row.parts)
+    a, b = (each.time and each.time.estimate for each in row.parts)
+    slowdowns = (both.communication_slowdown, both.computation_slowdown)
+    slower = [found and found.map(lambda share: 1 + share) for found in slowdowns]
     return [
         *facts,
         Fact("communication a", a, SECONDS, "alone"),
         Fact("computation b", b, SECONDS, "alone"),
         Fact("hidden share", both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
         Fact("gain", both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
-        Fact("a takes longer by", both.communication_slowdown, SHARE, "beside the computation"),
-        Fact("b takes longer by", both.computation_slowdown, SHARE, "beside the communication"),
+        Fact("a beside b", slower[0], RATIO, "times as long as alone"),
+        Fact("b beside a", slower[1], RATIO, "times as long as alone"),
     ]
 
 
@@ -191,24 +233,25 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
-    size, algbw, formula = exact(case.size_bytes), gbps(row.algbw), operation.busbw_formula
-    over = f"algbw x {formula} = {algbw} x {factor:.5g}"
+    algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
+    size, formula = exact(case.size_bytes), operation.busbw_formula
+    over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
     must = f"{formula} x S, one way, with any algorithm{_unless_reduced(case.operation, factor)}"
     uneven = []
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
         uneven = [
-            Fact("logical_GBps", row.logical_bandwidth, RATE,
+            Fact("logical_GBps", algbw.scaled(load.largest), RATE,
                  f"{load.largest:.5g} x S / t, with the block that a rank keeps"),
             Fact("most sent", load.sent, RATIO, "over the mean of the ranks"),
             Fact("most received", load.received, RATIO, "over the mean of the ranks"),
         ]  # fmt: skip
     return [
-        Fact("algbw", row.algbw, RATE, f"S / t = {size} B / {seconds(row.time.median)}"),
-        Fact("busbw", row.busbw, RATE, over),
+        Fact("algbw", algbw, RATE, f"S / t = {size} B / {time_of(row.time.estimate)}"),
+        Fact("busbw", algbw.scaled(factor), RATE, over),
         *uneven,
-        Fact("over some link", case.ranks > 1 and factor * case.size_bytes, BYTES, must),
+        Fact("over some link", case.ranks > 1 and round(factor * case.size_bytes), BYTES, must),
         messages,
     ]
 
@@ -235,14 +278,16 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
             f": {share.factor:.5g} x S must enter or leave some node"
             f"{_unless_reduced(case.operation, share.ceiling)}"
         )
+    time = row.time.estimate if row.time else Estimate(1.0)
+    reached = time.map(lambda time_s: share.fraction * time.value / time_s)
     is_above = share.fraction > 1 + _ROUNDING
     is_reduced = share.ceiling > 1 and share.fraction <= share.ceiling + _ROUNDING
     return [
         *facts,
-        Fact("of the peak", share.fraction, SHARE,
-             f"{what} / peak = {gbps(share.rate_bytes_per_s)} / {gbps(speed)} ({share.bound} bound)"
-             f"{must}"),
-        Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {gbps(speed)} GB/s"),
+        Fact("of the peak", reached, SHARE,
+             f"{what} / peak = {_rate(reached.scaled(speed))} / {speed / GB:g} "
+             f"({share.bound} bound){must}"),
+        Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
              f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
              f"limit is {share.ceiling:.5g} x the peak"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from commbench.answers.expect.question import (
     judge_threshold,
     peak_remark,
 )
-from commbench.plan.fabrics import find_gpu, make_fabric, parse_nics
+from commbench.plan.fabrics import find_gpu, load_gpus, make_fabric, parse_nics
 from commbench.plan.links import load_published, load_thresholds, parse_peak
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
@@ -59,23 +61,35 @@ def call(gpu: str, ranks: int = 8, nodes: int = 1, nic: str = "", **more: Any) -
         (call("h100"), 370, PLAUSIBLE, {}),
         (call("h200", size_bytes=8 << 30), 473.1, PLAUSIBLE, {}),
         # AWS's health check demands it: 450 x 1.75 = 787.5 is all that the links allow.
-        (call("h100"), 800, IMPOSSIBLE, {"both directions were added": 400}),
-        (call("h100", 16, 2, "efa"), 800, IMPOSSIBLE, {"both directions were added": 400}),
+        (call("h100"), 800, IMPOSSIBLE, {"Is it the sum of both directions?": 400}),
+        (call("h100", 16, 2, "efa"), 800, IMPOSSIBLE, {"Is it the sum of both directions?": 400}),
         (call("b200", 16, 2, "efa"), 900, IMPOSSIBLE, {}),
         (call("a100", 16, 2, "efa"), 300, IMPOSSIBLE, {}),
         (call("h100"), 600, HIGH, {}),
         (call("h100"), 3840, IMPOSSIBLE, {
-            "Gbit/s were taken for GB/s": 480, "the accelerators of a node were added": 480}),
+            "Is it in Gbit/s?": 480, "Is it the sum of all accelerators of a node?": 480}),
         # 47.75 GB/s are 382 Gbit/s; others measured 47.67 GB/s.
-        (call("mi300x", 2), 382, IMPOSSIBLE, {"Gbit/s were taken for GB/s": 47.75}),
-        (call("h100"), 60, LOW, {"GB/s were taken for Gbit/s": 480}),
-        (call("h100"), 270, LOW, {"it is the algorithm bandwidth": 472.5}),
+        (call("mi300x", 2), 382, IMPOSSIBLE, {"Is it in Gbit/s?": 47.75}),
+        (call("h100"), 60, LOW, {"Was it divided by 8, although it was in GB/s already?": 480}),
+        (call("h100"), 270, LOW, {"Is it the algorithm bandwidth (--algbw)?": 472.5}),
         (call("a100"), 235.26 / 1.25, PLAUSIBLE, {}),
-        (call("a100"), 178, LOW, {"GiB/s (2^30) were taken for GB/s (10^9)": 191.13}),
+        (call("a100"), 178, LOW, {"Is it in GiB/s (2^30 bytes per second)?": 191.13}),
         (call("b200", 32, 4, "efa"), 381.8, PLAUSIBLE, {}),
         # busbw x 3/31 is the rate of each accelerator's share of the network.
         (call("b200", 32, 4, "efa"), 381.8 * 3 / 31, LOW, {
-            "it is the network's rate per accelerator": 381.8}),
+            "Is it what one accelerator sends through the network?": 381.8}),
+        # NVIDIA/nccl#1221: 430 GB/s on two nodes, 320 on more: the network carries more there.
+        (call("h100"), 430, PLAUSIBLE, {}),
+        (call("h100", 16, 2, "8x400G"), 430, PLAUSIBLE, {}),
+        (call("h100", 32, 4, "8x400G"), 430, HIGH, {}),
+        (call("h100", 32, 4, "8x400G"), 320, PLAUSIBLE, {}),
+        # Only four nodes were measured: they say the least of two nodes, and not the most.
+        (call("b200", 16, 2, "efa"), 600, UNKNOWN, {}),
+        (call("b200", 16, 2, "efa"), 381.8, PLAUSIBLE, {}),
+        (call("b200", 16, 2, "efa"), 300, LOW, {}),
+        # Only two nodes were measured: they say the most of four, and not the least.
+        (call("a100", 32, 4, "dgx-a100-ib"), 100, UNKNOWN, {}),
+        (call("a100", 32, 4, "dgx-a100-ib"), 220, HIGH, {}),
         (call("h100", 16, 2, "gcp-a3-mega"), 338.8, PLAUSIBLE, {}),
         (call("h100", 16, 2, "gcp-a3-mega"), 380, IMPOSSIBLE, {}),
         (call("gb200", 72, 18), 846.8, PLAUSIBLE, {}),
@@ -151,7 +165,7 @@ def test_the_bound_of_the_links_is_that_computed_by_hand(asked: Call, busbw: flo
     bound = find_bound(asked)
     assert bound is not None
     assert bound.busbw_bytes_per_s / GB == pytest.approx(busbw)
-    assert f"{bound.speed_bytes_per_s / GB:.4g} GB/s one way per" in bound_text(bound)
+    assert f"{bound.speed_bytes_per_s / GB:.3g} GB/s one way per" in bound_text(bound)
 
 
 def test_what_is_not_known_has_no_bound() -> None:
@@ -193,18 +207,17 @@ def test_figures_of_the_nearest_numbers_of_ranks_are_compared() -> None:
     assert ranks(call("h100", 8)) == {8}
     assert ranks(call("b200", 5)) == {4, 6}
     assert ranks(call("h100", 1024, 128, "dgx-h100-ib")) == {512, 2048}
-    assert ranks(call("h100", 16, 2, "dgx-h100-ib")) == {32}
+    assert ranks(call("h100", 24, 3, "dgx-h100-ib")) == {32}
 
 
 def test_the_fabric_is_compared_and_not_only_the_number_of_ranks() -> None:
     def links(nic: str) -> set[str]:
         return {figure.published.link for figure in expect(call("h100", 16, 2, nic)).figures}
 
-    assert links("efa") == {"efa-p5"}
-    assert links("8x400G") == {"efa-p5", "dgx-h100-ib"}
+    assert links("efa") == links("8x400G") == {"hgx-h100-roce"}
     assert links("8x200G") == {"gcp-a3-mega"}
     assert links("8x100G") == set()
-    assert links("") == {"efa-p5", "dgx-h100-ib", "gcp-a3-mega"}
+    assert links("") == {"hgx-h100-roce", "gcp-a3-mega"}
     one_of_each_node = expect(call("gh200", 4, 4))
     assert one_of_each_node.figures == ()
 
@@ -215,7 +228,7 @@ def test_an_algorithm_and_a_version_choose_figures() -> None:
     assert judge(ring, 480 * GB).verdict == IMPOSSIBLE
     nvls = expect(call("h100", algorithm="nvls"))
     assert nvls.measured is not None and nvls.measured[0] > 470 * GB
-    for version, expected in (("2.17.1", {"ring"}), ("2.29.7", {"NVLSTree"})):
+    for version, expected in (("2.17.1", {"ring", ""}), ("2.29.7", {"NVLSTree"})):
         found = expect(call("h100", 64, 8, "dgx-h100-ib", nccl=version))
         assert {figure.published.how for figure in found.figures} == expected
 
@@ -264,8 +277,8 @@ def test_the_plausible_range_is_in_order_and_possible(
     asked = call(gpu, per_node * nodes, nodes, nic, operation=operation, size_bytes=size)
     found: Expectation = expect(asked)
     if found.low_bytes_per_s is not None:
-        assert found.high_bytes_per_s is not None
-        assert 0 < found.low_bytes_per_s < found.high_bytes_per_s
+        assert found.high_bytes_per_s is not None or found.call.parts == 2
+        assert 0 < found.low_bytes_per_s < (found.high_bytes_per_s or inf)
         assert judge(found, found.low_bytes_per_s).verdict == PLAUSIBLE
     if found.bound:
         most = found.bound.busbw_bytes_per_s
@@ -435,3 +448,10 @@ def test_a_peak_of_a_node_is_compared_with_its_network() -> None:
     two = header(nodes=2, environment={"hcas": [NDR] * 8})
     assert peak_remark(two, parse_peak("400GB/s/node")) == ""
     assert "8 x 400 Gbit/s, 400 GB/s" in peak_remark(two, parse_peak("800GB/s/node"))
+
+
+def test_the_help_names_every_accelerator() -> None:
+    from commbench.cli.reading_options import EXPECT
+
+    words = re.findall(r"[\w-]+", EXPECT["gpu"].help)
+    assert {gpu.name for gpu in load_gpus()} <= {*words}
