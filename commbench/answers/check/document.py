@@ -25,17 +25,7 @@ from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
-from commbench.views.document import (
-    BAD,
-    GOOD,
-    Block,
-    Document,
-    Items,
-    Pictures,
-    Section,
-    Table,
-    Text,
-)
+from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table
 from commbench.views.formats import View
 
 MOST_ROWS = 20
@@ -104,9 +94,9 @@ def _rule_section(gate: GateResult, result: RuleResult) -> Section:
     """A table for each outcome and its reason."""
     ordered = sorted(result.checks.others, key=lambda c: (OUTCOMES.index(c.outcome), why(c)))
     groups = [*([*same] for _, same in groupby(ordered, _outcome)), result.checks.passing]
-    none, word = Text("No row matches it."), f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
-    tables: list[Block] = [_table(checks) for checks in groups if checks]
-    return Section(f"{word}{result.rule.title}", [*(tables or [none]), Items(rule_notes(result))])
+    tables = [_table(checks) for checks in groups if checks]
+    word = f"{WORDS[result.outcome]}  " * (len(gate.results) > 1)
+    return Section(f"{word}{result.rule.title}", [*tables, Items(rule_notes(result))])
 
 
 def _table(checks: Collection[RowCheck]) -> Table:
@@ -173,7 +163,7 @@ def finding(check: RowCheck) -> str:
 def rule_notes(result: RuleResult) -> list[str]:
     """Sentences about a rule: what its hardware says, what decided without an interval, and the row
     that is closest to the limit where all pass."""
-    found = [*result.remarks]
+    found = [*result.remarks, *["No row matches it."] * (not result.checks)]
     if bare := result.checks.without_interval:
         rows = format_count(bare, "row")
         found.append(f"No interval ({rows}): the value alone decides; intervals need 6 iterations.")
