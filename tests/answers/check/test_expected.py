@@ -50,7 +50,7 @@ def test_a_run_on_slower_hardware_than_it_should_have_fails() -> None:
     assert (gate.outcome, gate.exit_code) == ("fail", 1)
     text = text_of(gate)
     assert "512 MiB has a bus bandwidth of 223.7 GB/s" in text
-    assert "(rule: bus bandwidth at least 296 GB/s, as expected of H100)" in text
+    assert "allowed: bus bandwidth at least 296 GB/s, as expected of H100" in text
     assert "235 GB/s is low: others measured 367.2 to 480 GB/s" in text
     assert "nccl-tests/issues/212" in text
 
