@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
-from commbench.plan.computations import (
-    AT_ONCE,
-    COMMUNICATION,
-    COMPUTATION,
-    PARTS,
-    expand_overlap,
-)
+from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import CONCURRENCY_CHOICES
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES

@@ -47,10 +47,9 @@ def lay_out_cells(picture: Picture) -> Layout:
     first = panels[0]
     rows, number = first.extent
     columns = max(1, min(3, len(panels), int(_ROOM / (0.52 * number + 0.15))))
-    if first.is_of_pairs:
-        columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
     wide, tall, names = min(1.1, _ROOM / columns / number), 0.3, 0.0
     if first.is_of_pairs:
+        columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
         wide = (_ROOM / columns - 0.7) / number
         tall = min(TALLEST, wide)
     else:

@@ -35,7 +35,6 @@ from commbench.answers.pairs.slow_parts import (
     Finding,
     find_slow,
 )
-from commbench.output.paragraphs import join_words
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
@@ -78,12 +77,10 @@ NEXT = {
 """What to check next, by kind of part and its scope or direction; the general one is ''."""
 _PROGRAMS = "other programs on its cores"
 ON_CPU = {
-    (HOST, WITHIN): _PROGRAMS, (RANK, ""): f"{_PROGRAMS}, and its limits (commbench doctor)",
-    (LINK, WITHIN): "other programs on the cores of the two",
+    (HOST, WITHIN): _PROGRAMS, (LINK, WITHIN): "other programs on their cores",
+    (RANK, ""): f"its network card, cable and limits, and {_PROGRAMS}",
 }  # fmt: skip
 """The same, where ranks have no GPU."""
-ALONE = "its network card, cable and limits"
-"""What to check of a rank that is alone on its host, on a CPU."""
 
 Diagnosed = tuple[PairMatrix, Diagnosis]
 """A matrix, and what is slow in it."""
@@ -101,8 +98,8 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     judged = [(found, diagnosis) for found, diagnosis in diagnosed if found in main]
     if not judged:
         return
-    matrix = judged[0][0].matrix
-    ranks = {rank for pair in matrix.values for rank in pair}
+    pairs = {frozenset(pair) for pair in judged[0][0].matrix.values}
+    ranks = len(frozenset[int]().union(*pairs))
     tested = [(f, d) for f, d in judged if d.findings or d.link_limit is not None]
     slow = [
         f"{name_part(found.matrix, each)} is {_times(each.ratio)} times as slow as its peers "
@@ -111,27 +108,22 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
         for each in diagnosis.findings
     ]
     sound = " and ".join(_name_matrix(found) for found, d in tested if not d.findings)
-    few = " and ".join(_name_matrix(each[0]) for each in judged if each not in tested)
-    number = len({frozenset(pair) for pair in matrix.values})
-    if number == 1:
-        values = [f"{_name_matrix(found)} {_values_text(found.matrix)}" for found, _ in judged]
-        yield f"One link has no other to compare it with: {join_words(values)}."
+    if len(pairs) == 1:
+        yield "Two ranks have one link, and no other to compare it with."
     elif slow:
         text = "; ".join(slow) + f"; nothing slow is seen in {sound}" * bool(sound)
         yield f"{text[0].upper()}{text[1:]}."
     elif not tested:
-        pairs = f"{number} pairs of {len(ranks)} ranks"
-        yield f"Nothing can be named: the values of {pairs} do not show how much they scatter."
+        yield f"{len(pairs)} pairs are too few to name a slow one."
     else:
-        every = len(ranks) * (len(ranks) - 1) // 2
-        pairs = f"all {number}" if number == every else f"{number} of {every}"
-        hosts = ", host" * (len({matrix.hosts[rank] for rank in ranks}) > 2)
+        every = "all" if 2 * len(pairs) == ranks * (ranks - 1) else "only"
         is_noisy = any((d.link_limit or 1.0) < _NOISY for _, d in tested)
-        kinds = f"rank{hosts.replace(',', ' or')}" if is_noisy else f"rank{hosts} or link"
+        what, noise = "rank, host or link", ""
+        if is_noisy:
+            what, noise = "rank or host", ", and are too noisy to judge links"
         yield (
-            f"No slow {kinds} is seen: {pairs} pairs of {len(ranks)} ranks were compared by "
-            f"{sound}{', and are too noisy to judge links' * is_noisy}"
-            f"{f'; there are too few values of {few}' * bool(few)}."
+            f"No slow {what} is seen: {every} {len(pairs)} pairs of {ranks} ranks were compared by "
+            f"{sound}{noise}."
         )
 
 
@@ -142,12 +134,6 @@ def _times(ratio: float) -> str:
 
 def _name_matrix(found: PairMatrix) -> str:
     return f"{found.matrix.quantity.name} at {format_bytes(found.size_bytes)}"
-
-
-def _values_text(matrix: RankMatrix) -> str:
-    """The value of each way, once where both ways have the same."""
-    texts = [format_value(matrix.quantity, value) for value in matrix.values.values()]
-    return f"{join_words([*dict.fromkeys(texts)])} {matrix.quantity.unit}"
 
 
 def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
@@ -224,12 +210,8 @@ def what_to_check(matrix: RankMatrix, device: str, finding: Finding) -> str:
         ends = (matrix.hosts[finding.ranks[0]], matrix.hosts[finding.to_ranks[0]])
         scope = WITHIN if ends[0] == ends[1] else ACROSS
     keys = ((kind, scope), (kind, finding.direction), (kind, ""))
-    if device == "cpu":
-        if kind == RANK and matrix.hosts.count(matrix.hosts[finding.ranks[0]]) == 1:
-            return ALONE
-        if found := next((ON_CPU[key] for key in keys if key in ON_CPU), ""):
-            return found
-    return next((NEXT[key] for key in keys if key in NEXT), NEXT[HOST, BOTH])
+    table = NEXT | ON_CPU if device == "cpu" else NEXT
+    return next((table[key] for key in keys if key in table), NEXT[HOST, BOTH])
 
 
 def name_part(matrix: RankMatrix, finding: Finding) -> str:

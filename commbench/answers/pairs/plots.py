@@ -69,13 +69,10 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
 
 def _beside(pictures: Sequence[Picture], notes: Sequence[str]) -> Picture:
     """Pictures of the quantities of a run as one."""
-    first, *others = pictures
-    if not others:
-        return first._replace(notes=[*notes, *first.notes])
-    quantities = " and ".join(each.title.partition(" ")[0] for each in pictures).capitalize()
+    quantities, what = zip(*(each.title.split(" ", 1) for each in pictures), strict=True)
     return Picture(
-        f"pairs{first.name.removeprefix(first.name.partition('-')[0])}",
-        f"{quantities} {first.title.partition(' ')[2]}",
+        "-".join(["pairs", *pictures[0].name.split("-")[1:]]),
+        f"{' and '.join(quantities).capitalize()} {what[0]}",
         " ".join(each.description for each in pictures),
         [panel for each in pictures for panel in each.panels],
         [*notes, *dict.fromkeys(note for each in pictures for note in each.notes)],

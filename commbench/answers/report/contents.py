@@ -209,8 +209,7 @@ def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Sec
             facts[name]["start-up"] = describe_start_up(header)
     more = "What else differs" if differing else "What differs between the runs"
     blocks = _facts_blocks(facts, more, differing)
-    has_said = differing or any(isinstance(block, Table) for block in blocks)
-    if len(headers) > 1 and not has_said:
+    if len(headers) > 1 and not differing and not any(isinstance(b, Table) for b in blocks):
         blocks.insert(0, Text("Nothing that is recorded here differs between the runs."))
     if missing := [name for name, run in runs.items() if not run.header]:
         blocks.append(Text(f"No environment is recorded in {', '.join(missing)}."))

@@ -78,7 +78,7 @@ def table_of(run: Run, quantity: str, title: str) -> Table:
 
 @pytest.mark.parametrize(
     ("ranks", "said", "number"),
-    [(2, "One link has no other", 0), (3, "too few values of latency", 1), (4, "all 6 pairs", 2)],
+    [(2, "no other", 0), (3, "by bandwidth at 1 MiB.", 1), (4, "all 6 pairs", 2)],
 )
 def test_it_says_once_what_few_ranks_cannot_tell(ranks: int, said: str, number: int) -> None:
     found = diagnose_pairs(pairs_run(pairs_plan(world_size=ranks), slow_way))

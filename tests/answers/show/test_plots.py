@@ -87,7 +87,10 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
         ([synthetic_run(1024, 4096, timed=1)], "no plot: it needs two sizes or two operations"),
         ([synthetic_run(1024, 4096, timed=0)], "no plot: nothing was timed"),
         ([synthetic_run(1024, operations=("all_reduce", "broadcast"))], ""),
-        ([synthetic_run(1024, operations=("barrier",))], "no plot: it needs two sizes or two operations"),
+        (
+            [synthetic_run(1, operations=("barrier",))],
+            "no plot: it needs two sizes or two operations",
+        ),
         ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], ""),
         ([synthetic_run(1024), synthetic_run(1024, 4096)], ""),
     ],
