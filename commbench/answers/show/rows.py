@@ -127,7 +127,6 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
         Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), BANDWIDTH, 3),
         Column("logical\nGB/s", attrgetter("logical_bandwidth"), BANDWIDTH, 2),
-        Column("wire\nGB/s", attrgetter("wire_bandwidth"), BANDWIDTH, 3),
         Column("wrong", attrgetter("measurement.wrong"), NUMBER, 7),
     )  # fmt: skip
 

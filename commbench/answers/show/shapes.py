@@ -232,9 +232,14 @@ def _times(found: Estimate) -> str:
     return f"{cells.ratio_text(found)} times ({interval})"
 
 
+def _share(found: Estimate) -> str:
+    value, _, interval = cells.share_with_interval_text(found).partition(" ")
+    return f"{value} % {interval}" if found.ends[0] < found.ends[1] else f"{value} %"
+
+
 _UNITS: dict[str, Callable[[Any], str]] = {
     "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
-    "share": cells.share_with_interval_text, "mean": "{:.2f}".format, "groups": str,
+    "share": _share, "mean": "{:.2f}".format, "groups": str,
     "_per_s": lambda found: cells.bandwidth_text(found)
     + cells.in_brackets(cells.bandwidth_interval_text(found)),
     "_s": lambda found: cells.time_text(found) + cells.in_brackets(cells.time_interval_text(found)),
@@ -243,7 +248,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 SHAPES: dict[str, Shape] = {
     "groups": Shape(_groups, "the {groups} {other} groups slow each other {ratio}: group {what}"),
     "overlap": Shape(
-        _overlaps, "{hidden_share} % of the {other} is hidden",
+        _overlaps, "{hidden_share} of the {other} is hidden",
         "; beside each other the communication takes {communication_slowdown} as long, "
         "the computation {computation_slowdown}",
         threads=2,
