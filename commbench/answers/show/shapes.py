@@ -102,7 +102,7 @@ _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     """What the findings of a run say and their cause; without findings what it has not measured."""
-    parts = []
+    parts = [] if found else [*_missing(header)]
     for each in found:
         shape = SHAPES[each.shape]
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
@@ -111,12 +111,11 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         text = f"{shape.words} in {{call}} at {{size}}{more}"
         texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
         parts.append(_PREFIXES.get(each.verdict, "") + text.format_map(texts))
-    if not found:
-        parts += _missing(header)
-    elif (verdict := found[-1].verdict) == UNDECIDED:
-        crowd = _crowd(header, SHAPES[found[-1].shape].threads)
+    verdict = found[-1].verdict if found else SAME
+    crowd = _crowd(header, SHAPES[found[-1].shape].threads) if found else ""
+    if verdict == UNDECIDED:
         parts.append(f"{crowd}: start fewer ranks" if crowd else f"try `{more_precisely(header)}`")
-    elif verdict != SAME and (crowd := _crowd(header, SHAPES[found[-1].shape].threads)):
+    elif crowd and verdict != SAME:
         parts.append(f"{crowd}, so this is the processor, not the network")
     text = "; ".join(parts).replace("  ", " ")
     return text and f"{text[:1].upper()}{text[1:]}."
