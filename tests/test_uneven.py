@@ -60,7 +60,7 @@ def test_a_matrix_of_a_file_is_measured_and_its_load_is_in_every_row(
     assert float(row["logical_GBps"]) == pytest.approx(9600 / seconds / 1e9, rel=1e-5)
     assert float(row["wire_GBps"]) == pytest.approx(7200 / seconds / 1e9, rel=1e-5)
     assert row["busbw_GBps"] == row["wire_GBps"]
-    line = "Max/mean sent 1.00, received 2.00; worst rank 1: 1.50 x S on the wire."
+    line = "The busiest rank receives 2.00 times the mean; 1.50 S crosses its link."
     assert line in ended.out
     shown = commbench("explain", str(ended.folder))
     assert "7,200 bytes 1.5 x S, of rank 1" in " ".join(shown.out.split())

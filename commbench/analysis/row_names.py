@@ -104,7 +104,7 @@ _COLUMNS = {
 }
 _OF_GROUPS = {
     "slowest group": "The ranks of the group with the longest time.",
-    "interference": "The time of that group, all groups of the dimension together, over its time "
+    "interference": "The time of a group, all groups of the dimension together, over its time "
     "alone. 1: the groups do not slow each other.",
 }
 

@@ -32,7 +32,8 @@ from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, 
 from commbench.stats.estimate import Estimate, ratio
 
 _Key: TypeAlias = tuple[object, ...]
-_GROUP = ("concurrency", "group_ranks")
+ALONE_OR_NOT = ("concurrency", "group_ranks")
+"""The dimensions in which a group alone differs from all groups together."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         if case.part:
             parts[case.key()] = row
         if case.concurrency == ALONE:
-            alone.setdefault(case.key(*_GROUP), {}).update(row.group_times)
+            alone.setdefault(case.key(*ALONE_OR_NOT), {}).update(row.group_times)
     related = []
     for row in rows:
         case = row.measurement.case
@@ -266,7 +267,7 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         if not case.call_form.is_reference:
             found["reference"] = references.get(case.key("form"))
         if case.concurrency == TOGETHER:
-            found["alone"] = alone.get(case.key(*_GROUP), {})
+            found["alone"] = alone.get(case.key(*ALONE_OR_NOT), {})
         if case.part == AT_ONCE:
             keys = [case._replace(part=part).key() for part in (COMMUNICATION, COMPUTATION)]
             found["parts"] = tuple(parts[k] for k in keys) if parts.keys() >= {*keys} else None

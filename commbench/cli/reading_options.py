@@ -277,7 +277,7 @@ EXPECT = {
     "gpu": Option(
         "GPU", "Accelerator, or the name of a device: gb300, gb200, b300, b200, gh200, h200-nvl, "
         "h200, h100-pcie, h100-nvl, h100, h800, a100-pcie, a100, v100-pcie, v100, p100-pcie, p100, "
-        "l40s, rtx5090, mi250x, mi300x, mi325x, mi350x, mi355x.", HARDWARE, list[str],
+        "l40s, rtx5090, rtx-pro-6000, mi250x, mi300x, mi325x, mi350x, mi355x.", HARDWARE, list[str],
     ),
     "nodes": Option("K", "Number of nodes.", HARDWARE),
     "gpus_per_node": Option(

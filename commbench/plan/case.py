@@ -353,6 +353,12 @@ class Load(NamedTuple):
         """Whether some rank sends or receives more than another."""
         return max(self.sent, self.received) > 1
 
+    @property
+    def busiest(self) -> tuple[str, float]:
+        """Whether the busiest rank `sends` or `receives` most, and that over the mean."""
+        sides = ("receives", self.received), ("sends", self.sent)
+        return max(sides, key=lambda side: side[1])
+
 
 @lru_cache(maxsize=256)
 def _find_load(case: Case) -> Load:

@@ -96,8 +96,9 @@ _DIGEST = re.compile(r"#[0-9a-f]{8}$")
 
 
 def parse_imbalance(text: str) -> str:
-    """The normal form of a text that describes an imbalance; UsageError for any other."""
-    text = text.strip()
+    """The normal form of a text that describes an imbalance: `1` means equal blocks. UsageError for
+    any other."""
+    text = {"1": UNIFORM}.get(text.strip(), text.strip())
     if text.startswith(f"{FILE}:") and text.removeprefix(f"{FILE}:"):
         return text
     _take_apart(text.lower())

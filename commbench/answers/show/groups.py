@@ -14,13 +14,13 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import RunHeader
 from commbench.stats.estimate import Estimate, ratio
 from commbench.units import format_bytes, format_GBps
-from commbench.views.cells import BYTES, RATIO, RATIO_INTERVAL, TEXT, TIME, Column
+from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
 from commbench.views.document import Block, Items, Table, Text
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
 STATISTICS = (
-    "Times: the median over iterations of the group's slowest rank, as in the table of the run. "
-    "Interference is together over alone; its 95 % interval follows from those of the two times."
+    "Each time is the median over iterations of the group's slowest rank. Interference is together "
+    "over alone; its interval combines those of the two times as independent errors."
 )
 MEDIANS_ONLY = (
     "together, where no interval is given: the median of the medians of the batches, weighted by "
@@ -51,20 +51,26 @@ COLUMNS = (
     Column("group", attrgetter("ranks"), TEXT),
     Column("alone", attrgetter("alone"), TIME, 8),
     Column("together", attrgetter("together"), TIME, 8),
-    Column("interference", attrgetter("interference"), RATIO, 8),
-    Column("95 % interval", attrgetter("interference"), RATIO_INTERVAL, 7),
+    Column("interference", attrgetter("interference"), RATIO_WITH_INTERVAL, 8),
 )
 
 
-def groups_blocks(header: RunHeader, rows: Sequence[ResultRow]) -> list[Block]:
+def groups_blocks(
+    header: RunHeader, rows: Sequence[ResultRow], most: int | None = None
+) -> list[Block]:
     """A table of the groups of each kind of call at each size; what its times are, and the bytes
-    that leave a host, if there are several."""
+    that leave a host, if there are several. Of more than `most` groups a terminal shows those that
+    are slowed most."""
     groups = group_rows(rows)
     if not groups:
         return [Text(NO_GROUPS)]
     lacking = any(group.together and group.together.low is None for group in groups)
     notes = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(header, rows)]
-    return [Table("Time of each group", COLUMNS, groups, attrgetter("title")), Items(notes)]
+    slowed = sorted(groups, key=lambda group: group.interference or Estimate(0.0))
+    brief = {(group.title, group.case.size_bytes): group for group in slowed}
+    few = [group for group in groups if group in brief.values()] if most else []
+    table = Table("Time of each group", COLUMNS, groups, attrgetter("title"))
+    return [table._replace(brief=few if most and len(groups) > most else None), Items(notes)]
 
 
 def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:

@@ -288,11 +288,9 @@ def describe_shape(case: Case) -> Iterator[str]:
         of = {EVERY_PAIR: ", in", QUICK: ", some of"}.get(case.pairs, "")
         named = case.pairs + (of and f"{of} {format_count(count_rounds(case.ranks), 'round')}")
         yield f"{format_count(pairs, 'pair')} at once ({named}){without}."
-    if load := case.load:
-        worst = f"worst rank {load.worst_rank}"
-        if load.worst_rank is None:
-            worst = "all ranks alike"
+    if (load := case.load) and load.is_unequal:
+        verb, most = load.busiest
         yield (
-            f"Max/mean sent {load.sent:.2f}, received {load.received:.2f}; {worst}: "
-            f"{load.worst_link:.2f} x S on the wire."
+            f"The busiest rank {verb} {most:.2f} times the mean; "
+            f"{load.worst_link:.2f} S crosses its link."
         )

@@ -14,7 +14,7 @@ from commbench.analysis.figures import (
     summarise_curve,
 )
 from commbench.analysis.row_names import short_titles
-from commbench.analysis.rows import ResultRow, worst_alone
+from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
@@ -38,6 +38,7 @@ from commbench.views.cells import (
     Column,
     Unit,
     bandwidth_text,
+    ratio_with_interval_text,
 )
 from commbench.views.document import BAD, Block, Table, Text
 
@@ -90,6 +91,8 @@ def _p5(row: ResultRow) -> Estimate | None:
 
 
 _PER_SECOND = Unit("{:,.0f}".format)
+SLOWDOWN = Unit(lambda found: ratio_with_interval_text(found.map(lambda more: 1 + more)))
+"""How many times as long it takes: 1 and the slowdown."""
 SIZE = Column("size", lambda row: size_of(row.measurement.case), BYTES)
 
 
@@ -123,23 +126,12 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
                RATIO, 7),
         Column("slowest\ngroup", attrgetter("worst_group"), TEXT, 8),
-        Column("inter-\nference", lambda row: row.group_interference.get(row.worst_group),
-               RATIO, 8),
-        Column("largest\ninter-\nference", _largest_interference, RATIO, 7),
         Column("of\npeak", share, SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
         Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), BANDWIDTH, 3),
         Column("logical\nGB/s", attrgetter("logical_bandwidth"), BANDWIDTH, 2),
-        Column("wire\nGB/s", attrgetter("wire_bandwidth"), BANDWIDTH, 3),
         Column("wrong", attrgetter("measurement.wrong"), NUMBER, 7),
     )  # fmt: skip
-
-
-def _largest_interference(row: ResultRow) -> Estimate | None:
-    """That of the group with the largest, where it is not the slowest one."""
-    found = row.group_interference
-    largest = max(found, key=lambda ranks: found[ranks].value, default="")
-    return found[largest] if largest != row.worst_group and row.worst_group in found else None
 
 
 def rows_table(kinds: Kinds, peak: Peak | None, brief: Sequence[ResultRow] | None) -> Table:
@@ -225,13 +217,10 @@ def kind_notes(kinds: Sequence[Kind]) -> list[str]:
         case = kind.rows[-1].measurement.case
         for line in (*describe_shape(case), *expectation_lines(kind.rows)):
             found.setdefault(line, []).append(kind.title)
-    lines = [
+    return [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
     ]
-    if any(row.group_interference for kind in kinds for row in kind.rows):
-        lines.append("Interference is that of the slowest group; --groups prints each group.")
-    return lines
 
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
@@ -265,7 +254,7 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
 OVERLAP_MEANINGS = {
     "hidden": "The part of the shorter time, alone, that is saved when both run at once: "
     "(communication + computation - both) / min(communication, computation).",
-    "slower by": "How much longer the computation, or the communication, takes than alone.",
+    "over alone": "The time of the computation, or of the communication, over its time alone.",
     "gain": "The time of one after the other over that of both at once.",
     "IMB, OSU": "Overlap by the formulas of the source of IMB-NBC and of OSU's benchmarks.",
 }
@@ -279,18 +268,8 @@ def _alone(part: int) -> Callable[[ResultRow], Any]:
 FIGURES = (
     SIZE,
     Column("hidden\n%", attrgetter("overlap.hidden"), SHARE_WITH_INTERVAL),
-    Column(
-        "computation\nslower by %",
-        attrgetter("overlap.computation_slowdown"),
-        SHARE_WITH_INTERVAL,
-        8,
-    ),
-    Column(
-        "communication\nslower by %",
-        attrgetter("overlap.communication_slowdown"),
-        SHARE_WITH_INTERVAL,
-        8,
-    ),
+    Column("computation\nover alone", attrgetter("overlap.computation_slowdown"), SLOWDOWN, 8),
+    Column("communication\nover alone", attrgetter("overlap.communication_slowdown"), SLOWDOWN, 8),
     Column("gain", attrgetter("overlap.gain"), RATIO_WITH_INTERVAL, 7),
 )
 """The four figures of an overlap, each with its interval."""
@@ -307,10 +286,14 @@ TIMES = (
 """The times from which they are computed, and the formulas of other tools."""
 
 
-def without_overlaps(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """The rows without the parts of overlaps, which have tables of their own."""
-    shown = {row.measurement.case.key("part") for row in rows if row.overlap}
-    return [row for row in rows if row.measurement.case.key("part") not in shown]
+def without_parts(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows without the parts of overlaps, and without groups alone that also called together:
+    these have tables of their own."""
+    cases = [(row.measurement.case, row) for row in rows]
+    overlaps = {case.key("part") for case, row in cases if row.overlap}
+    groups = {case.key(*ALONE_OR_NOT) for case, row in cases if row.group_interference}
+    whole = [(case, row) for case, row in cases if case.key("part") not in overlaps]
+    return [r for c, r in whole if not (c.group_ranks and c.key(*ALONE_OR_NOT) in groups)]
 
 
 def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:

@@ -17,7 +17,8 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.groups import groups_blocks
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_overlaps
+from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
+from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
 from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing
@@ -72,6 +73,13 @@ class ShownRun:
         return run_notes.find_warnings(self.rows)
 
     @cached_property
+    def shapes(self) -> list[Finding]:
+        """What the run found about its shapes of communication; nothing of a replay and of pairs in
+        rounds, which have answers of their own."""
+        plan = self.run.header.plan
+        return [] if plan.workload or has_matrix(plan) else find_shapes(self.rows)
+
+    @cached_property
     def peak(self) -> Peak | None:
         """The speed of which a column has the part that was reached."""
         if not (text := self.given_peak or self.run.header.plan.peak):
@@ -102,8 +110,8 @@ class ShownRun:
             replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
             verdict = replay_answer(self.run, self.steps)
             replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
-        facts = {"rows": loaded.rows, "warnings": self.warnings, REPLAY: replay}
-        return json_facts(loaded) | facts
+        facts = {"rows": loaded.rows, "warnings": self.warnings, "shapes": self.shapes}
+        return json_facts(loaded) | facts | {REPLAY: replay}
 
 
 def document(shown: ShownRun) -> Document:
@@ -112,15 +120,18 @@ def document(shown: ShownRun) -> Document:
     where, _, how = describe_run(run).partition("; ")
     if shown.only_groups:
         return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
-    kinds = run_table.summarise_kinds(run_table.timed_kinds(without_overlaps(rows)))
+    kinds = run_table.summarise_kinds(run_table.timed_kinds(without_parts(rows)))
     special, sections = _special(shown)
-    found = [*special] if shown.steps else [run_table.highest_sentence(kinds), *special]
+    highest = "" if shown.steps or shown.shapes else run_table.highest_sentence(kinds)
+    found = [highest, *(special or [shapes_sentence(run.header, shown.shapes)])]
     is_bad = bool(run.incomplete) or has_wrong(run)
     answer = [*_status(shown), *found] if is_bad else [*found, *_status(shown)]
     missing = list_missing(
         [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
     of_groups = [row for row in rows if row.measurement.case.group and row.time]
+    are_both = any(row.group_interference for row in of_groups)
+    each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
     meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS
@@ -135,7 +146,7 @@ def document(shown: ShownRun) -> Document:
         Items([note for note in notes if "left out" not in note], "Notes about the imported file"),
         run_table.timings_table(rows),
         *overlap_blocks(rows),
-        *([Folded("Each group", groups_blocks(run.header, of_groups))] if of_groups else []),
+        *(each_group if are_both else [Folded("Each group", each_group)] if of_groups else []),
         run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
         run_notes.slow_links_table(run.header),
         Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),

@@ -19,11 +19,10 @@ from commbench.answers.show.groups import (
     host_bytes,
 )
 from commbench.answers.show.plan import left_out, plan_document
-from commbench.answers.show.rows import rows_table, timed_kinds
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd
-from commbench.views.document import Items
+from commbench.views.document import Items, Table
 
 ALONE_US = {"0,1": 100.0, "2,3": 150.0}
 TOGETHER_US = {"0,1": 110.0, "2,3": 300.0}
@@ -109,19 +108,19 @@ def test_the_time_of_a_group_together_is_its_median_over_iterations_with_an_inte
     assert MEDIANS_ONLY in notes.texts
 
 
-def test_the_table_names_the_slowest_group_and_a_larger_interference() -> None:
+def test_the_table_names_the_slowest_group_and_leaves_groups_alone_to_that_of_groups() -> None:
     run = grouped_run()
-    together, *alone = run.measurements
-    fast = (Batch((20e-6,) * 10),) * 6
-    other = run._replace(measurements=(together, alone[0]._replace(batches=fast), alone[1]))
-    for found, largest in ((run, ""), (other, "5.50")):
-        kinds = timed_kinds(make_rows(found))
-        assert len(kinds) == 2
-        table = rows_table(kinds, None, None)
-        assert [row.worst_group for row in table.rows] == ["2,3", "2,3"]
-        cells = {each.heading.replace("\n", " "): texts for each, texts in table.cells()}
-        assert cells["inter- ference"] == ["2.00", ""]
-        assert cells.get("largest inter- ference", [""])[0] == largest
+    found = document(ShownRun(run))
+    every, groups = (
+        next(b for b in found.blocks if isinstance(b, Table) and title in b.title)
+        for title in ("Every row", "Time of each group")
+    )
+    assert [row.worst_group for row in every.rows] == ["2,3", "2,3"]
+    assert [row.measurement.case.concurrency for row in every.brief or ()] == ["together"]
+    assert [group.ranks for group in groups.rows] == ["0,1", "2,3"]
+    _, table = groups_blocks(run.header, make_rows(run), 1)[::-1]
+    assert isinstance(table, Table)
+    assert [group.ranks for group in table.brief or ()] == ["2,3"]
 
 
 @pytest.mark.parametrize(

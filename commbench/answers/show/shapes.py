@@ -1,0 +1,268 @@
+"""SHAPES: what a run found about groups, overlaps, unequal blocks, forms of a call, pairs of ranks
+and new groups: figures of one row, and the sentence that says them.
+
+The row is of the largest size of its kind of call. Of several kinds it is the surest one, whose
+interval is furthest from no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.row_names import short_titles
+from commbench.analysis.rows import ALONE_OR_NOT, ResultRow
+from commbench.answers.show.rows import busbw_of, time_of
+from commbench.plan.groups import BOTH
+from commbench.plan.operations import OPERATIONS
+from commbench.plan.splits import UNIFORM
+from commbench.results.schema import RunHeader
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
+from commbench.units import format_bytes, format_count
+from commbench.views import cells
+
+VARIED = (*ALONE_OR_NOT, "part", "imbalance", "form", "size_bytes")
+"""The dimensions that the name of a call leaves out."""
+Found = tuple[ResultRow, str, str, Mapping[str, Any]]
+"""A row, what was compared, with what, and the figures."""
+
+
+class Finding(NamedTuple):
+    """Figures of a shape, at one size."""
+
+    shape: str
+    """The name of its entry in SHAPES."""
+    call: str
+    """The kind of call: `all_reduce`, `all_gather 16 tensors`."""
+    size_bytes: int
+    what: str
+    """What was compared: a group, an imbalance, the fastest form."""
+    other: str
+    """With what."""
+    figures: Mapping[str, Any]
+    """In SI units. `ratio` is a time over another one: above 1 there is an effect."""
+
+    @property
+    def sureness(self) -> tuple[float, float]:
+        """Of two findings the surer one has the larger value; without a ratio the faster one."""
+        found = self.figures.get("ratio") or self.figures["time_s"]
+        low, high = found.ends
+        return max(1.0, low, 1 / high if high else 0.0), found.value
+
+    @property
+    def verdict(self) -> str:
+        """What its ratio decides; empty without one."""
+        return decide(found, TOLERANCE) if (found := self.figures.get("ratio")) else ""
+
+
+class Shape(NamedTuple):
+    """A shape of communication."""
+
+    find: Callable[[Sequence[ResultRow]], Iterator[Found]]
+    """Its figures in timed rows."""
+    words: str
+    """What they say, with the names of the fields and figures of a Finding."""
+    more: str = ""
+    """What else they say, where all figures are known."""
+    has_smallest: bool = False
+    """Whether there is a finding of the smallest size, too."""
+    threads: int = 1
+    """The threads of a rank that need a core."""
+
+
+def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
+    """The findings of a run, in the order of SHAPES."""
+    timed, chosen = [row for row in rows if row.time], list[Finding]()
+    cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
+    titles = short_titles(cases, VARIED)
+    for name, shape in SHAPES.items():
+        calls: dict[str, list[Finding]] = {}
+        for row, what, other, figures in sorted(shape.find(timed), key=_size):
+            case = row.measurement.case
+            found = Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
+            calls.setdefault(found.call, []).append(found)
+        ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
+        if ends:
+            surest = max(ends, key=lambda each: each.sureness)
+            smallest = calls[surest.call][0]
+            is_other = shape.has_smallest and smallest.size_bytes < surest.size_bytes
+            chosen += [smallest, surest] if is_other else [surest]
+    return chosen
+
+
+def _size(found: Found) -> int:
+    return found[0].measurement.case.size_bytes
+
+
+_PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
+
+
+def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
+    """What the findings of a run say and their cause; without findings what it has not measured."""
+    parts = [] if found else [*_missing(header)]
+    for each in found:
+        shape = SHAPES[each.shape]
+        units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
+        texts = {name: "" if v is None else units[name](v) for name, v in each.figures.items()}
+        more = "" if None in each.figures.values() else shape.more
+        text = f"{shape.words} in {{call}} at {{size}}{more}"
+        texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
+        parts.append(_PREFIXES.get(each.verdict, "") + text.format_map(texts))
+    verdict = found[-1].verdict if found else SAME
+    crowd = _crowd(header, SHAPES[found[-1].shape].threads) if found else ""
+    if verdict == UNDECIDED:
+        parts.append(f"{crowd}: start fewer ranks" if crowd else f"try `{more_precisely(header)}`")
+    elif crowd and verdict != SAME:
+        parts.append(f"{crowd}, so this is the processor, not the network")
+    text = "; ".join(parts).replace("  ", " ")
+    return text and f"{text[:1].upper()}{text[1:]}."
+
+
+def _missing(header: RunHeader) -> Iterator[str]:
+    """What a run has not measured beside its shape, and what measures it."""
+    plan = header.plan
+    if plan.has_groups and plan.concurrency != BOTH:
+        yield f"`--concurrency {BOTH}` measures whether the groups slow each other"
+    if any(OPERATIONS[o].block_counts for o in plan.operations) and UNIFORM not in plan.imbalance:
+        kinds = ",".join((UNIFORM, *(text.partition("#")[0] for text in plan.imbalance)))
+        yield f"`--imbalance {kinds}` measures what unequal blocks cost"
+
+
+def _crowd(header: RunHeader, threads: int) -> str:
+    """`4 ranks share 2 cores`, where a host has fewer cores than ranks, or than their threads."""
+    hosts: dict[str, list[tuple[int, ...]]] = {}
+    for rank in header.ranks if header.plan.device == "cpu" else ():
+        hosts.setdefault(rank.host, []).append(rank.cores)
+    counts = [(threads * len(own), len({*chain.from_iterable(own)})) for own in hosts.values()]
+    number, cores = max(counts, key=lambda c: c[0] / max(c[1], 1), default=(0, 0))
+    what = "ranks" if threads == 1 else "threads"
+    return f"{number} {what} share {format_count(cores, 'core')}" if number > cores > 0 else ""
+
+
+def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows of whole calls, of all groups."""
+    cases = ((row, row.measurement.case) for row in rows)
+    return [row for row, case in cases if not (case.part or case.group_ranks)]
+
+
+def _groups(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    for row in _whole(rows):
+        case, plan = row.measurement.case, row.header.plan
+        for ranks, found in row.group_interference.items():
+            figures = {"ratio": found, "groups": len(plan.groups_of(case))}
+            yield row, ranks, case.group if plan.mesh else "", figures
+
+
+def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    for row in rows:
+        if (found := row.overlap) and row.parts:
+            communication, computation = (part.time.median for part in row.parts if part.time)
+            shorter = "communication" if communication <= computation else "computation"
+            figures = {
+                "ratio": found.gain, "hidden_share": found.hidden,
+                "communication_slowdown": found.communication_slowdown,
+                "computation_slowdown": found.computation_slowdown,
+            }  # fmt: skip
+            yield row, row.measurement.case.overlap, shorter, figures
+
+
+def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    loads = [(row, row.measurement.case.key("imbalance"), row.load) for row in _whole(rows)]
+    equal = {key: row for row, key, load in loads if load and not load.is_unequal}
+    for row, key, load in loads:
+        if load and load.is_unequal and (found := ratio(time_of(row), time_of(equal.get(key)))):
+            verb, most = load.busiest
+            figures = {"ratio": found, "max_over_mean": most}
+            yield row, row.measurement.case.imbalance, verb, figures
+
+
+def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    """The fastest forms of each size, which are not told apart, over the usual one, which comes
+    first; where that is one of them, over the next slower one. A single tensor of all bytes is none
+    of the forms of several, where there are others."""
+    kinds: dict[Any, list[ResultRow]] = {}
+    for row in _whole(rows):
+        if row.measurement.case.call_form.calls_before is None:
+            kinds.setdefault(row.measurement.case.key("form"), []).append(row)
+    for own in kinds.values():
+        apart = [row for row in own if row.measurement.case.call_form.has_tensors]
+        compared = apart if len(apart) > 1 else own
+        ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
+        slower = {r.measurement.case.form: ratio(time_of(r), time_of(ordered[0])) for r in ordered}
+        best, *names = slower
+        alike = [name for name in names if (found := slower[name]) and found.ends[0] <= 1]
+        usual = compared[0].measurement.case.form
+        if usual in (best, *alike):
+            open_ = usual if usual != best or not names else names[0]
+            usual = next((name for name in names if name not in alike), open_)
+        fastest = [best, *(name for name in alike if name != usual)]
+        if usual != best and (found := slower[usual]):
+            yield ordered[0], " or ".join(fastest), usual, {"ratio": found}
+
+
+def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    """Rows of pairs of ranks, where a run has only point to point."""
+    operations = [OPERATIONS[row.measurement.case.operation] for row in rows]
+    if all(operation.p2p_calls for operation in operations):
+        for row, operation in zip(rows, operations, strict=True):
+            if operation.is_paired:
+                yield row, "", "", {"time_s": time_of(row), "busbw_per_s": busbw_of(row)}
+
+
+def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    """Those of the smallest message there and back."""
+    every = [(OPERATIONS[found[0].measurement.case.operation], found) for found in _bandwidth(rows)]
+    own = [found for operation, found in every if operation.is_latency]
+    yield from (found for found in own if _size(found) == min(map(_size, own)))
+
+
+def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
+    for row in _whole(rows):
+        case, found = row.measurement.case, ratio(time_of(row), time_of(row.reference))
+        if case.call_form.calls_before == 0 and found:
+            yield row, case.form, "later", {"ratio": found}
+
+
+def _times(found: Estimate) -> str:
+    interval = cells.ratio_interval_text(found) or "no interval is known"
+    return f"{cells.ratio_text(found)} times ({interval})"
+
+
+def _share(found: Estimate) -> str:
+    value, _, interval = cells.share_with_interval_text(found).partition(" ")
+    return f"{value} % {interval}" if found.ends[0] < found.ends[1] else f"{value} %"
+
+
+_UNITS: dict[str, Callable[[Any], str]] = {
+    "ratio": _times, "slowdown": lambda found: _times(found.map(lambda more: 1 + more)),
+    "share": _share, "mean": "{:.2f}".format, "groups": str,
+    "_per_s": lambda found: cells.bandwidth_text(found)
+    + cells.in_brackets(cells.bandwidth_interval_text(found)),
+    "_s": lambda found: cells.time_text(found) + cells.in_brackets(cells.time_interval_text(found)),
+}  # fmt: skip
+"""How figures are written, by the end of their names."""
+SHAPES: dict[str, Shape] = {
+    "groups": Shape(_groups, "the {groups} {other} groups slow each other {ratio}: group {what}"),
+    "overlap": Shape(
+        _overlaps, "{hidden_share} of the {other} is hidden",
+        "; beside each other the communication takes {communication_slowdown} as long, "
+        "the computation {computation_slowdown}",
+        threads=2,
+    ),
+    "uneven": Shape(
+        _uneven, "the imbalance {what} takes {ratio} as long as equal blocks",
+        "; the busiest rank {other} {max_over_mean} times the mean",
+    ),
+    "forms": Shape(
+        _forms, "the fastest form is {what}, {ratio} as fast as {other} calls,", has_smallest=True
+    ),
+    "first_call": Shape(
+        _first_calls, "the first call on a new group takes {ratio} as long as later ones"
+    ),
+    "latency": Shape(_latency, "a message takes {time_s} between two ranks"),
+    "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} GB/s in one direction"),
+}  # fmt: skip
+"""The shapes that have a sentence of their own, in its order."""
