@@ -120,7 +120,7 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
         is_noisy = any((d.link_limit or 1.0) < _NOISY for _, d in tested)
         what, noise = "rank, host or link", ""
         if is_noisy:
-            what, noise = "rank or host", ", and are too noisy to judge links"
+            what, noise = "rank", ", and are too noisy to judge links"
         yield (
             f"No slow {what} is seen: {every} {len(pairs)} pairs of {ranks} ranks were compared by "
             f"{sound}{noise}."
