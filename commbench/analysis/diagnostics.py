@@ -16,7 +16,7 @@ from commbench.host.fault_counters import explain_counter
 from commbench.output.paragraphs import list_some
 from commbench.plan.plan import CPU_MODES
 from commbench.plan.timing_modes import PIPELINED
-from commbench.results.schema import RunHeader, is_in_process
+from commbench.results.schema import RunHeader, is_imported, is_in_process
 from commbench.units import format_share
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Diagnostic(NamedTuple):
             self.advice if isinstance(self.advice, str) else self.advice(row.header)
             for row, _ in concerned
         }
+        if is_imported(row.header):
+            return message
         return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
 
 

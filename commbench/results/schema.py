@@ -157,6 +157,11 @@ class RunHeader(NamedTuple):
         return tuple(filter(None, dict.fromkeys(models))) or tuple(filter(None, [self.plan.device]))
 
     @property
+    def known_nodes(self) -> int | None:
+        """How many hosts there are; None where another tool's file names none."""
+        return self.num_nodes if self.hosts or not is_imported(self) else None
+
+    @property
     def launched_nodes(self) -> int:
         """How many nodes the launcher had. Several may be on one host: `num_nodes` counts hosts."""
         firsts = 0 if is_in_process(self) else sum(not rank.local_rank for rank in self.ranks)
@@ -168,10 +173,11 @@ class RunHeader(NamedTuple):
         if self.launched_nodes > self.num_nodes:
             words += f" of {self.launched_nodes} nodes"
         devices = list_some(self.devices, 3)
-        mode = f", cpu mode {self.plan.cpu_mode}" if self.plan.device == "cpu" else ""
+        mode = self.plan.cpu_mode if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
         options = "".join(f", {option}" for option in self.plan.nccl_options)
-        return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}{options}"
+        on += f" ({devices})" if devices else ""
+        return f"{words} on {on}{f', cpu mode {mode}' if mode else ''}{options}"
 
 
 IN_PROCESS = "in process"
@@ -181,6 +187,13 @@ IN_PROCESS = "in process"
 def is_in_process(header: RunHeader) -> bool:
     """Whether `commbench.measure` made the run. It takes no option that concerns processes."""
     return header.launcher == IN_PROCESS
+
+
+OF_FILES = (
+    "operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size", "warmup",
+    "timing", "launch_mode", "buffers", "memory", "check",
+)  # fmt: skip
+"""What other tools' files say of a plan; of the rest nothing is known."""
 
 
 def is_imported(header: RunHeader) -> bool:
@@ -389,7 +402,7 @@ def describe_end(end: RunEnd | None) -> str:
     """Why a run that ended so is incomplete, in a clause; empty for a complete one."""
     if end is None:
         return "it has not ended: it is still running, or was killed"
-    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "cannot be used whole"}
+    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "has faults"}
     reason = f": {end.reason}" if end.reason else ""
     return "" if end.status == COMPLETE else f"it {how.get(end.status, end.status)}{reason}"
 

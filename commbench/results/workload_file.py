@@ -57,14 +57,20 @@ def read_workload(path: Path) -> Workload:
         raise RecordsError(f"cannot read {path}: {why}", _import_hint(path))
     if what := _what_else(path):
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
-    again = "mend it, or make it again: `commbench workload --help` says how"
+    again = "make it again: `commbench workload --help` says how"
+    content = read_whole(path, LARGEST_FILE_BYTES, again)
+    is_one = f'"{KIND}"'.encode() in content
     try:
-        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
+        return make_workload(json.loads(content))
+    except json.JSONDecodeError as error:
+        why = f"line {error.lineno} is no JSON, or the file was cut off there"
     except UnicodeDecodeError:
-        raise RecordsError(f"{path} is not a workload: it is no text", again) from None
-    except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
+        why = "it is no text"
+    except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise RecordsError(f"{path} is not a workload: {why}", again) from None
+    if is_one:
+        raise RecordsError(f"{path} is a damaged workload: {why}", again)
+    raise RecordsError(f"{path} is not a workload", _import_hint(path))
 
 
 def _import_hint(path: Path) -> str:

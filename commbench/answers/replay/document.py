@@ -38,7 +38,7 @@ from commbench.views.cells import (
     time_text,
 )
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
-from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
+from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture, time_label
 from commbench.workloads.document import FIGURES, short_time
 from commbench.workloads.totals import known_sum
 
@@ -61,9 +61,10 @@ def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
 
 
 def _verdict(workload: Workload, found: StepReplay) -> list[str]:
-    return [
-        *_largest(found), *_waiting(found), *_against_trace(workload, found), *_would_help(found)
-    ]  # fmt: skip
+    """First whether communication is slower here, and which variant saves most."""
+    first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
+    return [*([f"{first[0].upper()}{first[1:]}."] if first else []), *_largest(found),
+            *_waiting(found)]  # fmt: skip
 
 
 def _largest(found: StepReplay) -> Iterator[str]:
@@ -85,15 +86,15 @@ def _largest(found: StepReplay) -> Iterator[str]:
             largest = max(times, key=lambda name: times[name] or 0.0)
             shares[largest].append(f"{format_share((times[largest] or 0.0) / total)} {where}")
     for name, parts in shares.items():
-        yield f"Most of the time of all calls is that of {name}: {', '.join(parts)}."
+        yield f"Of the time of all calls, {name} takes most: {', '.join(parts)}."
 
 
 def _waiting(found: StepReplay) -> Iterator[str]:
     if found.communication_s and found.waiting_s is not None:
         part = found.waiting_s / found.communication_s
-        where = "; `commbench workload show TRACES` says which rank waits for which"
+        where = ": `commbench workload show TRACES` says for which"
         yield (
-            f"{format_share(part)} of the communication of the trace is waiting for other ranks"
+            f"In the trace, ranks wait for others during {format_share(part)} of the communication"
             f"{where if part >= _LEAST_WAITING else ''}."
         )
     elif found.communication_s is not None:
@@ -105,19 +106,19 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     ratio, compared = found.over_trace, found.compared
     if ratio is None or compared is None:
         return
-    how = "One after another and without computation" if compared.is_in_order else "Each alone"
+    how = "one after another" if compared.is_in_order else "each alone"
     if was_shrunk(workload):
-        meaning = "; the trace had more ranks, so this does not compare the networks"
+        meaning = "the trace had more ranks, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
-        meaning = "; no interval is known"
+        meaning = "communication is compared without an interval"
     elif ratio.low <= 1 <= ratio.high:
-        meaning = ": no difference that can be seen"
+        meaning = "communication takes about as long here as in the trace"
     else:
-        meaning = f": communication is {'slower' if ratio.value > 1 else 'faster'} here"
+        how_much = "slower" if ratio.value > 1 else "faster"
+        meaning = f"communication is {how_much} here than in the trace"
     yield (
-        f"{how}, the calls take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} in the trace, {ratio_with_interval_text(ratio)} times "
-        f"as long{meaning}."
+        f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
+        f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
     )
 
 
@@ -130,11 +131,11 @@ def _would_help(found: StepReplay) -> Iterator[str]:
         part = 1 - ratio.value
         shown = f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"Most would be saved by {name_variant(variant)}: {shown} less time{unsure}."
+        yield f"{name_variant(variant)} would save most: {shown} of the step{unsure}"
     elif compared:
         is_decided = all(r.low is not None and r.low > 1 for r, _ in compared)
-        undecided = "It is not decided whether a variant of the step takes less time."
-        yield "No variant of the step takes less time." if is_decided else undecided
+        undecided = "whether a variant of the step is faster is not decided"
+        yield "no variant of the step is faster" if is_decided else undecided
 
 
 MEANINGS = {
@@ -224,11 +225,9 @@ def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
 
 def _step_title(workload: Workload, step: Step) -> str:
     """The workload and its step, and how often the trace has it."""
-    parts = [*dict.fromkeys([workload.name, step.name])]
-    if step.time_s is not None:
-        count = format_count(step.count, "step")
-        parts.append(f"{count} of {format_time(step.time_s)} in its trace")
-    return "; ".join(parts)
+    name = f"{workload.name}, {step.name}" if workload.steps[1:] else workload.name
+    count = format_count(step.count, "step")
+    return f"{name} ({count} of {format_time(step.time_s)} traced)" if step.time_s else name
 
 
 # The picture of a step: its operations and its variants, in the trace and here.
@@ -288,4 +287,8 @@ def _traced(
 
 
 def _here(time: Estimate | None) -> list[Bar]:
-    return [Bar(time, time_text(time), HERE)] if time else []
+    """The bar of a time here. Two digits at least tell bars of different lengths apart."""
+    if not time:
+        return []
+    texts = time_label(float(f"{time.value:.2g}")), time_text(time)
+    return [Bar(time, max(texts, key=lambda text: len(text.split()[0].rstrip("0."))), HERE)]

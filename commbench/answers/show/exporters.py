@@ -22,7 +22,7 @@ from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.table import clean
-from commbench.results.schema import OK
+from commbench.results.schema import OF_FILES, OK, is_imported
 from commbench.validation import choose
 from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.markdown import escape, table
@@ -43,9 +43,12 @@ def json_facts(source: LoadedRun) -> dict[str, Any]:
     """The name, and plan and environment where a journal holds them."""
     if not (header := source.header):
         return {"name": source.name, "run": None}
-    names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
-    facts = {name: getattr(header, name) for name in names} | {"plan": header.plan.as_json()}
-    return {"name": source.name, "run": facts}
+    names = ("label", "started", "launcher", "hosts", "environment")
+    plan = header.plan.as_json()
+    if is_imported(header):
+        plan = {name: plan[name] for name in OF_FILES}
+    facts = {name: getattr(header, name) for name in names}
+    return {"name": source.name, "run": facts | {"num_nodes": header.known_nodes, "plan": plan}}
 
 
 def json_parts(source: LoadedRun) -> Iterator[str]:
