@@ -57,7 +57,7 @@ def read_workload(path: Path) -> Workload:
         raise RecordsError(f"cannot read {path}: {why}", _import_hint(path))
     if what := _what_else(path):
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
-    again = "make it again: `commbench workload --help` says how"
+    again = "mend it, or make it again: `commbench workload --help` says how"
     content = read_whole(path, LARGEST_FILE_BYTES, again)
     is_one = f'"{KIND}"'.encode() in content
     try:

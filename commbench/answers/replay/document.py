@@ -290,5 +290,6 @@ def _here(time: Estimate | None) -> list[Bar]:
     """The bar of a time here. Two digits at least tell bars of different lengths apart."""
     if not time:
         return []
-    texts = time_label(float(f"{time.value:.2g}")), time_text(time)
-    return [Bar(time, max(texts, key=lambda text: len(text.split()[0].rstrip("0."))), HERE)]
+    text = time_text(time)
+    is_coarse = len(text.split()[0].rstrip("0.")) == 1
+    return [Bar(time, time_label(float(f"{time.value:.2g}")) if is_coarse else text, HERE)]
