@@ -34,10 +34,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-_WORDS = {
-    "str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "None": "null", "tuple": "a list", "dict": "an object",
-}  # fmt: skip
+_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
+          "None": "null", "tuple": "a list", "dict": "an object"}  # fmt: skip
 """How JSON calls the types of annotations."""
 
 

@@ -14,7 +14,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
-from commbench.results.schema import is_imported
+from commbench.results.schema import RunHeader, is_imported
 from commbench.stats.estimate import Estimate, known
 from commbench.units import GB, MICRO, seven_digits
 
@@ -81,6 +81,11 @@ def _interference(row: ResultRow, part: str) -> float | None:
     return getattr(row.group_interference.get(row.worst_group), part, None)
 
 
+def known_nodes(header: RunHeader) -> int | None:
+    """How many hosts there are; None where another tool's file names none."""
+    return header.num_nodes if header.hosts or not is_imported(header) else None
+
+
 def _counted(row: ResultRow, number: int | None) -> int | None:
     """A number, 0 for none; None for what another tool's file does not say."""
     return number or (None if is_imported(row.header) else 0)
@@ -111,7 +116,7 @@ COLUMNS: dict[str, Column] = {
         Column("backend", lambda row: row.header.plan.backend, TEXT),
         Column("device", lambda row: row.header.plan.device, TEXT),
         Column("world_size", lambda row: row.header.plan.world_size, INTEGER),
-        Column("num_nodes", lambda row: row.header.known_nodes, INTEGER),
+        Column("num_nodes", lambda row: known_nodes(row.header), INTEGER),
         _DIMENSIONS["dtype"],
         _DIMENSIONS["reduce_op"],
         _DIMENSIONS["root"],

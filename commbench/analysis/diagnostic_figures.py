@@ -174,9 +174,8 @@ def shown_asymmetric(row: ResultRow) -> float | None:
 def imprecision(row: ResultRow) -> float | None:
     """The half-width of the interval of the median, over the one that --precision asks for; None
     where sampling has reached that, and only the launches differ by more."""
-    has_reached = row.measurement.stop_reason == PRECISION
-    is_asked = row.header.plan.iterations is None and not is_imported(row.header)
-    if row.time is None or not is_asked or has_reached:
+    has_reached = row.measurement.stop_reason == PRECISION or is_imported(row.header)
+    if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
     precision = row.time.precision
     return None if precision is None else precision / row.header.plan.precision

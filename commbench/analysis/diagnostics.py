@@ -72,9 +72,8 @@ class Diagnostic(NamedTuple):
             self.advice if isinstance(self.advice, str) else self.advice(row.header)
             for row, _ in concerned
         }
-        if is_imported(row.header):
-            return message
-        return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        return message if is_imported(row.header) else message + todo
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:

@@ -14,7 +14,8 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.plan.backends import BACKENDS
-from commbench.results.schema import OF_FILES, RunHeader, is_imported
+from commbench.readers.registry import OF_FILES
+from commbench.results.schema import RunHeader, is_imported
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change

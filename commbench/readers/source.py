@@ -131,8 +131,7 @@ class SourceText(NamedTuple):
 
 def read_source(path: Path) -> SourceText:
     """Read a file; raises RecordsError where it cannot be read."""
-    hint = "give a file that another tool wrote, of at most 256 MiB"
-    raw = read_whole(path, LARGEST_FILE_BYTES, hint)
+    raw = read_whole(path, LARGEST_FILE_BYTES, "give a file of another tool, at most 256 MiB")
     is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     # Invalid bytes become the replacement character, which no number has.
     return parse_source(str(path), raw.decode("utf-16" if is_utf16 else "utf-8-sig", "replace"))

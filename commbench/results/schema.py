@@ -157,11 +157,6 @@ class RunHeader(NamedTuple):
         return tuple(filter(None, dict.fromkeys(models))) or tuple(filter(None, [self.plan.device]))
 
     @property
-    def known_nodes(self) -> int | None:
-        """How many hosts there are; None where another tool's file names none."""
-        return self.num_nodes if self.hosts or not is_imported(self) else None
-
-    @property
     def launched_nodes(self) -> int:
         """How many nodes the launcher had. Several may be on one host: `num_nodes` counts hosts."""
         firsts = 0 if is_in_process(self) else sum(not rank.local_rank for rank in self.ranks)
@@ -176,8 +171,8 @@ class RunHeader(NamedTuple):
         mode = self.plan.cpu_mode if self.plan.device == "cpu" else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
         options = "".join(f", {option}" for option in self.plan.nccl_options)
-        on += f" ({devices})" if devices else ""
-        return f"{words} on {on}{f', cpu mode {mode}' if mode else ''}{options}"
+        words += f" on {on} ({devices})" if devices else f" on {on}"
+        return f"{words}, cpu mode {mode}{options}" if mode else f"{words}{options}"
 
 
 IN_PROCESS = "in process"
@@ -187,13 +182,6 @@ IN_PROCESS = "in process"
 def is_in_process(header: RunHeader) -> bool:
     """Whether `commbench.measure` made the run. It takes no option that concerns processes."""
     return header.launcher == IN_PROCESS
-
-
-OF_FILES = (
-    "operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size", "warmup",
-    "timing", "launch_mode", "buffers", "memory", "check",
-)  # fmt: skip
-"""What other tools' files say of a plan; of the rest nothing is known."""
 
 
 def is_imported(header: RunHeader) -> bool:

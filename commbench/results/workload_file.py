@@ -59,16 +59,11 @@ def read_workload(path: Path) -> Workload:
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
     again = "mend it, or make it again: `commbench workload --help` says how"
     content = read_whole(path, LARGEST_FILE_BYTES, again)
-    is_one = f'"{KIND}"'.encode() in content
     try:
         return make_workload(json.loads(content))
-    except json.JSONDecodeError as error:
-        why = f"line {error.lineno} is no JSON, or the file was cut off there"
-    except UnicodeDecodeError:
-        why = "it is no text"
     except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    if is_one:
+        why = str(error) if type(error) is ValueError else "it is no JSON, or was cut off"
+    if f'"{KIND}"'.encode() in content:
         raise RecordsError(f"{path} is a damaged workload: {why}", again)
     raise RecordsError(f"{path} is not a workload", _import_hint(path))
 

@@ -191,14 +191,13 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
 
 def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
     first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+    hint = "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs"
     if all(case.status == UNSUPPORTED for case in cases):
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):
         hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
-    else:
-        hint = "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs"
-    others = f", and {format_count(len(more), 'more case')}" if more else ""
-    return UnavailableError(f"nothing is left to measure: {first}{others}", hint)
+    first += f", and {format_count(len(more), 'more case')}" if more else ""
+    return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
 def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe, ...]:

@@ -130,9 +130,8 @@ def _summary(workload: Workload, trace: TraceAnalysis | None) -> Iterator[str]:
         yield "No collective call is in a whole step."
         return
     first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
-    group = "an unknown group" if first.group == UNKNOWN_GROUP else first.group
-    most, took = f"{first.operation} over {group}", of
-    took += f" of {format_time(step.time_s)}" if step.time_s else ""
+    most = f"{first.operation} over {first.group}".replace(UNKNOWN_GROUP, "an unknown group")
+    took = f"{of} of {format_time(step.time_s)}" if step.time_s else of
     if trace and trace.overlap:
         total_s, exposed_s, _ = trace.overlap
         share = f" ({format_share(total_s / step.time_s)})" if step.time_s else ""
@@ -153,8 +152,8 @@ def _summary(workload: Workload, trace: TraceAnalysis | None) -> Iterator[str]:
     waits = trace.waits[0] if trace and trace.waits else None
     if waits and waits.waiting_s > SHORTEST:
         share = format_share(waits.for_rank_share).replace("100 %", "all")
-        more = f"rank {waits.rank} waits {short_time(waits.waiting_s)}, {share} of it for rank "
-        more += f"{waits.for_rank}"
+        more = f"rank {waits.rank} waits {short_time(waits.waiting_s)}"
+        more += f", {share} of it for rank {waits.for_rank}"
     elif first.waiting_s is not None and first.time_s:
         more = f"{format_share(first.waiting_s / first.time_s)} of its time is waiting"
     else:
@@ -170,16 +169,15 @@ def _details(analysis: TraceAnalysis) -> Iterator[str]:
         total, hidden = overlap.communication_s, overlap.hidden_s
         share = f" ({format_share(hidden / total)})" if total else ""
         seen = f"{format_time(hidden)}{share}" if hidden > SHORTEST else "None"
-        took = format_time(overlap.computing_s)
-        yield f"{seen} of the communication is hidden behind {what}, which take {took}."
+        what += f", which take {format_time(overlap.computing_s)}"
+        yield f"{seen} of the communication is hidden behind {what}."
     parts = [
         f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.for_rank_share)}"
         f" for rank {each.for_rank})"
         for each in analysis.waits[1:MOST_WAITING]
         if each.waiting_s > SHORTEST
     ]
-    if parts:
-        yield f"Of the others, {', '.join(parts)}."
+    yield from [f"Of the others, {', '.join(parts)}."] if parts else []
     rooted = {
         call.operation
         for call in analysis.calls

@@ -121,8 +121,7 @@ def _shape(run: LoadedRun, index: int, row: Any, ranks_per_node: int | None) -> 
     """How many ranks the group of a row has, and how many of them at most are on one host; 0 where
     that is not known."""
     header, ranks = run.header, row.world_size
-    nodes = row.num_nodes or (header and header.num_nodes)
-    if not ranks or not nodes:
+    if not ranks or not (nodes := row.num_nodes or (header and header.num_nodes)):
         return 0, 0
     if run.run is None or header is None or not header.ranks:
         most = ranks_per_node or ceil(ranks / nodes)

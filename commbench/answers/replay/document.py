@@ -35,6 +35,7 @@ from commbench.views.cells import (
     Column,
     Unit,
     ratio_with_interval_text,
+    share_with_interval_text,
     time_text,
 )
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
@@ -43,8 +44,6 @@ from commbench.workloads.document import FIGURES, short_time
 from commbench.workloads.totals import known_sum
 
 WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
-_LEAST_WAITING = 0.05
-"""The part of the communication from which on waiting has a place where it is looked for."""
 
 
 def name_variant(variant: str) -> str:
@@ -63,8 +62,8 @@ def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
 def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
-    return [*([f"{first[0].upper()}{first[1:]}."] if first else []), *_largest(found),
-            *_waiting(found)]  # fmt: skip
+    lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
+    return [*lines, *_largest(found), *_waiting(found)]
 
 
 def _largest(found: StepReplay) -> Iterator[str]:
@@ -91,12 +90,9 @@ def _largest(found: StepReplay) -> Iterator[str]:
 
 def _waiting(found: StepReplay) -> Iterator[str]:
     if found.communication_s and found.waiting_s is not None:
-        part = found.waiting_s / found.communication_s
-        where = ": `commbench workload show TRACES` says for which"
-        yield (
-            f"In the trace, ranks wait for others during {format_share(part)} of the communication"
-            f"{where if part >= _LEAST_WAITING else ''}."
-        )
+        part = format_share(found.waiting_s / found.communication_s)
+        where = "`commbench workload show TRACES` says for which"
+        yield f"In the trace, ranks wait for others during {part} of the communication: {where}."
     elif found.communication_s is not None:
         yield "The trace does not say how much of its communication is waiting."
 
@@ -114,8 +110,7 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     elif ratio.low <= 1 <= ratio.high:
         meaning = "communication takes about as long here as in the trace"
     else:
-        how_much = "slower" if ratio.value > 1 else "faster"
-        meaning = f"communication is {how_much} here than in the trace"
+        meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     yield (
         f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
         f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
@@ -128,10 +123,9 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     faster = [(r, v) for r, v in compared if (r.value if r.high is None else r.high) < 1]
     if faster:
         ratio, variant = min(faster)
-        part = 1 - ratio.value
-        shown = f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+        saved = share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"{name_variant(variant)} would save most: {shown} of the step{unsure}"
+        yield f"{name_variant(variant)} would save most: {saved} % of the step{unsure}"
     elif compared:
         is_decided = all(r.low is not None and r.low > 1 for r, _ in compared)
         undecided = "whether a variant of the step is faster is not decided"

@@ -218,7 +218,7 @@ def sentences(run: Recorded) -> str:
 
 def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
     assert " ".join(document(ShownRun(run)).answer).startswith(
-        "Communication is slower here than in the trace: the calls, one after another, take "
+        "Communication is slower than in the trace: the calls, one after another, take "
         "16.00 ms here and 10.0 ms there, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
         "would save most: 10 % of the step."
     )
