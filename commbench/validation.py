@@ -34,6 +34,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+_WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
+          "None": "null", "tuple": "a list", "dict": "an object"}  # fmt: skip
+"""How JSON calls the types of annotations."""
+
+
 def build(record: type[T], values: dict[str, Any]) -> T:
     """Make a record (named tuple or dataclass) of JSON `values`; lists become tuples.
 
@@ -47,10 +52,11 @@ def build(record: type[T], values: dict[str, Any]) -> T:
             close = closest(name, list(checks))
             hint = f", did you mean {close}?" if close else ""
             raise TypeError(f"unknown key {brief(name)}{hint}")
-        annotation, kinds, others = checks[name]
-        if not _fits(value, kinds, others):
+        annotation, types, others = checks[name]
+        if not _fits(value, types, others):
             is_long = isinstance(value, str) and len(value) > LONGEST_TEXT
-            wanted = f"at most {LONGEST_TEXT} characters" if is_long else annotation
+            kinds = [_WORDS.get(each.partition("[")[0], each) for each in annotation.split(" | ")]
+            wanted = f"at most {LONGEST_TEXT} characters" if is_long else " or ".join(kinds)
             raise ValueError(f"{name} is {brief(value)}, not {wanted}")
         if type(value) is list:
             arguments[name] = tuple(value)

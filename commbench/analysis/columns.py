@@ -14,6 +14,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
+from commbench.results.schema import RunHeader, is_imported
 from commbench.stats.estimate import Estimate, known
 from commbench.units import GB, MICRO, seven_digits
 
@@ -80,6 +81,16 @@ def _interference(row: ResultRow, part: str) -> float | None:
     return getattr(row.group_interference.get(row.worst_group), part, None)
 
 
+def known_nodes(header: RunHeader) -> int | None:
+    """How many hosts there are; None where another tool's file names none."""
+    return header.num_nodes if header.hosts or not is_imported(header) else None
+
+
+def _counted(row: ResultRow, number: int | None) -> int | None:
+    """A number, 0 for none; None for what another tool's file does not say."""
+    return number or (None if is_imported(row.header) else 0)
+
+
 def _work(row: ResultRow) -> str:
     """What an iteration computes; of several launches the last."""
     return next((batch.work for batch in reversed(without_samples(row.measurement.batches))), "")
@@ -105,7 +116,7 @@ COLUMNS: dict[str, Column] = {
         Column("backend", lambda row: row.header.plan.backend, TEXT),
         Column("device", lambda row: row.header.plan.device, TEXT),
         Column("world_size", lambda row: row.header.plan.world_size, INTEGER),
-        Column("num_nodes", lambda row: row.header.num_nodes, INTEGER),
+        Column("num_nodes", lambda row: known_nodes(row.header), INTEGER),
         _DIMENSIONS["dtype"],
         _DIMENSIONS["reduce_op"],
         _DIMENSIONS["root"],
@@ -114,7 +125,7 @@ COLUMNS: dict[str, Column] = {
         Column("cpu_mode", lambda row: row.header.plan.cpu_mode, TEXT),
         _DIMENSIONS["size_bytes"],
         Column("count", lambda row: row.measurement.case.count, INTEGER),
-        Column("iterations", lambda row: row.time.iterations if row.time else 0, INTEGER),
+        Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
         Column("stop_reason", lambda row: row.stop_reason, TEXT),
         _of_time("time_us", "median", is_needed=True),
         _of_time("time_ci_low_us", "low", is_needed=True),
@@ -132,10 +143,10 @@ COLUMNS: dict[str, Column] = {
         Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
         Column("wrong", lambda row: row.measurement.wrong, INTEGER),
         Column("status", lambda row: row.measurement.status, TEXT, is_needed=True),
-        Column("gpu_shared", lambda row: int(row.header.gpu_shared), INTEGER),
+        Column("gpu_shared", lambda row: _counted(row, int(row.header.gpu_shared)), INTEGER),
         Column("calls", lambda row: row.interference.calls, INTEGER),
-        Column("batches", lambda row: len(row.measurement.batches), INTEGER),
-        Column("launches", lambda row: len(row.launch_medians), INTEGER),
+        Column("batches", lambda row: _counted(row, len(row.measurement.batches)), INTEGER),
+        Column("launches", lambda row: _counted(row, len(row.launch_medians)), INTEGER),
         Column("launch_min_us", lambda row: min(row.launch_medians, default=None), unit=MICRO),
         Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
         Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),

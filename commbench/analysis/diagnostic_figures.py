@@ -23,7 +23,7 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
-from commbench.results.schema import PRECISION, Batch
+from commbench.results.schema import PRECISION, Batch, is_imported
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -174,7 +174,7 @@ def shown_asymmetric(row: ResultRow) -> float | None:
 def imprecision(row: ResultRow) -> float | None:
     """The half-width of the interval of the median, over the one that --precision asks for; None
     where sampling has reached that, and only the launches differ by more."""
-    has_reached = row.measurement.stop_reason == PRECISION
+    has_reached = row.measurement.stop_reason == PRECISION or is_imported(row.header)
     if row.time is None or row.header.plan.iterations is not None or has_reached:
         return None
     precision = row.time.precision

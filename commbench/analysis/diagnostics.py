@@ -15,7 +15,7 @@ from commbench.analysis import diagnostic_figures as figures
 from commbench.host.fault_counters import explain_counter
 from commbench.output.paragraphs import list_some
 from commbench.plan.timing_modes import PIPELINED
-from commbench.results.schema import RunHeader, is_in_process
+from commbench.results.schema import RunHeader, is_imported, is_in_process
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text
 
@@ -77,7 +77,8 @@ class Diagnostic(NamedTuple):
             self.advice if isinstance(self.advice, str) else self.advice(row.header)
             for row, _ in concerned
         }
-        return f"{message}; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        todo = f"; {advice.pop() if len(advice) == 1 else _RUN_DOCTOR}"
+        return message if is_imported(row.header) else message + todo
 
 
 def diagnose_row(row: ResultRow) -> dict[Diagnostic, float]:

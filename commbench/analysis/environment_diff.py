@@ -15,7 +15,8 @@ from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.output.paragraphs import list_some
 from commbench.plan.backends import BACKENDS
-from commbench.results.schema import RunHeader
+from commbench.readers.registry import OF_FILES
+from commbench.results.schema import RunHeader, is_imported
 from commbench.units import format_count
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
@@ -146,7 +147,7 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     devices = dict.fromkeys(rank.device.partition(" ")[2] for rank in header.ranks)
     facts = {"hosts": header.hosts, "devices": tuple(filter(None, devices)), **environment}
     backend = BACKENDS.get(header.plan.backend)
-    if backend and backend.is_nccl:
+    if backend and backend.is_nccl and not is_imported(header):
         facts["nccl_options"] = ", ".join(header.plan.nccl_options) or "none"
     facts |= {"commbench": environment.get("commbench") or header.commbench}
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
@@ -191,6 +192,8 @@ def is_default(header: RunHeader, name: str, value: str) -> bool:
 def _header_facts(header: RunHeader) -> dict[str, str]:
     """What a header holds about the environment, and about how the run measured."""
     how = {name: getattr(header.plan, name) for name in _HOW}
+    if is_imported(header):
+        how = {n: v for n, v in how.items() if n in OF_FILES and v not in (None, "", False)}
     texts = {name: "as needed" if v is None else _text(v) for name, v in how.items()}
     return environment_facts(header) | texts
 

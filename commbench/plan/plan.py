@@ -110,6 +110,7 @@ class Plan:
     """Device type of torch: `cpu`, `cuda`."""
     world_size: int
     cpu_mode: str = "quiet"
+    """A name in CPU_MODES; empty where another tool measured."""
     iterations: int | None = None
     """Timed iterations of every case; None: as many as the precision needs (worker.sampling)."""
     warmup: int | None = None
@@ -194,7 +195,8 @@ class Plan:
             names = chosen if isinstance(chosen, tuple) else (chosen,)
             require_known(dimension.word, names, list(dimension.choices))
         require_known("rounding", (self.rounding,), list(ROUNDING_CHOICES))
-        require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
+        if self.cpu_mode:
+            require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
         for name, parse in _NORMAL_FORMS.items():
             for text in getattr(self, name):
@@ -246,7 +248,7 @@ class Plan:
                 "root", f"{self.root} is not a rank of {fewest}", f"ranks{what}: 0 to {fewest - 1}"
             )
         known = BACKENDS.get(self.backend)
-        if known and self.device not in known.devices:
+        if known and self.device and self.device not in known.devices:
             raise UsageError(
                 f"backend {self.backend} does not support device {self.device}",
                 f"{self.backend} supports: {', '.join(known.devices)}",

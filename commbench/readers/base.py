@@ -55,6 +55,8 @@ class ImportedRow(NamedTuple):
     """For pairs of ranks: the kind of call, which ranks are pairs, and the messages of a window."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
+    timing: str = ""
+    """Empty: that of the file."""
 
 
 class ImportedFile(NamedTuple):
@@ -73,6 +75,8 @@ class ImportedFile(NamedTuple):
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Names of the devices, each once."""
+    device: str | None = None
+    """Device type of torch, empty if not known; None: the only one of the backend."""
     buffers: str = HOT
     """`hot` or `rotating`, by the loop that the tool documents."""
     warmup: int | None = None
@@ -237,15 +241,16 @@ class RowCollector:
     def make_file(self, **facts: Any) -> ImportedFile:
         """The file with these facts; raises an error where it has no row."""
         notes = {note: note for note in self._notes} | {
-            f"left out {len(lines)} ({join_numbers(self._unit, lines)}): {reason}": reason
-            for reason, lines in self._left_out.items()
+            f"{format_count(len(n), self._unit)} left out ({join_numbers('', n)}): {reason}": reason
+            for reason, n in self._left_out.items()
         }
         if not self.rows:
             for option, why in self._mismatches.items():
                 raise UsageError(f"{self.source.path} {why}", f"leave out {option}")
+            why = next((f": {text}" for text, reason in notes.items() if text != reason), "")
             raise RecordsError(
-                f"{self.source.path} has no result that can be read",
-                "; ".join(notes) or "it may have been cut off before its first row",
+                f"{self.source.path} has no result that can be read{why}",
+                "give the whole output of the tool, with rows of an operation of `commbench ops`",
             )
         return ImportedFile(
             path=self.source.path,
@@ -261,7 +266,8 @@ def join_numbers(unit: str, numbers: Iterable[int]) -> str:
     """The first numbers of some lines or rows: `line 3`, `lines 3, 4, 5, 6, …`."""
     texts = [str(number) for number in numbers]
     more = ["…"] if len(texts) > _MOST_LINES else []
-    return f"{unit}{'s' if len(texts) > 1 else ''} {', '.join(texts[:_MOST_LINES] + more)}"
+    units = f"{unit}{'s' if len(texts) > 1 else ''} " if unit else ""
+    return f"{units}{', '.join(texts[:_MOST_LINES] + more)}"
 
 
 def unique(values: Iterable[str]) -> tuple[str, ...]:

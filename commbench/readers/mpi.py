@@ -188,11 +188,13 @@ def read_osu(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The rows of a file of OSU."""
     collector = RowCollector(source, hints)
     tables = _read_tables(OSU, collector)
+    devices = {table.facts.get("device", "").lstrip("-").lower() for table in tables}
     return collector.make_file(
         tool="osu",
         tool_version=", ".join(unique(table.facts.get("version", "") for table in tables)),
         timing=ISOLATED,
-        devices=unique(t.facts.get("device", "").lstrip("-").lower() for t in tables),
+        devices=unique(devices) if len(devices) == 1 else (),
+        device=None if devices == {""} else "",
         backend=", ".join(unique(t.facts.get("library", "MPI").lower() for t in tables)),
     )
 
@@ -202,6 +204,7 @@ def read_imb(source: SourceText, hints: ImportHints) -> ImportedFile:
     collector = RowCollector(source, hints)
     tables = _read_tables(IMB, collector)
     timings = {_find_imb_timing(table.facts) for table in tables}
+    collector.rows = [r if r.dtype else r._replace(timing=PIPELINED) for r in collector.rows]
     if ISOLATED in timings and not all(row.dtype for row in collector.rows):
         collector.note("Barrier is timed as a loop, unlike the others")
     if any("version" not in table.facts for table in tables):

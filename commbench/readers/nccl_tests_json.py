@@ -83,7 +83,7 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         where = f"result {number}" if number else "its beginning"
         raise RecordsError(
             f"{source.path}, {where}, is damaged: {error!s:.200}",
-            f"{max(0, number - 1)} results before it can be read; repair or remove it",
+            "repair or remove it",
         ) from None
     return collector.make_file(
         tool="nccl-tests",
@@ -212,9 +212,9 @@ def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:
         if begin and rest.count('"size"') <= 1 and not is_ended:
             return _parse_beginning(source, text[:begin]) | {"results": results}, False
         line = source.text[: len(source.text) - len(source.text.lstrip())].count("\n")
-        raise source.damaged(line + error.lineno, error.msg, len(results)) from None
-    except (RecursionError, ValueError) as error:
-        raise source.damaged(1, error, 0) from None
+        raise source.damaged(line + error.lineno, "it is no JSON", len(results)) from None
+    except (RecursionError, ValueError):
+        raise source.damaged(1, "it is no JSON, or nested too deeply", 0) from None
     if not isinstance(document, dict):
         raise source.damaged(1, "it is no JSON object", 0)
     return document, True
@@ -239,8 +239,8 @@ def _parse_whole_results(text: str) -> tuple[list[Any], int, str]:
 def _parse_beginning(source: SourceText, text: str) -> dict[str, Any]:
     try:
         document = _DECODER.decode(text + "]}")
-    except (ValueError, RecursionError) as error:
-        raise source.damaged(1, error, 0) from None
+    except (ValueError, RecursionError):
+        raise source.damaged(1, "it is no JSON, or nested too deeply", 0) from None
     return document if isinstance(document, dict) else {}
 
 

@@ -38,6 +38,11 @@ IMPORTERS = {
 """By the names by which messages and the help call them."""
 
 
+OF_FILES = ("operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size",
+            "warmup", "timing", "launch_mode", "buffers", "memory", "check")  # fmt: skip
+"""What other tools' files say of a plan; of the rest nothing is known."""
+
+
 def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     """The results in another tool's file as a run; raises RecordsError where it cannot be read,
     UsageError where a hint is missing, is invalid or contradicts the file."""
@@ -50,10 +55,10 @@ def import_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     found = [name for name, importer in IMPORTERS.items() if importer.recognises(source)]
     if not found:
         is_csv = source.path.endswith(".csv")
-        damaged = "; a results.csv without its first line is damaged" if is_csv else ""
+        damaged = "; or a results.csv with its first line" if is_csv else ""
         raise RecordsError(
             f"{source.path} is not the output of a tool that commbench knows",
-            f"it reads {', '.join(IMPORTERS)}{damaged}",
+            f"give a file of {', '.join(IMPORTERS)}{damaged}",
         )
     if len(found) > 1:
         raise RecordsError(
@@ -83,7 +88,7 @@ def make_run(file: ImportedFile) -> schema.Run:
         plan=_plan(file),
         label=Path(file.path).stem,
         started="",
-        launcher=file.tool,
+        launcher="",
         environment=environment,
         num_nodes=max(1, len(set(file.hosts))),
     )
@@ -94,7 +99,8 @@ def make_run(file: ImportedFile) -> schema.Run:
 
 def _plan(file: ImportedFile) -> Plan:
     """A plan that holds every case of the file; what the file does not say is left empty."""
-    known = BACKENDS.get(file.backend)
+    devices = BACKENDS[file.backend].devices if file.backend in BACKENDS else ()
+    only = devices[0] if len(devices) == 1 else ""
     modes = unique(row.launch_mode for row in file.rows)
     return Plan(
         operations=unique(row.operation for row in file.rows),
@@ -103,9 +109,9 @@ def _plan(file: ImportedFile) -> Plan:
         sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
         placement="both",
         backend=file.backend,
-        device=known.devices[0] if known and len(known.devices) == 1 else "",
+        device=only if file.device is None else file.device,
         world_size=file.ranks,
-        cpu_mode="plain",
+        cpu_mode="",
         warmup=file.warmup,
         timing=file.timing,
         launch_mode=modes[0] if len(modes) == 1 else BOTH,
@@ -135,6 +141,6 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
 
 def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
     """The case of a row, whose dimensions are fields of the row or of the file."""
-    known = file._asdict() | row._asdict()
+    known = file._asdict() | row._asdict() | {"timing": row.timing or file.timing}
     dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
     return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)

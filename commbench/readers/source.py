@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.operations import find_operation
+from commbench.plan.workload import MOST_RANKS
 from commbench.results.files import read_whole
 from commbench.units import format_count
 
@@ -58,9 +59,10 @@ class ImportHints(NamedTuple):
 
     def validate(self) -> ImportHints:
         """The hints with the names that commbench uses; raises UsageError for invalid values."""
-        if self.ranks is not None and self.ranks < 1:
+        if self.ranks is not None and not 1 <= self.ranks <= MOST_RANKS:
+            limit = f"above {MOST_RANKS}" if self.ranks > 0 else "below 1"
             hint = "give the number of ranks that the file was measured on"
-            raise UsageError(f"--ranks {self.ranks} is below 1", hint)
+            raise UsageError(f"--ranks {self.ranks} is {limit}", hint)
         operation, dtype = self.operation, self.dtype
         if operation is not None:
             known = NCCL_TESTS.get(operation.removesuffix("_perf"), operation)
@@ -124,16 +126,15 @@ class SourceText(NamedTuple):
 
     def damaged(self, line: int, why: object, sound: int) -> RecordsError:
         """The error for a damaged line that follows `sound` rows."""
+        before = f"; the {format_count(sound, 'row')} before it can be read" if sound else ""
         return RecordsError(
-            f"{self.path}, line {line}, is damaged: {why}",
-            f"{format_count(sound, 'row')} before it can be read; repair or remove the line",
+            f"{self.path}, line {line}, is damaged: {why}", f"repair or remove the line{before}"
         )
 
 
 def read_source(path: Path) -> SourceText:
     """Read a file; raises RecordsError where it cannot be read."""
-    hint = "give a file that another tool wrote; of a large one, keep the lines with the results"
-    raw = read_whole(path, LARGEST_FILE_BYTES, hint)
+    raw = read_whole(path, LARGEST_FILE_BYTES, "give a file of another tool, at most 256 MiB")
     is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     # Invalid bytes become the replacement character, which no number has.
     return parse_source(str(path), raw.decode("utf-16" if is_utf16 else "utf-8-sig", "replace"))

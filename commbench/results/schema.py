@@ -167,10 +167,12 @@ class RunHeader(NamedTuple):
         if self.launched_nodes > self.num_nodes:
             words += f" of {self.launched_nodes} nodes"
         devices = list_some(self.devices, 3)
-        mode = f", {describe_cpu_mode(self.plan.cpu_mode)}" if self.plan.device == "cpu" else ""
+        mode = self.plan.cpu_mode if self.plan.device == "cpu" else ""
+        mode = describe_cpu_mode(mode) if mode else ""
         on = list_some(self.hosts, 3) or "unknown hosts"
         options = "".join(f", {option}" for option in self.plan.nccl_options)
-        return f"{words} on {on}{f' ({devices})' if devices else ''}{mode}{options}"
+        words += f" on {on} ({devices})" if devices else f" on {on}"
+        return f"{words}, {mode}{options}" if mode else f"{words}{options}"
 
 
 IN_PROCESS = "in process"
@@ -388,7 +390,7 @@ def describe_end(end: RunEnd | None) -> str:
     """Why a run that ended so is incomplete, in a clause; empty for a complete one."""
     if end is None:
         return "it has not ended: it is still running, or was killed"
-    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "cannot be used whole"}
+    how = {INTERRUPTED: "was interrupted", INCOMPLETE: "has faults"}
     reason = f": {end.reason}" if end.reason else ""
     return "" if end.status == COMPLETE else f"it {how.get(end.status, end.status)}{reason}"
 

@@ -58,13 +58,14 @@ def read_workload(path: Path) -> Workload:
     if what := _what_else(path):
         raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
     again = "mend it, or make it again: `commbench workload --help` says how"
+    content = read_whole(path, LARGEST_FILE_BYTES, again)
     try:
-        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
-    except UnicodeDecodeError:
-        raise RecordsError(f"{path} is not a workload: it is no text", again) from None
-    except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise RecordsError(f"{path} is not a workload: {why}", again) from None
+        return make_workload(json.loads(content))
+    except (ValueError, RecursionError) as error:
+        why = str(error) if type(error) is ValueError else "it is no JSON, or was cut off"
+    if f'"{KIND}"'.encode() in content:
+        raise RecordsError(f"{path} is a damaged workload: {why}", again)
+    raise RecordsError(f"{path} is not a workload", _import_hint(path))
 
 
 def _import_hint(path: Path) -> str:

@@ -24,6 +24,7 @@ from commbench.host.fault_counters import FaultWatch
 from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
 from commbench.results.schema import LinkProbe, RunHeader, StartUp
+from commbench.units import format_count
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.coordinator import CaseRunner
 from commbench.worker.entrypoint import LaunchTask, RankContext
@@ -189,13 +190,14 @@ def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
 
 
 def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
-    reasons = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
-    return UnavailableError(
-        f"nothing is left to measure; {'; '.join(list(reasons)[:3])}",
-        "try another operation, dtype, reduce operation, placement or backend"
-        if all(case.status == UNSUPPORTED for case in cases)
-        else "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs",
-    )
+    first, *more = dict.fromkeys(f"{case.title}: {case.reason}" for case in cases)
+    hint = "ask for smaller --sizes or fewer ranks: --dry-run prints what each needs"
+    if all(case.status == UNSUPPORTED for case in cases):
+        hint = "try another operation, dtype, reduce operation, placement or backend"
+    elif any(case.step for case in cases):
+        hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
+    first += f", and {format_count(len(more), 'more case')}" if more else ""
+    return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
 def probe_links(comm: Communicator, leaders: tuple[int, ...]) -> tuple[LinkProbe, ...]:

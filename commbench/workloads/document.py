@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from commbench.plan.workload import Step, Workload
+from commbench.plan.workload import UNKNOWN_GROUP, Step, Workload
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
 from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column, Unit, short_time
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 from commbench.views.formats import View
-from commbench.workloads.totals import workload_totals
-from commbench.workloads.trace import TraceAnalysis, TraceOverlap
+from commbench.workloads.totals import known_sum, workload_totals
+from commbench.workloads.trace import TraceAnalysis
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
 SLOW = 1e7
@@ -68,13 +68,13 @@ MEANINGS = (
 def document(found: Found) -> Document:
     """The workload of a file or of a model, or the analysis of traces."""
     if isinstance(found, Workload):
-        workload, answer = found, []
+        workload, answer = found, [*_summary(found, None)]
         ranks = max((sum(len(p.ranks) for p in s.programs) for s in found.steps), default=0)
         of = f"{ranks} of " if ranks < found.world_size else ""
         title = f"{found.name}: {of}{format_count(found.world_size, 'rank')}"
     else:
         workload, trace = found.workload, found.traces[0]
-        answer = [*_overlap(found, found.overlap), *_waiting(found)]
+        answer = [*_summary(workload, found), *_details(found)]
         backend = f", {trace.backend}" if trace.backend else ""
         of = f"{len(found.traces)} of {format_count(found.world_size, 'rank')}"
         title = f"{trace.format}{backend}: {of}"
@@ -115,35 +115,61 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
     yield Table(f"{name}: {of}" if name else f"{of[0].upper()}{of[1:]}", COLUMNS, rows)
 
 
-def _overlap(analysis: TraceAnalysis, overlap: TraceOverlap | None) -> Iterator[str]:
-    """How much of the communication is exposed."""
-    if overlap is None:
+def _summary(workload: Workload, trace: TraceAnalysis | None) -> Iterator[str]:
+    """What takes most of a step, how much is exposed, how much is waiting and for whom."""
+    step = max(workload.steps, key=lambda s: (s.count, s.time_s or 0.0), default=None)
+    if not (step and (rows := workload_totals(workload, step))):
+        yield "No collective call is in a whole step."
         return
-    what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
-    total, hidden = overlap.communication_s, overlap.hidden_s
-    share = f" ({format_share(hidden / total)})" if total else ""
-    seen = f"{format_time(hidden)}{share}" if hidden > SHORTEST else "none"
-    yield (
-        f"Communication takes {format_time(total)} of a step: {format_time(overlap.exposed_s)} "
-        f"exposed, and {seen} hidden behind {what}. These "
-        f"{what} take {format_time(overlap.computing_s)}."
-    )
+    first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
+    most = f"{first.operation} over {first.group}".replace(UNKNOWN_GROUP, "an unknown group")
+    took = f"{of} of {format_time(step.time_s)}" if step.time_s else of
+    if trace and trace.overlap:
+        total_s, exposed_s, _ = trace.overlap
+        share = f" ({format_share(total_s / step.time_s)})" if step.time_s else ""
+        part = "the largest part" if rows[1:] else "all of it"
+        what = f"Communication takes {short_time(total_s)}{share} of {took}, {part} {most}: "
+        what += f"{short_time(exposed_s)} while nothing computes (exposed)"
+    elif first.step_share is not None:
+        what = f"{most} is under way during {format_share(first.step_share)} of {took}"
+    elif first.time_s is not None:
+        what = f"{most} takes the most time in {of}: {short_time(first.time_s)}"
+    else:
+        total, calls = known_sum(row.size_bytes for row in rows), sum(row.calls for row in rows)
+        size = "unknown size" if first.size_bytes is None else format_about(first.size_bytes)
+        size += f" of {format_about(total)}" if total and rows[1:] else ""
+        part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
+        yield f"The largest part of the data is {most}: {part} of a rank in {of}."
+        return
+    waits = trace.waits[0] if trace and trace.waits else None
+    if waits and waits.waiting_s > SHORTEST:
+        share = format_share(waits.for_rank_share).replace("100 %", "all")
+        more = f"rank {waits.rank} waits {short_time(waits.waiting_s)}"
+        more += f", {share} of it for rank {waits.for_rank}"
+    elif first.waiting_s is not None and first.time_s:
+        more = f"{format_share(first.waiting_s / first.time_s)} of its time is waiting"
+    else:
+        more = "no rank waits for another" if waits else "how much of it is waiting is not known"
+    yield f"{what}; {more}."
 
 
-def _waiting(analysis: TraceAnalysis) -> Iterator[str]:
-    """Which ranks wait longest, and for whom; and which calls say nothing about that."""
-    if not analysis.waits:
-        return
-    shown = [waiting for waiting in analysis.waits if waiting.waiting_s > 0][:MOST_WAITING]
-    where = "the trace" if analysis.steps == (WHOLE_TRACE,) else "a step"
+def _details(analysis: TraceAnalysis) -> Iterator[str]:
+    """How much of the communication is hidden, which other ranks wait, and which calls say nothing
+    about that."""
+    if overlap := analysis.overlap:
+        what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
+        total, hidden = overlap.communication_s, overlap.hidden_s
+        share = f" ({format_share(hidden / total)})" if total else ""
+        seen = f"{format_time(hidden)}{share}" if hidden > SHORTEST else "None"
+        what += f", which take {format_time(overlap.computing_s)}"
+        yield f"{seen} of the communication is hidden behind {what}."
     parts = [
         f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.for_rank_share)}"
-        f" of it for rank {each.for_rank})"
-        for each in shown
+        f" for rank {each.for_rank})"
+        for each in analysis.waits[1:MOST_WAITING]
+        if each.waiting_s > SHORTEST
     ]
-    if others := len(analysis.waits) - len(shown):
-        parts.append(f"and {format_count(others, 'other rank')} less")
-    yield f"In {where} {', '.join(parts)}." if shown else "No rank waits for another one."
+    yield from [f"Of the others, {', '.join(parts)}."] if parts else []
     rooted = {
         call.operation
         for call in analysis.calls
@@ -151,7 +177,7 @@ def _waiting(analysis: TraceAnalysis) -> Iterator[str]:
     }
     if rooted:
         names = ", ".join(sorted(rooted))
-        yield f"This leaves out {names}: ranks of an operation with a root do not end together."
+        yield f"Waiting leaves out {names}: ranks of an operation with a root end one by one."
 
 
 def _data(found: Found) -> dict[str, Any]:

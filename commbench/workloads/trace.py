@@ -186,13 +186,16 @@ def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
 def _unknown(parts: Sequence[RankStep], sets: GroupSets, has_times: bool) -> Iterator[str]:
     """What the calls of whole files do not say, and what is not known of the groups."""
     whole = [call for part in parts if not part.trace.is_cut for call in part.calls]
+    why = "this trace names no groups (older PyTorch)"
+    if any("gloo" in part.trace.backend for part in parts):
+        why = "gloo's traces name none, and several would fit"
     for number, text in (
         (sum(call.size_bytes is None for call in whole),
          "have no size: profile with record_shapes=True"),
         (has_times and sum(call.time_s is None for call in whole),
          "have no time: no transfer was recorded"),
         (sum(call.group == UNKNOWN_GROUP for call in whole),
-         "do not say their group: gloo's traces name none, and several would fit"),
+         f"have no group: {why}"),
     ):  # fmt: skip
         if number:
             yield f"{number} of {len(whole)} calls {text}"

@@ -377,7 +377,7 @@ def _share_programs(by_rank: dict[int, tuple[Call, ...]]) -> tuple[Program, ...]
 def _is_alike_everywhere(world_size: int, sets: GroupSets, programs: Sequence[Program]) -> bool:
     """Whether the ranks without a trace must make the same calls: all ranks with one do, all are in
     the groups, and no call depends on the rank."""
-    if len(programs) != 1:
+    if len(programs) != 1 or not programs[0].calls:
         return False
     everyone = set(range(world_size))
     return all(

@@ -169,7 +169,7 @@ def test_a_damaged_journal_beside_the_rows_is_named_and_fails_a_check(
     lines[3] = lines[3].replace("0.0001", "0.0002", 1)
     journal.write_text("".join(lines))
     why = (
-        "it cannot be used whole: run/run.jsonl, line 4, is damaged: its checksum is not that of "
+        "it has faults: run/run.jsonl, line 4, is damaged: its checksum is not that of "
         "this line and those before it"
     )
     ended = commbench("check", "run/results.csv", "--max-time", "1s")

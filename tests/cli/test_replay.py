@@ -40,7 +40,7 @@ def test_a_step_is_replayed_and_shown_alike(commbench: Commbench, file: Path) ->
     assert all(line["status"] == "ok" for line in ended.cases())
     lines = ended.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "Replay of small; train; 3 steps of 20.0 ms in its trace" in lines
+    assert "Replay of small (3 steps of 20.0 ms traced)" in lines
     for name in ("trace: communication", "all calls with gaps", "buckets of 4 MiB"):
         assert any(line.strip().startswith(name) for line in lines)
     shown = commbench("show", "run", COLUMNS="80")

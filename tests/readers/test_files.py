@@ -14,10 +14,12 @@ import pytest
 from damage import NUMBER, damaged
 from importing import FOREIGN, read_path
 
+from commbench.analysis.columns import row_values
+from commbench.analysis.rows import make_rows
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.readers import source
 from commbench.readers.base import ImportedFile
-from commbench.readers.registry import IMPORTERS
+from commbench.readers.registry import IMPORTERS, import_run
 from commbench.readers.source import ImportHints, SourceText, parse_source
 
 
@@ -67,6 +69,30 @@ def test_options_are_validated(tmp_path: Path) -> None:
         read_path(tmp_path, dtype="float33")
     file = read_path(FOREIGN / "nccl-tests-several.txt", operation="all-gather", dtype="fp32")
     assert {row.operation for row in file.rows} == {"all_gather"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "known"),
+    [
+        ("imb.txt", 4, {"device": "cpu", "iterations": 1000}),
+        ("osu.txt", 16, {}),
+        ("param.txt", None, {"device": "cuda"}),
+        ("nccl-tests-1.json", None, {"device": "cuda", "iterations": 10, "num_nodes": 2}),
+        ("nccl-tests-3.json", None,
+         {"device": "cuda", "iterations": 10, "num_nodes": 2, "batches": 1, "launches": 1}),
+    ],
+)  # fmt: skip
+def test_what_a_file_does_not_say_is_unknown(
+    name: str, ranks: int | None, known: dict[str, Any]
+) -> None:
+    run = import_run(FOREIGN / name, ImportHints(ranks))
+    unknown = dict.fromkeys(("device", "cpu_mode", "num_nodes", "gpu_shared", "iterations",
+                             "batches", "launches", "stop_reason", "warnings"))  # fmt: skip
+    columns = (*unknown,)
+    row = row_values(make_rows(run)[0], columns)
+    assert dict(zip(columns, (value or None for value in row), strict=True)) == unknown | known
+    plan = run.header.plan
+    assert (plan.cpu_mode, run.header.launcher) == ("", "")
 
 
 def test_reading_needs_no_heavy_module() -> None:

@@ -44,8 +44,8 @@ def test_several_tables_of_several_operations_are_read() -> None:
     assert (file.tool, file.tool_version, file.ranks) == ("nccl-tests", "2.19.6", 8)
     assert (file.hosts, file.environment) == (("node0", "node1"), {"nccl": "2.29.7"})
     assert file.notes == (
-        "left out 1 (line 46): nothing was moved (size 0)",
-        "left out 1 (line 121): commbench has no operation for 'hypercube'",
+        "1 line left out (46): nothing was moved (size 0)",
+        "1 line left out (121): commbench has no operation for 'hypercube'",
     )
 
 
@@ -152,7 +152,7 @@ def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
 def test_cells_without_a_number_leave_their_placement_out() -> None:
     file = read(WHOLE.replace("71.99 14.57 14.57", "-nan inf N/A"))
     assert [row.placement for row in file.rows] == ["out_of_place"]
-    assert file.notes == ("left out 1 (line 7): its time is '-nan' (in_place)",)
+    assert file.notes == ("1 line left out (7): its time is '-nan' (in_place)",)
     assert len(read(WHOLE.replace("72.34 14.50 14.50", "72.34 nan -nan")).rows) == 2
 
 
@@ -202,8 +202,8 @@ def test_types_and_reductions_that_commbench_lacks_are_left_out() -> None:
     file = read(RUN + TITLE + HEADER + more + ROW + FOOT)
     assert len(file.rows) == 2
     assert file.notes == (
-        "left out 1 (line 7): commbench has no element type 'uint64'",
-        "left out 1 (line 8): commbench has no reduce op 'mulsum'",
+        "1 line left out (7): commbench has no element type 'uint64'",
+        "1 line left out (8): commbench has no reduce op 'mulsum'",
     )
 
 
@@ -264,10 +264,10 @@ CUT = "the table that ends at line 7 was cut off, or is not complete"
         (WHOLE + RUN + TITLE + HEADER,
          "the table that ends without a row was cut off, or is not complete"),
         (WHOLE + DEVICES, "the table that ends without a row was cut off, or is not complete"),
-        (WHOLE + "1048576 26214\n", "left out 1 (line 10): it has numbers, but is not a row"),
+        (WHOLE + "1048576 26214\n", "1 line left out (10): it has numbers, but is not a row"),
         (WHOLE + "took 12 s\n", ""),
         (WHOLE.replace("0 OK", "1 FAILED"), "nccl-tests says: Out of bounds values : 1 FAILED"),
-        (WHOLE.replace("71.99", "nan"), "left out 1 (line 7): its time is 'nan' (in_place)"),
+        (WHOLE.replace("71.99", "nan"), "1 line left out (7): its time is 'nan' (in_place)"),
         (WHOLE.replace("72.34", "92.34"),
          "in 1 row the printed bandwidth does not follow from size and time (row 7)"),
         (WHOLE.replace("14.50 14.50", "15.50 14.50"),
@@ -330,7 +330,7 @@ def test_every_row_of_a_real_log_is_imported(name: str) -> None:
     assert {row.reported.statistic for row in file.rows} == {"mean over 20 calls, mean over ranks"}
     graphs, left_out = file.notes
     assert graphs == "it does not say whether CUDA graphs were used (option -G): assumed not"
-    assert left_out.startswith(f"left out {len(printed) - len(moved)} (lines ")
+    assert left_out.startswith(f"{len(printed) - len(moved)} lines left out (")
     assert left_out.endswith("nothing was moved (size 0)")
 
 
@@ -401,7 +401,7 @@ def test_the_first_version_is_read_with_its_bare_words_and_misspelling() -> None
     assert [(row.line, row.placement) for row in file.rows[:3]] == [
         (1, "out_of_place"), (2, "out_of_place"), (2, "in_place"),
     ]  # fmt: skip
-    assert file.notes == ("left out 1 (result 1): its time is 'inf' (in_place)",)
+    assert file.notes == ("1 result left out (1): its time is 'inf' (in_place)",)
     assert {row.wrong for row in file.rows} == {None}
     assert {row.reported.statistic for row in file.rows} == {"mean over 10 calls, mean over ranks"}
 

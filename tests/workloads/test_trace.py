@@ -58,7 +58,7 @@ def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank(
     assert waits[0].waiting_s == pytest.approx(0.08)
     assert {waits[rank].for_rank for rank in (0, 1, 3)} == {2}
     assert waits[2].waiting_s == 0
-    assert "rank 0 waits 80.0 ms (100 % of it for rank 2)" in text_of(analysis)
+    assert "rank 0 waits 80.0 ms, all of it for rank 2" in text_of(analysis)
 
 
 def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
@@ -99,7 +99,7 @@ def test_an_operation_with_a_root_does_not_say_who_is_waited_for() -> None:
     waits = {waiting.rank: waiting for waiting in analysis.waits}
     assert {r: round(w.waiting_s, 4) for r, w in waits.items()} == {0: 0.05, 1: 0, 2: 0.04, 3: 0.05}
     assert {waits[r].for_rank for r in (0, 2, 3)} == {1}
-    assert "This leaves out broadcast: ranks of" in text_of(analysis)
+    assert "Waiting leaves out broadcast: ranks of" in text_of(analysis)
 
 
 def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:
@@ -285,6 +285,6 @@ def test_waits_and_streams_are_positions_in_the_program() -> None:
 def test_a_call_without_a_group_is_shown_with_what_is_known() -> None:
     analysis = analyse_traces([trace(0, call("all_reduce", 100.1, 0.1, group=""))])
     assert analysis.totals[0].group == UNKNOWN_GROUP
-    assert any("do not say their group" in note for note in analysis.notes)
+    assert any("this trace names no groups" in note for note in analysis.notes)
     assert analysis.workload.steps[0].programs[0].calls[0].group == UNKNOWN_GROUP
     assert json_of(analysis)["operations"][0]["ranks"] is None

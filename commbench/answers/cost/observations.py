@@ -121,10 +121,10 @@ def _shape(run: LoadedRun, index: int, row: Any, ranks_per_node: int | None) -> 
     """How many ranks the group of a row has, and how many of them at most are on one host; 0 where
     that is not known."""
     header, ranks = run.header, row.world_size
-    if not ranks or not row.num_nodes:
+    if not ranks or not (nodes := row.num_nodes or (header and header.num_nodes)):
         return 0, 0
     if run.run is None or header is None or not header.ranks:
-        most = ranks_per_node or ceil(ranks / row.num_nodes)
+        most = ranks_per_node or ceil(ranks / nodes)
         return (0, 0) if row.group else (ranks, min(ranks, most))
     case = run.run.measurements[index].case
     groups = header.plan.groups_of(case) if case.group else (tuple(range(ranks)),)

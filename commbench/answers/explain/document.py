@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 6),
     Column("not timed", lambda each: each.get("not timed") and each.row.measurement.outcome,
            cells.TEXT, 5, is_wrapped=True),
-    Column("n", lambda each: each.row.time and each.row.time.iterations, cells.NUMBER, 3),
+    Column("n", lambda each: each.row.time and (each.row.time.iterations or None), cells.NUMBER, 3),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
     Column("busbw /\nalgbw", lambda each: each.row.busbw and each.operation.busbw_formula,
            cells.TEXT, 5),

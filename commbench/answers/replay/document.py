@@ -35,6 +35,7 @@ from commbench.views.cells import (
     Column,
     Unit,
     ratio_with_interval_text,
+    share_with_interval_text,
     time_text,
 )
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
@@ -43,8 +44,6 @@ from commbench.workloads.document import FIGURES
 from commbench.workloads.totals import known_sum
 
 WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
-_LEAST_WAITING = 0.05
-"""The part of the communication from which on waiting has a place where it is looked for."""
 
 
 def name_variant(variant: str) -> str:
@@ -61,9 +60,10 @@ def replay_answer(run: Run, steps: Sequence[StepReplay]) -> list[str]:
 
 
 def _verdict(workload: Workload, found: StepReplay) -> list[str]:
-    return [
-        *_largest(found), *_waiting(found), *_against_trace(workload, found), *_would_help(found)
-    ]  # fmt: skip
+    """First whether communication is slower here, and which variant saves most."""
+    first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
+    lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
+    return [*lines, *_largest(found), *_waiting(found)]
 
 
 def _largest(found: StepReplay) -> Iterator[str]:
@@ -85,17 +85,14 @@ def _largest(found: StepReplay) -> Iterator[str]:
             largest = max(times, key=lambda name: times[name] or 0.0)
             shares[largest].append(f"{format_share((times[largest] or 0.0) / total)} {where}")
     for name, parts in shares.items():
-        yield f"Most of the time of all calls is that of {name}: {', '.join(parts)}."
+        yield f"Of the time of all calls, {name} takes most: {', '.join(parts)}."
 
 
 def _waiting(found: StepReplay) -> Iterator[str]:
     if found.communication_s and found.waiting_s is not None:
-        part = found.waiting_s / found.communication_s
-        where = "; `commbench workload show TRACES` says which rank waits for which"
-        yield (
-            f"{format_share(part)} of the communication of the trace is waiting for other ranks"
-            f"{where if part >= _LEAST_WAITING else ''}."
-        )
+        part = format_share(found.waiting_s / found.communication_s)
+        where = "`commbench workload show TRACES` says for which"
+        yield f"In the trace, ranks wait for others during {part} of the communication: {where}."
     elif found.communication_s is not None:
         yield "The trace does not say how much of its communication is waiting."
 
@@ -105,19 +102,18 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     ratio, compared = found.over_trace, found.compared
     if ratio is None or compared is None:
         return
-    how = "One after another and without computation" if compared.is_in_order else "Each alone"
+    how = "one after another" if compared.is_in_order else "each alone"
     if was_shrunk(workload):
-        meaning = "; the trace had more ranks, so this does not compare the networks"
+        meaning = "the trace had more ranks, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
-        meaning = "; no interval is known"
+        meaning = "communication is compared without an interval"
     elif ratio.low <= 1 <= ratio.high:
-        meaning = ": no difference that can be seen"
+        meaning = "communication takes about as long here as in the trace"
     else:
-        meaning = f": communication is {'slower' if ratio.value > 1 else 'faster'} here"
+        meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     yield (
-        f"{how}, the calls take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} in the trace, {ratio_with_interval_text(ratio)} times "
-        f"as long{meaning}."
+        f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
+        f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
     )
 
 
@@ -127,14 +123,13 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     faster = [(r, v) for r, v in compared if (r.value if r.high is None else r.high) < 1]
     if faster:
         ratio, variant = min(faster)
-        part = 1 - ratio.value
-        shown = f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+        saved = share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"Most would be saved by {name_variant(variant)}: {shown} less time{unsure}."
+        yield f"{name_variant(variant)} would save most: {saved} % of the step{unsure}"
     elif compared:
         is_decided = all(r.low is not None and r.low > 1 for r, _ in compared)
-        undecided = "It is not decided whether a variant of the step takes less time."
-        yield "No variant of the step takes less time." if is_decided else undecided
+        undecided = "whether a variant of the step is faster is not decided"
+        yield "no variant of the step is faster" if is_decided else undecided
 
 
 MEANINGS = {
@@ -224,11 +219,9 @@ def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
 
 def _step_title(workload: Workload, step: Step) -> str:
     """The workload and its step, and how often the trace has it."""
-    parts = [*dict.fromkeys([workload.name, step.name])]
-    if step.time_s is not None:
-        count = format_count(step.count, "step")
-        parts.append(f"{count} of {format_time(step.time_s)} in its trace")
-    return "; ".join(parts)
+    name = f"{workload.name}, {step.name}" if workload.steps[1:] else workload.name
+    count = format_count(step.count, "step")
+    return f"{name} ({count} of {format_time(step.time_s)} traced)" if step.time_s else name
 
 
 # The picture of a step: its operations and its variants, in the trace and here.

@@ -33,7 +33,8 @@ _IN_PROCESS = (
 def reproduce(header: RunHeader) -> tuple[Block, ...]:
     """How to measure a recorded run again: with commbench alone, and with torchrun."""
     if not header.ranks:
-        return (Text(f"{header.launcher} measured this; its file does not contain its command."),)
+        tool = header.environment.get("tool")
+        return (Text(f"{tool} measured this; its file does not contain its command."),)
     try:
         options = _recorded_options(header)
     except UsageError as error:

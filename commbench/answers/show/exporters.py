@@ -14,7 +14,7 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.columns import KEY, written_values
+from commbench.analysis.columns import KEY, known_nodes, written_values
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment_diff import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
@@ -23,7 +23,8 @@ from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.table import clean
-from commbench.results.schema import OK
+from commbench.readers.registry import OF_FILES
+from commbench.results.schema import OK, is_imported
 from commbench.validation import choose
 from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.markdown import escape, table
@@ -44,9 +45,10 @@ def json_facts(source: LoadedRun) -> dict[str, Any]:
     """The name, and plan and environment where a journal holds them."""
     if not (header := source.header):
         return {"name": source.name, "run": None}
-    names = ("label", "started", "launcher", "num_nodes", "hosts", "plan", "environment")
-    facts = {name: getattr(header, name) for name in names} | {"plan": header.plan.as_json()}
-    return {"name": source.name, "run": facts}
+    names = ("label", "started", "launcher", "hosts", "environment")
+    facts = {name: getattr(header, name) for name in names} | {"num_nodes": known_nodes(header)}
+    known, plan = [*OF_FILES] if is_imported(header) else [], header.plan.as_json()
+    return {"name": source.name, "run": facts | {"plan": {n: plan[n] for n in known or plan}}}
 
 
 def json_parts(source: LoadedRun) -> Iterator[str]:

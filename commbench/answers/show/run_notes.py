@@ -154,7 +154,7 @@ def interfaces_text(header: RunHeader) -> str:
 
 _ENDED = {
     "failed": "This run failed", "interrupted": "This run was interrupted",
-    INCOMPLETE: "This run cannot be used whole",
+    INCOMPLETE: "This run has faults",
 }  # fmt: skip
 
 

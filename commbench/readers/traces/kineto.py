@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from commbench.errors import RecordsError
@@ -142,6 +142,11 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         raise RecordsError(
             f"{source.path} is not a trace that can be read: it has no events", _HINT
         )
+    in_order = pairwise(sorted(found.steps, key=lambda step: step.start_s))
+    if any(a.name != b.name and b.start_s < (a.start_s + a.end_s) / 2 for a, b in in_order):
+        raise RecordsError(f"{source.path} has damaged times: its steps overlap", _HINT)
+    if found.without_time and not (found.events or found.steps):
+        raise RecordsError(f"{source.path} has damaged times: no call has a valid one", _HINT)
     facts = Fields(source.facts)
     info = facts.fields("distributedInfo")
     groups, rank = read_groups(info), info.rank("rank")

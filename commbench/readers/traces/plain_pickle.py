@@ -33,15 +33,15 @@ def read_plain_pickle(data: bytes) -> Any:
     try:
         for count, (opcode, argument, _) in enumerate(genops(data)):
             if count > _MOST_OPCODES:
-                raise ValueError("it has too many opcodes")
+                raise NotImplementedError("it has too many values")
             _run(opcode.name, argument, stack, memo)
         (value,) = stack
         if value is _MARK:
             raise IndexError
-    except (IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
-        raise ValueError(f"it is damaged: {type(error).__name__}") from None
-    except (ValueError, EOFError) as error:
-        raise ValueError(str(error)[:200] or "it ends too early") from None
+    except NotImplementedError as error:
+        raise ValueError(str(error)) from None
+    except (LookupError, TypeError, AttributeError, OverflowError, ValueError, EOFError):
+        raise ValueError("it is damaged, or was cut off") from None
     return value
 
 
@@ -82,7 +82,7 @@ def _run(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> No
     elif name in ("POP", "POP_MARK"):
         _marked(stack) if name == "POP_MARK" else stack.pop()
     elif name not in _NOTHING:
-        raise ValueError(f"its opcode {name} is not that of a plain value")
+        raise NotImplementedError(f"it holds more than plain values ({name})")
 
 
 def _marked(stack: list[Any]) -> list[Any]:

@@ -27,8 +27,7 @@ _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How pickles of protocol 2 and later begin."""
 _SUFFIXES = (".json", ".pkl", ".pickle", ".jsonl", ".log", ".gz")
 _HINT = (
-    "give only traces: torch.profiler (.json, .json.gz), flight recorder, Chakra (JSON), NCCL "
-    "Inspector"
+    "give traces of torch.profiler (.json, .json.gz), the flight recorder, Chakra or NCCL Inspector"
 )
 
 
@@ -96,7 +95,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             if (each.name.endswith(_SUFFIXES) or _is_pickle(each)) and not is_workload(each)
         ]
         if not named:
-            raise RecordsError(f"{path} has no traces", f"name the files; {_HINT}")
+            raise RecordsError(f"{path} has no traces", _HINT)
         files += named
     if len(files) > MOST_FILES:
         raise UsageError(f"there are {len(files)} traces", f"give at most {MOST_FILES}")

@@ -22,7 +22,7 @@ from commbench.results.schema import Batch, Measurement, Run
 
 FOREIGN = Path(__file__).parents[2] / "data" / "foreign"
 SLOWER, LONGEST = parse_rule("max_slowdown", "50%"), parse_rule("max_time", "1s")
-CUT = "the run is incomplete, it cannot be used whole: "
+CUT = "the run is incomplete, it has faults: "
 CUT_TABLE = "the table that ends at line 19 was cut off, or is not complete"
 CUT_JSON = "the file was cut off: everything after its last complete result is missing"
 
@@ -68,7 +68,7 @@ def test_cut_text_of_nccl_tests_fails_and_says_so(commbench: Commbench, tmp_path
     assert (ended.code, f"FAIL: {CUT}" in flat(ended.out)) == (1, True)
     shown = commbench("show", "cut.txt", COLUMNS="80")
     assert shown.code == 0 and "--resume" not in shown.err
-    assert f"This run cannot be used whole: {CUT_TABLE}" in flat(shown.out)
+    assert f"This run has faults: {CUT_TABLE}" in flat(shown.out)
     lines = (ended.out + shown.out).splitlines()
     assert max(map(len, (line for line in lines if "http" not in line))) <= 80
     imported = commbench("import", "cut.txt", "--output", "new")
@@ -127,7 +127,7 @@ def test_an_incomplete_baseline_is_named_in_every_format(tmp_path: Path) -> None
         reasons = {c.reason for c in gate.results[0].with_outcome("not measured")}
         assert reasons == {"cut off in the baseline", "not in the baseline"}
         if source == "old/results.csv":
-            text = "it cannot be used whole: 1 row cut off"
+            text = "it has faults: 1 row cut off"
         assert as_json(gate)["baseline_incomplete"] in text
 
 

@@ -229,7 +229,7 @@ def test_no_hostile_pickle_acts(name: str, tmp_path: Path, monkeypatch: pytest.M
     RAN.clear()
     data = HOSTILE[name]()
     (path := tmp_path / "rank_0").write_bytes(data)
-    with pytest.raises(ValueError, match=r"opcode|damaged"):
+    with pytest.raises(ValueError, match=r"more than plain values|damaged"):
         read_plain_pickle(data)
     with pytest.raises(RecordsError):
         read_trace(path)

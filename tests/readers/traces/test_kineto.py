@@ -94,7 +94,7 @@ def test_an_older_trace_has_sizes_where_shapes_were_recorded(tmp_path: Path) -> 
     assert len(analysis.calls) == 21
     assert {one.size_bytes for one in analysis.calls} == {4000}
     assert all(one.time_s for one in analysis.calls)
-    assert any("do not say their group" in note for note in analysis.notes)
+    assert any("this trace names no groups" in note for note in analysis.notes)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,12 @@ def test_calls_without_a_duration_are_counted(tmp_path: Path, whole: RankTrace, 
     why = "their `ts` or `dur` is missing, below 0 or too long"
     assert f"3 events of calls or steps were left out: {why}" in trace.notes
     assert not any("left out" in note for note in whole.notes)
+
+
+@pytest.mark.parametrize("bad", [{"dur": -1}, {"dur": None}, {"ts": "0"}, {"ts": 0}])
+def test_a_trace_with_damaged_times_is_refused(tmp_path: Path, bad: Event) -> None:
+    with pytest.raises(RecordsError, match="damaged times"):
+        read(tmp_path, real_trace.changed(lambda event: event | bad))
 
 
 @pytest.mark.parametrize("ranks", [[0, 99999999999], "[0, 99999999999]"])
