@@ -196,7 +196,8 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
         yield (f"{backend_name} has {name} with equal blocks only",)
     yield (why_form_unsupported(case.form, operation, backend_name, device),)
     if case.overlap:
-        yield _why_no_overlap(case, operation), "the reason above names what to change"
+        hint = "leave out --overlap, or measure all_reduce, isolated and eager"
+        yield _why_no_overlap(case, operation), hint
         hint = "write --overlap matmul, or a shape as in matmul:256x256x256"
         yield why_no_computation(case.overlap, device), hint, True
     if case.placement not in operation.placements:

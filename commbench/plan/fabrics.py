@@ -122,9 +122,9 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
         raise UsageError(f"{option} names several accelerators: {names}", "ask about one at a time")
     known = [gpu.name for gpu in load_gpus()]
     close = closest(text, known)
-    guess = f"did you mean {close}? " if close else ""
-    hint = f"{guess}known: {', '.join(known)}; or {others}"
-    raise UsageError(f"{option} {text!r} is no known accelerator", hint)
+    guess = f"did you mean {close}? " if close else f"such as {', '.join(known[::4])}; "
+    hint = f"{guess}or {others}"
+    raise UsageError(f"{option} {text!r:.60} is no known accelerator", hint)
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:

@@ -254,7 +254,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
 @pytest.mark.parametrize(
     ("given", "user", "message"),
     [
-        ({"itres": 3}, "", "unknown option 'itres'"),
+        ({"itres": 3}, "", "unknown argument 'itres'"),
         ({"iters": "many"}, "", "--iters cannot be 'many'"),
         ({"iters": 2.5}, "", "--iters cannot be 2.5"),
         ({"check": "no"}, "", "--check cannot be 'no'"), ({"op": 7}, "", "unknown operation '7'"),

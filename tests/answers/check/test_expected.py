@@ -142,8 +142,7 @@ def test_hardware_that_cannot_be_read_is_refused(text: str) -> None:
 def test_a_misspelt_accelerator_is_refused_with_the_closest_name() -> None:
     with pytest.raises(UsageError, match="--expect 'h20' is no known accelerator") as refused:
         parse_hardware("h20:8x400G")
-    assert refused.value.hint.startswith("did you mean h200? known: gb300, ")
-    assert refused.value.hint.endswith("; or run, the hardware that the run names")
+    assert refused.value.hint == "did you mean h200? or run, the hardware that the run names"
 
 
 def test_the_tolerance_alone_is_refused_and_a_csv_names_no_hardware(tmp_path: Path) -> None:
