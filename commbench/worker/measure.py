@@ -97,8 +97,8 @@ RUN_AHEAD = 2
 would wait for the host; with more nobody would see for long that an operation hangs."""
 LEAST_SPIN_S, MOST_SPIN_S = 100e-6, 2e-3
 """How long the device spins before the ranks are aligned, so that the host can queue the whole
-iteration before it begins. Torch needs 15 to 25 us of the host for each collective. Where the host
-needs more than half of the most, the device spins for twice as long as it needs."""
+iteration before it begins. Where the host needs more than half of the most, the device spins for
+twice as long as it needs."""
 LONGEST_SPIN_S = 50e-3
 """The most for any iteration: about 1,000 launches can wait for a device, and for a free place the
 host waits."""

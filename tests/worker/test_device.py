@@ -278,7 +278,8 @@ def test_a_step_is_replayed_with_its_gaps_in_order(program: Commbench, tmp_path:
     rows = {row["variant"]: row for row in ended.rows() if row["step"]}
     assert [*rows] == ["calls", "gaps"]
     # 2 ms before each reduction of rank 1, 1 ms before its message and 3 ms behind it.
-    assert float(rows["gaps"]["time_us"]) > 8000 > float(rows["calls"]["time_us"])
+    # On a busy host some steps without gaps take longer, but not each.
+    assert float(rows["gaps"]["time_us"]) > 8000 > float(rows["calls"]["time_min_us"])
     checked = {row["wrong"] for row in ended.rows() if not row["step"]}
     assert checked == {"0"}
 

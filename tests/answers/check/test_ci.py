@@ -65,9 +65,9 @@ COMMAND = (
     "::error title=commbench check%3A new against old::FAIL: all_reduce: at most 10 %25 slower "
     "than the baseline (1 fail, 1 undecided (value within), 2 pass)"
     "%0Afail: all_reduce float32 sum in_place 256 KiB takes 1.30 times as long as in the "
-    "baseline (1.28-1.32)"
+    "baseline (1.28 … 1.32)"
     "%0Aundecided (value within): all_reduce float32 sum in_place 1 MiB takes 1.10 times as long "
-    "as in the baseline (1.08-1.12)\n"
+    "as in the baseline (1.08 … 1.12)\n"
 )
 
 

@@ -222,7 +222,7 @@ def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Record
         "here. 11 % of the communication of the trace is waiting for other ranks; "
         "`commbench workload show TRACES` says which rank waits for which. One after "
         "another and without computation, the calls take 16.00 ms here and 10.0 ms in the trace, "
-        "1.60 times (1.59-1.61) as long: communication is slower here."
+        "1.600 (1.595 … 1.605) times as long: communication is slower here."
     )
     assert (
         "Most would be saved by buckets of 4 MiB: 10 % less time." in document(ShownRun(run)).answer

@@ -157,7 +157,7 @@ def test_figures_of_an_overlap_have_their_intervals_and_the_times_are_below() ->
     title = "all_reduce float32 sum in_place with matmul:8x8x8: "
     figures, times = table_of(found, f"{title}at once"), table_of(found, f"{title}times")
     assert [cells for _, cells in figures.cells()] == [
-        ["1 MiB"], ["75 (72 … 78)"], ["25 (22 … 28)"], ["15 (13 … 17)"], ["1.50 (1.47-1.53)"],
+        ["1 MiB"], ["75 (72 … 78)"], ["25 (22 … 28)"], ["15 (13 … 17)"], ["1.50 (1.47 … 1.53)"],
     ]  # fmt: skip
     assert [cells[0] for _, cells in times.cells()][1:6] == [
         "10.00 ms", "11.50 ms", "8.00 ms", "10.00 ms", "12.00 ms",

@@ -109,7 +109,7 @@ def test_two_settings_are_pooled_and_the_slower_one_is_told(tmp_path: Path) -> N
     assert ranges_of(result) == [(SIZES[0], SIZES[-1], "faster", ["cpu-mode=quiet"])]
     (sentence,) = document(result).answer
     assert sentence == (
-        "all_reduce 1K-1M: quiet is the fastest; plain takes 1.90 (1.88-1.92) times as long."
+        "all_reduce 1K-1M: quiet is the fastest; plain takes 1.90 (1.88 … 1.92) times as long."
     )
 
 
@@ -154,9 +154,9 @@ def test_the_fastest_of_three_settings_is_named_for_each_range_of_sizes(tmp_path
     assert {each.ratio for point in result.points for each in point.times[:1] if each} == {None}
     assert document(result).answer == [
         "all_reduce 1K-16K: OMP_NUM_THREADS=1 is the fastest; OMP_NUM_THREADS=2 takes 1.30 "
-        "(1.29-1.31) times as long.",
+        "(1.29 … 1.31) times as long.",
         "all_reduce 256K-1M: OMP_NUM_THREADS=2 is the fastest; OMP_NUM_THREADS=1 takes 1.15 "
-        "(1.13-1.18) times as long.",
+        "(1.13 … 1.18) times as long.",
     ]
 
 
