@@ -29,7 +29,7 @@ def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
 
 
 def show(show: Show, machine: str) -> None:
-    """Show the models of a machine again, also as a page with a picture.
+    """Show the models of a machine, as text or as a page.
 
     \b
     commbench model show machine.json

@@ -76,7 +76,7 @@ SHOW = {
 }  # fmt: skip
 PLOT = {
     "runs": RUNS._replace(
-        metavar="[RUN]...", default=[], help=f"{RUNS.help}  [default: the newest run]"
+        metavar="[RUN]...", default=(), help=f"{RUNS.help}  [default: the newest run]"
     ),
     "output": Option(
         "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "

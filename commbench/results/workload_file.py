@@ -64,6 +64,7 @@ def read_workload(path: Path) -> Workload:
         raise RecordsError(f"{path} is not a workload: it is no text", again) from None
     except (ValueError, RecursionError) as error:  # errors of JSON are ValueErrors
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        why = "it is not JSON" if isinstance(error, json.JSONDecodeError) else why
         raise RecordsError(f"{path} is not a workload: {why}", again) from None
 
 
