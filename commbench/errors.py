@@ -8,7 +8,8 @@
     ├── RecordsError       6   a results file cannot be read or written
     └── Interrupted      130   stopped by Ctrl-C (143 by SIGTERM, 129 by SIGHUP)
 
-Code 0 is success, 1 is a check or a comparison that fails, and 7 is a check without a verdict.
+Code 0 is success, 1 is a check or a comparison that fails, and 7 is a check without a verdict. 70
+is an error of commbench itself.
 Errors are raised where they are found. `commbench.cli.main` alone prints them, as two lines.
 """
 
@@ -21,16 +22,20 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-GATE_FAILS, NO_VERDICT_REACHED = 1, 7
-"""Exit codes that are no errors: a run breaks a rule; too little is known to say so or not."""
+GATE_FAILS, NO_VERDICT_REACHED, DEFECT = 1, 7, 70
+"""Exit codes that are no CommbenchError: a run breaks a rule; too little is known to say so or not;
+commbench itself fails (EX_SOFTWARE of sysexits.h)."""
 
 
 class CommbenchError(Exception):
     """An error that a person can act on: what is wrong, and a hint what to do about it.
 
+    Both name options, as in `--iters 5`. Python programs read them as arguments, `iters=5`.
     `details`, where there are any, are lines printed before those two.
     """
 
+    names_options = False
+    """Whether this process is a command, whose user gave options and no arguments."""
     exit_code = 2
     run: Any = None
     """What `commbench.run` recorded until then, as a Run; None where it recorded nothing."""
@@ -39,11 +44,56 @@ class CommbenchError(Exception):
         self, message: str, hint: str = "", details: str = "", *, is_reporter: bool = True
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.texts = message, hint
         self.details = details
         self.is_reporter = is_reporter
         """Whether this process reports it. Of several ranks with the same error, one does."""
+
+    @property
+    def message(self) -> str:
+        """What is wrong."""
+        return self.texts[0] if self.names_options else as_arguments(self.texts[0])
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self.texts[1] if self.names_options else as_arguments(self.texts[1])
+
+    def as_json(self) -> str:
+        """What JSON has of it."""
+        return self.message
+
+    def __str__(self) -> str:
+        return "\nhint: ".join(filter(None, (self.message, self.hint)))
+
+
+_OPTION = re.compile(
+    r"""(?P<command>`[^`]*`|\bcommbench\ [a-z]+\ .*)
+    | (?P<verb>\b(?:write|give|add|leave\ out|:)\ )?
+      (?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z0-9-]+)
+      (?:[ =](?P<value>'[^']*'|[A-Z]{2,}\b|-?[\w.]+(?:[:+,/=.-]*\w)*%?))?""",
+    re.VERBOSE,
+)
+"""A command, which stays as it is; or an option, perhaps with a word that may be its value."""
+_NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
+_NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
+
+
+def as_arguments(text: str) -> str:
+    """A text about options as one about arguments of a Python function: `--root 2` is `root=2`, and
+    `--no-plots` is `plots=False`. Commands stay as they are."""
+    return _OPTION.sub(_as_argument, text)
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    if found["command"]:
+        return found[0]
+    verb, value = found["verb"] or "", found["value"] or ""
+    name = verb + found["name"].replace("-", "_") + ("=False" if found["no"] else "")
+    is_word = value.isalpha() and not value.isupper()
+    if not value or found["no"] or value in _NO_VALUES or (is_word and not verb):
+        return f"{name} {value}".rstrip()
+    return f"{name}={value}" if _NOT_QUOTED.fullmatch(value) else f'{name}="{value}"'
 
 
 class UsageError(CommbenchError):
@@ -59,7 +109,8 @@ class UsageError(CommbenchError):
         if not self.field:
             return self
         option = options.get(self.field, f"--{self.field}")
-        return UsageError(option + self.message.removeprefix(_words(self.field)), self.hint)
+        message, hint = self.texts
+        return UsageError(option + message.removeprefix(_words(self.field)), hint)
 
 
 class UnavailableError(CommbenchError):
@@ -113,7 +164,7 @@ ERRORS_BY_NAME = {error.__name__: error for error in CommbenchError.__subclasses
 
 def to_wire(error: CommbenchError) -> list[str]:
     """The error as text for another process: its class, message, hint and details."""
-    return [type(error).__name__, error.message, error.hint, error.details]
+    return [type(error).__name__, *error.texts, error.details]
 
 
 def from_wire(texts: list[str]) -> CommbenchError:
@@ -191,14 +242,22 @@ def closest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
     return names[found[0]] if found else ""
 
 
+MOST_NAMES = 12
+"""Names that a hint lists, at most."""
+
+
 def name_error(
-    kind: str, name: str, known: list[str], synonyms: Mapping[str, str] | None = None
-) -> UsageError:
-    """The error for an unknown `name`. The hint lists the known names, after the one that was
-    probably meant: that of `synonyms`, which other libraries use, else the closest one."""
+    kind: str, name: str, known: list[str], synonyms: Mapping[str, str] | None = None,
+    lists: str = "",
+) -> UsageError:  # fmt: skip
+    """The error for an unknown `name`. The hint has the one that was probably meant: that of
+    `synonyms`, which other libraries use, else the closest one. Then the known names follow, or,
+    of many, what `lists` them."""
     close = (synonyms or {}).get(name.lower()) or closest(name, known)
     guess = f"did you mean {close}? " if close else ""
-    return UsageError(f"unknown {kind} {name!r}", f"{guess}known: {', '.join(known)}")
+    is_long = lists and len(known) > MOST_NAMES
+    rest = f"{lists} lists all {len(known)}" if is_long else f"known: {', '.join(known)}"
+    return UsageError(f"unknown {kind} {name!r:.60}", f"{guess}{rest}")
 
 
 def value_error(field: str, trouble: str, hint: str) -> UsageError:

@@ -67,7 +67,7 @@ def parse_parameters(text: str) -> int:
     if not 1 <= value <= MOST_PARAMETERS:
         raise UsageError(
             f"--params {text!r} is no number of parameters",
-            f"write for example 350M, 7B or 7e9; at most {MOST_PARAMETERS:.0e}",
+            "write for example 350M, 7B or 7e9; at most 100T",
         )
     return value
 

@@ -139,8 +139,9 @@ def require_within(name: str, value: float | None, low: float, high: float) -> N
     """Raise UsageError for a value outside of [low, high]; None passes."""
     if value is not None and not low <= value <= high:
         given = value if isinstance(value, int) else f"{value:.12g}"
-        limit = f"least {low:.12g}" if value < low else f"most {high:.12g}"
-        raise value_error(name, f"is {given}", f"it must be at {limit}")
+        least = "above 0" if value <= 0 < low < 1 else f"at least {low:.12g}"
+        limit = least if value < low else f"at most {high:.12g}"
+        raise value_error(name, f"is {given}", f"it must be {limit}")
 
 
 def by_name(*entries: Entry) -> dict[str, Entry]:

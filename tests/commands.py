@@ -136,6 +136,7 @@ class Command:
         """How the command ended."""
         out, err = self.communicate()
         assert self.returncode is not None
+        err = re.sub(r"\n {6,7}(?=\S)", " ", err)  # an error and its hint, each on one line
         return Ended(self.returncode, out, err, self._folder / "run")
 
     def send_signal(self, number: int) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from commands import SERVER, Commbench, end_fork_server, fork_server, run_commbench, run_program
 
+from commbench.errors import CommbenchError
+
+CommbenchError.names_options = True  # tests/test_api.py reads what Python programs read
 pytest_plugins = ["retries"]
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 

@@ -44,6 +44,7 @@ from commbench.results.schema import (
     RunHeader,
 )
 
+os.environ.pop("COLUMNS", None)  # so that an error and its hint are a line each
 EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))
 PATIENCE_S = 30
 MOST_FAILURES = 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from commbench.answers.doctor.host_bandwidth import HostBandwidth, median_range
@@ -88,4 +89,4 @@ def checkup(**other: Any) -> DoctorReport:
         trials=trials(USUAL),
         meanwhile=OtherLoad(others_share=0.02, stolen_share=0.0),
     )
-    return usual._replace(**other)
+    return replace(usual, **other)

@@ -196,7 +196,7 @@ def test_no_input_is_executed(tmp_path: Path, text: str) -> None:
     done = use_action(tmp_path, SMOKE, **given)
     assert done.codes == {SMOKE: 2}
     shutil.rmtree(tmp_path / "runner")
-    (tmp_path / text).mkdir()
+    (tmp_path / text).mkdir(exist_ok=True)
     shutil.copytree(recorded, tmp_path / text / "run")
     done = use_action(tmp_path, CHECK, REPORT, **given)
     assert done.codes[CHECK] != 0

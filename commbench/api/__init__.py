@@ -28,6 +28,7 @@ from commbench.api.runs import (
 from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.units import format_count
+from commbench.views.result import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -126,7 +127,13 @@ def smoke(
         return run_smoke(plan)
 
 
-def environment() -> dict[str, Any]:
+class Environment(Result, dict[str, Any], view="answers.show.environment"):
+    """Facts of a machine by name."""
+
+    __slots__ = ()
+
+
+def environment() -> Environment:
     """What this machine offers: versions, devices, backends, host facts and environment variables,
     without those that may hold secrets."""
     from commbench.host.environment import device_names, gather_facts
@@ -135,7 +142,7 @@ def environment() -> dict[str, Any]:
     devices = detect_capabilities().devices
     gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
     gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
-    return gather_facts() | {"devices": gpus}
+    return Environment(gather_facts(), devices=gpus)
 
 
 def job_script(

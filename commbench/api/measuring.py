@@ -124,7 +124,7 @@ def init_options(
     iterations, the budget and the precision end a case. Raises UsageError.
     """
     given = {"plots": False, "label": "init", **INIT_DEFAULTS, **options}
-    if options.get("budget") is not None and options.get("iters") is None:
+    if not {"budget", "precision"}.isdisjoint(options) and options.get("iters") is None:
         del given["iters"]
     if ranks is not None and "nproc_per_node" in options:
         raise UsageError("--ranks and --nproc-per-node exclude each other", "leave out one")

@@ -122,8 +122,7 @@ def predict(
     `op` is one or several operations, by default all of the machine. `ranks` is a number, or
     several: "8,64", "8-512". `variant` names what the calls have besides, such as "bfloat16", where
     the machine has several models of an operation. The result has `predictions`, `notes`,
-    `warnings`, `text` and `plot`; these raise UnavailableError where no measurement supports a
-    prediction.
+    `warnings`, `text` and `plot`. UnavailableError where no measurement supports a prediction.
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
@@ -141,7 +140,9 @@ def predict(
         parse_sizes(sizes) if isinstance(sizes, str) else tuple(sizes),
         variant,
     )
-    return project(found, request)
+    made = project(found, request)
+    made.predictions  # noqa: B018 - it raises here what is wrong
+    return made
 
 
 def _parse_ranks(text: str) -> tuple[int, ...]:

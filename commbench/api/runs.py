@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import UsageError
 from commbench.results import schema
-from commbench.units import format_count
+from commbench.validation import brief
+from commbench.views.result import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from commbench.answers.replay.replay import StepReplay
     from commbench.readers.source import ImportHints
     from commbench.results.run_folder import StoredRun
+    from commbench.views.draw import Drawn
+    from commbench.views.formats import View
 
     AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
     """A run, or the path or label of one."""
 
 
-class Run(schema.Run):
+class Run(Result, schema.Run, view="answers.show.run_document"):
     """A recorded run: its header, with the plan, and its measurements, with every sample.
 
     `print(run)` prints the table of `commbench show`.
@@ -43,23 +46,21 @@ class Run(schema.Run):
         format: str = "text",
         peak: str | None = None,
         *,
+        verbose: bool = False,
         warnings: bool = False,
         calls: bool = False,
+        groups: bool = False,
     ) -> str:
         """The run as `commbench show` prints it. `peak` is a speed such as "450GB/s"; by default
         the one that the run was given. With `warnings` every warning is explained. With `calls`, a
-        replay has also the tables of its single calls."""
+        replay has also the tables of its single calls; with `groups` it is the time of each group
+        of ranks."""
         from commbench.answers.show.formats import require_format
         from commbench.answers.show.run_document import VIEW, ShownRun
 
         require_format(format, peak)
-        return VIEW.write(ShownRun(self, peak, warnings, calls), format).rstrip("\n")
-
-    def groups_text(self) -> str:
-        """The time of each group of ranks, as `commbench show --groups` prints it."""
-        from commbench.answers.show.run_document import VIEW, ShownRun
-
-        return VIEW.write(ShownRun(self, only_groups=True)).rstrip("\n")
+        shown = ShownRun(self, peak, warnings or verbose, calls or verbose, groups)
+        return VIEW.write(shown, format, verbose).rstrip("\n")
 
     def matrices(self) -> list[PairMatrix]:
         """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
@@ -77,7 +78,7 @@ class Run(schema.Run):
         peak = peak or self.header.plan.peak
         return analyse_replay(self, peak=parse_peak(peak) if peak else None)
 
-    def plot(self, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
+    def plot(self, output: str | Path | None = None, peak: str | None = None) -> Drawn:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""
         return plot(self, output=output, peak=peak)
 
@@ -92,12 +93,10 @@ class Run(schema.Run):
 
         return report(self, output=output, format=format)
 
-    def __str__(self) -> str:
-        return self.text()
+    def _shown(self) -> tuple[View, Any]:
+        from commbench.answers.show.run_document import VIEW, ShownRun
 
-    def __repr__(self) -> str:
-        rows = format_count(len(self.measurements), "row")
-        return f"<commbench.Run {self.name!r}, {rows}, {self.path}>"
+        return VIEW, ShownRun(self)
 
 
 def ignore(line: str) -> None:
@@ -128,7 +127,7 @@ def load(
     if isinstance(run, Run):
         return run
     if not isinstance(run, (str, Path)):
-        return Run(*require_samples(run))
+        return Run(*require_samples(_require_run(run)))
     return Run(*open_run(find_run(str(run), notify), ImportHints(ranks, op, dtype)))
 
 
@@ -149,7 +148,7 @@ def frame(*runs: AnyRun) -> DataFrame:
     return join_frames([load_rows(run) for run in runs])
 
 
-def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> list[Path]:
+def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> Drawn:
     """Draw bus bandwidth and time against size, several runs in the same axes.
 
     Returns the new files: busbw.png and time.png in the folder `output`, by default in that of the
@@ -287,9 +286,18 @@ def as_results(
 ) -> schema.Run | LoadedRun:
     """A run that may be given by its path or label."""
     if not isinstance(run, (str, Path)):
-        return run
+        return _require_run(run)
     from commbench.analysis.load import load
     from commbench.readers.source import NO_HINTS
     from commbench.results.run_folder import find_run
 
     return load(find_run(str(run), notify), columns, hints or NO_HINTS)
+
+
+def _require_run(run: Any) -> schema.Run | LoadedRun:
+    """The same run; UsageError for what is none."""
+    from commbench.analysis.load import LoadedRun
+
+    if not isinstance(run, schema.Run | LoadedRun):
+        raise UsageError(f"{brief(run)} is no run", "give a Run, or the path or the label of one")
+    return run

@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore
 from commbench.errors import RecordsError
+from commbench.plan import workload
+from commbench.views.result import Result
 
 if TYPE_CHECKING:
     import torch
 
-    from commbench.plan.workload import Workload
     from commbench.workloads.models import Model, Transformer
     from commbench.workloads.trace import TraceAnalysis
 
 _Report = Callable[[str, float], None]
+
+
+class Workload(Result, workload.Workload, view="workloads.document", rows="operations"):
+    """The calls of a training step: names, sizes, groups, gaps."""
+
+    __slots__ = ()
 
 
 def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> TraceAnalysis:
@@ -46,7 +53,7 @@ def load(
     first = Path(paths[0])
     if len(paths) == 1 and is_workload(first):
         found = read_workload(first)
-        return found._replace(name=name) if name else found
+        return Workload(*(found._replace(name=name) if name else found))
     named = first if len(paths) == 1 else first.resolve().parent
     default = named.name.partition(".")[0] or named.resolve().name
     analysis = analyse(*paths, report=report)
@@ -63,10 +70,10 @@ def load(
             f"{cut} ends early: let each profiler end" if cut
             else "trace steps with collective calls, and profile with record_shapes=True",
         )  # fmt: skip
-    return found._replace(name=(name or default)[:200])
+    return Workload(*found._replace(name=(name or default)[:200]))
 
 
-def save(workload: Workload, path: str | Path) -> None:
+def save(workload: workload.Workload, path: str | Path) -> None:
     """Write a workload into a new file; raises RecordsError where that is not possible."""
     from commbench.results.workload_file import write_workload
 
@@ -94,10 +101,10 @@ def ddp(
     from commbench.workloads.data_parallel import ddp_workload
 
     size = parse_size(bucket) if isinstance(bucket, str) else bucket
-    return ddp_workload(
+    return Workload(*ddp_workload(
         _model(model, dtype, loss=loss), ranks=ranks, ranks_per_node=ranks_per_node,
         bucket_bytes=size, broadcast_buffers=broadcast_buffers,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def fsdp(
@@ -122,12 +129,12 @@ def fsdp(
     from commbench.plan.dtypes import find_dtype
     from commbench.workloads.data_parallel import fsdp_workload
 
-    return fsdp_workload(
+    return Workload(*fsdp_workload(
         _model(model, None, blocks=blocks), ranks=ranks, replicas=replicas,
         ranks_per_node=ranks_per_node, dtype=dtype and find_dtype(dtype).name,
         reduce_dtype=reduce_dtype and find_dtype(reduce_dtype).name,
         reshard=reshard_after_forward,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def megatron(
@@ -145,7 +152,8 @@ def megatron(
     from commbench.workloads.models import find_transformer
 
     shape = find_transformer(model) if isinstance(model, str) else model
-    return megatron_workload(shape, Training(**training), mesh=mesh, ranks_per_node=ranks_per_node)
+    made = megatron_workload(shape, Training(**training), mesh=mesh, ranks_per_node=ranks_per_node)
+    return Workload(*made)
 
 
 def _model(model: Any, dtype: str | None, **how: Any) -> Model:

@@ -91,7 +91,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise name_error("command", args[0], list(COMMANDS))
+            raise name_error("command", args[0], list(COMMANDS), lists="`commbench --help`")
         return super().resolve_command(ctx, args)
 
 

@@ -16,9 +16,11 @@ from typer import Option
 from commbench import __version__
 from commbench.cli.commands import COMMANDS, HELP_SETTINGS, LazyGroup
 from commbench.errors import (
+    DEFECT,
     CommbenchError,
     Interrupted,
     closest,
+    first_line,
     from_os_error,
     ignore_interruptions,
 )
@@ -64,6 +66,7 @@ def commbench(
 def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
     _prepare_streams()
+    CommbenchError.names_options = True
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
@@ -71,7 +74,7 @@ def main() -> NoReturn:
         print_error(*describe_usage_error(error))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
-        print_error("stopped by SIGINT", "")
+        print_error("stopped by SIGINT", "nothing was finished: run the same command again")
         code = Interrupted("").exit_code
     except (BrokenPipeError, OutputClosedError):
         _give_up_output()
@@ -84,12 +87,17 @@ def main() -> NoReturn:
         if error.is_reporter:
             print_error(error.message, error.hint, error.details)
         code = error.exit_code
-    except (OSError, MemoryError, ImportError) as error:
+    except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
-        known = from_os_error(error)
-        print_error(known.message, known.hint)
-        code = known.exit_code
+        if isinstance(error, OSError | MemoryError | ImportError):
+            known = from_os_error(error)
+            print_error(known.message, known.hint)
+            code = known.exit_code
+        else:
+            hint = "report it, with what COMMBENCH_TRACEBACK=1 makes the same command print"
+            print_error(f"commbench itself has failed: {first_line(error)}", hint)
+            code = DEFECT
         _give_up_output()
     _leave(code if isinstance(code, int) else 0)
 

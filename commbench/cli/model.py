@@ -9,10 +9,11 @@ from commbench.cli.commands import Show
 
 
 def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
-    """Fit cost models to measured times, and choose one by the error of times left out.
+    """Fit cost models to measured times, and choose the best one.
 
-    Prints, for each operation within a host and across hosts, the model, its parameters with 95 %
-    intervals, its error, and the models that the data cannot tell from it.
+    It has the least error at times that were left out of the fit. Prints, for each operation within
+    a host and across hosts, the model, its parameters with 95 % intervals, its error, and the
+    models that the data cannot tell from it.
 
     \b
     commbench model fit two four six -o machine.json
@@ -28,7 +29,7 @@ def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
 
 
 def show(show: Show, machine: str) -> None:
-    """Show the models of a machine as `commbench model fit` does, also as a page with a picture.
+    """Show the models of a machine, as text or as a page.
 
     \b
     commbench model show machine.json
@@ -42,7 +43,7 @@ def show(show: Show, machine: str) -> None:
 def predict(
     show: Show, machine: str, format: str | None, output: Path | None, **given: Any
 ) -> None:
-    """Predict the times of collectives, with intervals, for ranks and sizes that were not measured.
+    """Predict times, with intervals, for other ranks and sizes.
 
     \b
     commbench model predict machine.json --op all_reduce --ranks 512 \\
@@ -57,7 +58,7 @@ def predict(
 
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
-        print_result(found.plot(output))
+        print_result(found.plot(output)[0])
         warnings = found.warnings()
     else:
         show(found, format_=format, output=output)

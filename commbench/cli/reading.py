@@ -90,13 +90,16 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     """Draw bus bandwidth and time against size; several runs share their axes.
 
     \b
+    commbench plot                                   the newest run
     commbench plot ring tree --output plots          runs under results/, by label
     commbench plot results/ring --output ring.svg --peak 12.5GB/s
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
+    from commbench.results.run_folder import find_newest
     from commbench.results.schema import tell_incomplete
 
+    runs = runs or [str(find_newest())]
     found = [api.load(run, **hints, notify=print_status) for run in runs]
     for run in found:
         tell_incomplete(run, print_status)

@@ -76,7 +76,9 @@ SHOW = {
     **FILE_HINTS,
 }  # fmt: skip
 PLOT = {
-    "runs": RUNS,
+    "runs": RUNS._replace(
+        metavar="[RUN]...", default=(), help=f"{RUNS.help}  [default: the newest run]"
+    ),
     "output": Option(
         "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
         "[default: the folder of the first run]", flags="--output -o",

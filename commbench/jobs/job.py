@@ -12,11 +12,11 @@ from commbench.errors import UsageError
 from commbench.plan.backends import BACKENDS
 from commbench.plan.cases import require_ready_case
 from commbench.plan.settings import require_nccl
+from commbench.runner.option import require_label
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count
 from commbench.validation import require_within
 
-_TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
 
 
@@ -25,7 +25,7 @@ class Job:
     """What to run on which resources; raises UsageError for values that no cluster accepts."""
 
     title: str
-    """The run's name, of letters, digits, '.', '_' and '-'."""
+    """The run's name."""
     words: tuple[str, ...]
     """What follows `commbench run`."""
     output: str | None
@@ -39,8 +39,7 @@ class Job:
     """The file of the workload that `words` replay; empty for none."""
 
     def __post_init__(self) -> None:
-        rule = "use letters, digits, '.', '_' and '-', a letter or digit first"
-        require_match(_TITLE, "the name", self.title, rule)
+        require_label(self.title)
         require_within("--nodes", self.nodes, 1, inf)
         require_within("--nproc-per-node", self.ranks_per_node, 1, inf)
         require_within("--gpus-per-node", self.gpus_per_node, 0, inf)

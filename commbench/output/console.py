@@ -5,6 +5,7 @@ Nothing else in the package prints, so all text passes through `table.safe`.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 
@@ -56,9 +57,10 @@ def print_error(message: str, hint: str, details: str = "") -> None:
 
 
 def wrap_on_terminal(line: str, margin: str = "") -> str:
-    """A line for standard error, in lines as wide as the terminal (or COLUMNS) where it is one. The
-    lines after the first begin with the margin. Elsewhere, such as in a log, it stays one line."""
-    if not is_terminal(sys.stderr):
+    """A line for standard error, in lines as wide as the terminal where it is one, or as the
+    variable COLUMNS says. The lines after the first begin with the margin. Elsewhere, such as in a
+    log, it stays one line."""
+    if not (is_terminal(sys.stderr) or os.environ.get("COLUMNS", "").isdecimal()):
         return line
     from commbench.output.paragraphs import fill
 

@@ -345,5 +345,6 @@ def find_operation(name: str) -> Operation:
     known = name.strip().lower().replace("-", "_")
     if known not in OPERATIONS:
         programs = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests}
-        raise name_error("operation", name, list(OPERATIONS), programs | SYNONYMS)
+        known_by = programs | SYNONYMS
+        raise name_error("operation", name, list(OPERATIONS), known_by, "`commbench ops`")
     return OPERATIONS[known]

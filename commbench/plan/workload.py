@@ -19,7 +19,6 @@ from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
-from commbench.units import format_count
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief, build
 
 VERSION = 1
@@ -169,11 +168,6 @@ class Workload(NamedTuple):
     """What the source does not say, in sentences."""
     formulas: tuple[str, ...] = ()
     """How the sizes follow from the model, where the workload was generated."""
-
-    def __repr__(self) -> str:
-        ranks, steps = format_count(self.world_size, "rank"), format_count(len(self.steps), "step")
-        calls = format_count(sum(1 for _ in self.calls()), "call")
-        return f"<commbench.Workload {self.name!r}, {ranks}, {steps}, {calls}>"
 
     def calls(self) -> Iterator[tuple[Step, Program, Call]]:
         """Every call with its program and its step, each program once."""

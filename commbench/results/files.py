@@ -119,10 +119,9 @@ def make_folder(folder: Path) -> Path:
 
 
 def write_new(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
-    """Write a new file, perhaps in parts, and make its folder where that does not exist;
-    RecordsError where the file exists or cannot be written."""
+    """Write a new file, perhaps in parts; RecordsError where it exists or cannot be written, or its
+    folder does not exist."""
     parts = [content] if isinstance(content, str | bytes) else content
-    make_folder(path.parent)
     try:
         with new_file(path) as file:
             for part in parts:
@@ -132,12 +131,15 @@ def write_new(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
             raise RecordsError(f"{path} is a folder", f"name a file: {path}/NAME") from None
         hint = "choose another name: nothing is overwritten"
         raise RecordsError(f"{path} exists", hint) from None
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "make it first, or choose another folder"
+        raise RecordsError(f"there is no folder {path.parent}", hint) from None
     except OSError as error:
         raise unwritable_error(path, error, "choose a writable place") from None
 
 
 def require_new(path: Path) -> None:
-    """Raise the RecordsError now that write_new would raise later. Makes the folders."""
+    """Raise the RecordsError now that write_new would raise later."""
     write_new(path, b"")
     with suppress(OSError):
         path.unlink()

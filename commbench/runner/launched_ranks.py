@@ -62,7 +62,8 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
                 is_recorded = _record_failure(folder, error, elapsed_s, listener)
             resume = f"`commbench run --resume {quote(str(folder))}`"
             if isinstance(error, errors.Interrupted):
-                error.hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
+                hint = f"continue with {resume}" if is_recorded else NOTHING_MEASURED
+                error.texts = error.texts[0], hint
             elif is_recorded:
                 listener.status(fill(f"What was measured is kept. {resume} continues the run."))
         if error is caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 RANKS, USER, HERE = "ranks", "a user's command", "this process"
 """Who gets an option: the ranks that join; a command for the user to run, too; or nobody else."""
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LONGEST_LABEL = 64
 _REFUSALS = {
     "resume": ("{} cannot be used with --resume", "leave it out: the run has its own"),
     "sweep": (
@@ -35,6 +36,13 @@ _REFUSALS = {
     ),
 }  # fmt: skip
 """The users of options that may refuse one, each with its message and hint."""
+
+
+_WORDS = {
+    "tuple": "one or a list", "bool": "True or False", "float": "a number", "int": "a whole number",
+    "": "a text",
+}  # fmt: skip
+"""What a type of an option is in words, by what its name contains."""
 
 
 class Option(NamedTuple):
@@ -139,8 +147,8 @@ class Option(NamedTuple):
         except (TypeError, ValueError):
             value = given
         if not _is_of_type(value, self.type):
-            wanted = getattr(self.type, "__name__", str(self.type))
-            raise UsageError(f"{self.flag} cannot be {brief(given)}", f"give it as {wanted}")
+            wanted = next(word for name, word in _WORDS.items() if name in str(self.type))
+            raise UsageError(f"{self.flag} cannot be {brief(given)}", f"give {wanted}")
         return value
 
 
@@ -180,8 +188,7 @@ def names_of(
         found: dict[str, None] = {}
         for name in split(given):
             if not name:
-                hint = f"known: {', '.join((*known, *several))}"
-                raise UsageError(f"{flag} has an empty item", hint)
+                raise UsageError(f"{flag} has an empty item", f"write {flag} {known[0]}")
             found.update(dict.fromkeys(several.get(name) or [find(name).name]))
         return tuple(found)
 
@@ -214,16 +221,23 @@ def parse_precision(given: str | float) -> float:
 
 def require_label(label: str) -> None:
     """Raise UsageError for a label that cannot be part of a folder's name."""
-    if not _LABEL.fullmatch(label):
+    is_safe = all(_is_of_label(each) or each in "._-" for each in label)
+    if not (label and is_safe and label[0] not in "._-" and len(label) <= _LONGEST_LABEL):
         raise UsageError(
-            f"label {label!r} cannot be part of a folder's name",
+            f"label {label!r:.80} cannot be part of a folder's name",
             "use up to 64 letters, digits, '.', '_' and '-', a letter or digit first",
         )
 
 
+def _is_of_label(character: str) -> bool:
+    """Whether it is a letter, a mark on one, or a digit, of any script."""
+    return unicodedata.category(character)[0] in "LMN"
+
+
 def as_label(text: str) -> str:
     """A text with what a label may not contain replaced by dashes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "run"
+    kept = "".join(c if _is_of_label(c) or c in "._" else "-" for c in text)
+    return re.sub("-+", "-", kept).strip("-._")[:_LONGEST_LABEL] or "run"
 
 
 def _is_of_type(value: Any, wanted: Any) -> bool:

@@ -287,7 +287,8 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     """
     for name in given:
         if name not in RUN_OPTIONS:
-            raise name_error("option", name, list(RUN_OPTIONS))
+            known, alike = list(RUN_OPTIONS), {"operation": "op", "ranks": "nproc_per_node"}
+            raise name_error("argument", name, known, alike, "help(commbench.run)")
     if given.get("resume") is not None:
         users += ("resume",)
     values: dict[str, Any] = {}
@@ -295,7 +296,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     for name, option in RUN_OPTIONS.items():
         if (value := given.get(name)) is not None:
             values[name] = option.parsed(value)
-            if values[name] != option.default:
+            if values[name] != option.default or name in ("precision", "budget"):
                 changed[name] = option
                 option.require_allowed(*users)
     names = frozenset(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
@@ -13,6 +13,7 @@ from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
+from commbench.views.result import Result
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
@@ -32,7 +33,8 @@ class OperationResult(NamedTuple):
     all cases are ok."""
 
 
-class SmokeResult(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class SmokeResult(Result, view="runner.smoke_document", rows="operations"):
     """What a smoke test found."""
 
     ranks: int

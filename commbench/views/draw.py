@@ -8,7 +8,8 @@ room their labels need.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import zip_longest
@@ -17,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
-from commbench.results.files import is_folder, unused_path, write_new
+from commbench.results.files import (
+    is_folder,
+    make_folder,
+    unused_path,
+    write_new,
+)
+from commbench.units import format_count
 from commbench.views import draw_curves, draw_rows
 from commbench.views.lettering import (
     LONGEST_NAME,
@@ -52,6 +59,21 @@ _HANDLE_AND_SPACE, _LEGEND_ROW = 0.63, 0.19
 """Of an entry of a legend: the width of its line and the space beside it, and its height."""
 
 
+class Drawn(list[Path]):
+    """The files into which pictures were written, if any. A notebook shows the pictures."""
+
+    def __init__(self, pictures: Sequence[Picture], files: Iterable[Path] = ()) -> None:
+        super().__init__(files)
+        self.pictures = pictures
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self else f"<{format_count(len(self.pictures), 'picture')}>"
+
+    def _repr_html_(self) -> str:
+        svgs = (b64encode(render(picture, ".svg")).decode() for picture in self.pictures)
+        return "".join(f'<img src="data:image/svg+xml;base64,{svg}">' for svg in svgs)
+
+
 def require_ending(path: Path) -> None:
     """Raise UsageError for a file whose ending is of no known format."""
     if path.suffix.lower() not in ENDINGS:
@@ -70,11 +92,11 @@ def names_file(output: Path) -> bool:
     return output.suffix.lower() in ENDINGS
 
 
-def write_pictures(pictures: Sequence[Picture], output: Path) -> list[Path]:
+def write_pictures(pictures: Sequence[Picture], output: Path) -> Drawn:
     """Draw one picture into a new file that ends in .png, .svg or .pdf, or each into a new PNG file
     of a folder; their paths."""
     if not names_file(output):
-        paths = [(each, unused_path(output, each.name, ".png")) for each in pictures]
+        paths = [(each, unused_path(make_folder(output), each.name, ".png")) for each in pictures]
     elif len(pictures) == 1:
         paths = [(pictures[0], output)]
     else:
@@ -84,7 +106,7 @@ def write_pictures(pictures: Sequence[Picture], output: Path) -> list[Path]:
         )
     for picture, path in paths:
         write_new(path, render(picture, path.suffix))
-    return [path for _, path in paths]
+    return Drawn(pictures, (path for _, path in paths))
 
 
 def render(picture: Picture, ending: str) -> bytes:

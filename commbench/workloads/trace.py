@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Workload
 from commbench.readers.traces.base import RankTrace, union_length
-from commbench.units import format_count
 from commbench.views.as_json import fields_of
+from commbench.views.result import Result
 from commbench.workloads.totals import OperationTotals, workload_totals
 from commbench.workloads.trace_steps import (
     GroupId,
@@ -77,7 +77,8 @@ class TraceOverlap(NamedTuple):
         return fields_of(self, "hidden_s")
 
 
-class TraceAnalysis(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class TraceAnalysis(Result, view="workloads.document", rows="operations"):
     """What is known of a job by the traces of its ranks."""
 
     traces: tuple[RankTrace, ...]
@@ -94,11 +95,6 @@ class TraceAnalysis(NamedTuple):
     """Longest first; empty where waiting is not known."""
     overlap: TraceOverlap | None
     """None where it is not known, as in a file that ends early."""
-
-    def __repr__(self) -> str:
-        ranks = f"{len(self.traces)} of {format_count(self.world_size, 'rank')}"
-        steps, calls = format_count(len(self.steps), "step"), format_count(len(self.calls), "call")
-        return f"<commbench.TraceAnalysis of {ranks}, {steps}, {calls}>"
 
     @property
     def notes(self) -> tuple[str, ...]:

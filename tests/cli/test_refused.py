@@ -26,6 +26,7 @@ REFUSED = {
         --op reduce --root 2: --root 2 is not a rank of 2 ~ ranks: 0 to 1
         --iters many: --iters 'many' is not a whole number ~ `commbench run --help`
         --precision 5: --precision '5' is not a percentage ~ write 5% or 0.05
+        --budget -1: --budget is -1 ~ it must be above 0
         --iters 5 --precision 1%: --precision has no effect with --iters ~ leave out one of them
         --root 1: --root has no effect with --op all_reduce ~ it is for broadcast, reduce, gather
         --nnodes 2: 2 nodes need the address of node 0 ~ on each node: --master-addr HOST
@@ -54,6 +55,9 @@ REFUSED = {
         --reduce-op premul_sum: nothing is left to measure: gloo has no premul_sum
     """,
     (6, ""): """
+        export ring -o absent/x.csv: there is no folder absent ~ make it first, or choose another
+        plot ring -o absent/x.png: there is no folder absent ~ make it first, or choose another
+        report ring -o absent/x.html: there is no folder absent ~ make it first, or choose another
         show nowhere: there is no file, folder or run 'nowhere' ~ or a label under results/
         explain results/none: there is no file, folder or run 'results/none'
         compare ring rign: there is no file, folder or run 'rign' ~ did you mean ring?
@@ -91,7 +95,7 @@ REFUSED = {
         kubernetes --nodes 2 --nproc-per-node 2: --image is missing ~ --claim results -- --backend
     """,
     (2, JOB): f"""
-        -- --op all_redcue: unknown operation 'all_redcue' ~ did you mean all_reduce? known: all_red
+        -- --op all_redcue: unknown operation 'all_redcue' ~ did you mean all_reduce? `commbench op
         -- --op gather --root 4: --root 4 is not a rank of 4 ~ ranks: 0 to 3
         -- --nnodes 2: --nnodes cannot be used after the -- of a job ~ {RUNNING}
         -- --launches 3: --launches cannot be used after the -- of a job ~ {RUNNING}

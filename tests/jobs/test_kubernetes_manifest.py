@@ -119,7 +119,7 @@ def test_results_outside_of_the_claim_are_refused() -> None:
     assert document(job=a_job(output="/results/a/b"), claim="kept")
 
 
-def test_the_name_is_made_of_the_runs(title: str = "All_Reduce.x" + "y" * 60) -> None:
+def test_the_name_is_made_of_the_runs(title: str = "All_Reduce.x" + "y" * 50) -> None:
     name = document(job=a_job(title=title))["metadata"]["name"]
     assert name == "commbench-all-reduce-xyyyyyyyyyyyyyyyyyy"
     assert len(name) == 40

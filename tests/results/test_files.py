@@ -85,7 +85,7 @@ def test_a_file_or_folder_in_the_way_is_named(tmp_path: Path) -> None:
             make_folder(tmp_path / folder)
         name = folder.partition("/")[0]
         assert refused.value.message == f"{tmp_path / name} is not a folder"
-        with pytest.raises(RecordsError, match="is not a folder"):
+        with pytest.raises(RecordsError, match="there is no folder"):
             write_new(tmp_path / folder / "new", "text")
     assert make_folder(tmp_path / "new" / "deep") == make_folder(tmp_path / "new" / "deep")
     for path, message in (("file", "exists"), ("new", "is a folder")):

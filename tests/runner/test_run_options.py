@@ -22,6 +22,7 @@ from commbench.plan.plan import ORDERS, ROUNDING_CHOICES, Plan
 from commbench.plan.point_to_point import POINT_TO_POINT
 from commbench.plan.timing_modes import TIMING_CHOICES
 from commbench.results.workload_file import write_workload
+from commbench.runner.option import as_label
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 from commbench.units import parse_percentage
 
@@ -254,7 +255,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
 @pytest.mark.parametrize(
     ("given", "user", "message"),
     [
-        ({"itres": 3}, "", "unknown option 'itres'"),
+        ({"itres": 3}, "", "unknown argument 'itres'"),
         ({"iters": "many"}, "", "--iters cannot be 'many'"),
         ({"iters": 2.5}, "", "--iters cannot be 2.5"),
         ({"check": "no"}, "", "--check cannot be 'no'"), ({"op": 7}, "", "unknown operation '7'"),
@@ -330,3 +331,15 @@ def test_a_workload_leaves_out_the_options_that_choose_calls(tmp_path: Path) -> 
     ]  # fmt: skip
     again = parse_words(asked.arguments())
     assert again.plan("gloo", "cpu", 2).digest == asked.plan("gloo", "cpu", 2).digest
+
+
+@pytest.mark.parametrize("label", ["Größe", "大小", "हिन्दी", "a.b_c-1", "x" * 64])
+def test_a_label_has_letters_of_any_script_and_a_folders_name_keeps_them(label: str) -> None:
+    assert parse_options({"label": label}).name == label
+    assert as_label(label) == label
+
+
+@pytest.mark.parametrize("label", ["", "-a", ".a", "a/b", "a b", "a\n", "a\u202eb", "x" * 65])
+def test_a_label_that_is_no_name_of_a_folder_is_refused(label: str) -> None:
+    with pytest.raises(UsageError, match="cannot be part of a folder's name"):
+        parse_options({"label": label})

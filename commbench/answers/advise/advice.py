@@ -35,6 +35,7 @@ from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
+from commbench.views.result import Result
 
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
@@ -95,8 +96,8 @@ class Missing(NamedTuple):
     """Whether the runs or the question are about it; of a replay only its steps are."""
 
 
-@dataclass(frozen=True)
-class AdviceReport:
+@dataclass(frozen=True, repr=False)
+class AdviceReport(Result, view="answers.advise.document", rows="advice"):
     """All advice from some runs."""
 
     runs: tuple[str, ...]

@@ -7,6 +7,7 @@ and `GateResult.outcome` for what else it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from operator import attrgetter
@@ -23,6 +24,7 @@ from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge
 from commbench.units import format_count
+from commbench.views.result import Result
 
 CHECKED = (*COMPARED, "wrong", "stop_reason", "queued_share", "warnings")
 """The columns that a check needs; loading no others is faster."""
@@ -106,6 +108,9 @@ class Checks(Collection[RowCheck]):
     def __len__(self) -> int:
         return self.passed + len(self.others)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checks) and [*self] == [*other]
+
     def __contains__(self, check: object) -> bool:
         return any(check == each for each in self)
 
@@ -140,7 +145,8 @@ class RuleResult(NamedTuple):
         return sorted(found, key=lambda check: outcomes.index(check.outcome))
 
 
-class GateResult(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class GateResult(Result, view="answers.check.document", rows="rules rows"):
     """All rules, and the outcome of the whole."""
 
     run: LoadedRun

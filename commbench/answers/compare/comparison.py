@@ -38,6 +38,7 @@ from commbench.results.schema import Run
 from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
 from commbench.units import seven_digits
 from commbench.views.as_json import fields_of
+from commbench.views.result import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -104,8 +105,8 @@ class Crossover(NamedTuple):
     above: str
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Result, view="answers.compare.document"):
     """Run B against run A."""
 
     a: LoadedRun

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log
 from pathlib import Path
@@ -22,6 +23,8 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
 from commbench.units import LARGEST_SIZE, seven_digits
 from commbench.validation import brief, build
+from commbench.views.as_json import field_names
+from commbench.views.result import Result
 
 VERSION = 2
 FORMAT = "commbench machine"
@@ -163,7 +166,8 @@ class FittedModel(NamedTuple):
         return max(point.size_bytes for point in self.fitted_points)
 
 
-class Machine(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Machine(Result, view="answers.cost.fit_document", rows="fitted parameters"):
     """The fitted models of one machine."""
 
     name: str
@@ -202,8 +206,8 @@ def machine_json(value: Any) -> Any:
     """A machine, or what is in it, as in its file."""
     if isinstance(value, CostModel):
         return value.name
-    if hasattr(value, "_asdict"):
-        return {name: machine_json(each) for name, each in value._asdict().items()}
+    if (names := field_names(value)) is not None:
+        return {name: machine_json(getattr(value, name)) for name in names}
     if isinstance(value, tuple):
         return [machine_json(each) for each in value]
     if isinstance(value, float) and not value.is_integer():

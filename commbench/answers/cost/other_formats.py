@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, log2
 from typing import Any, NamedTuple
@@ -175,7 +176,7 @@ def _find_ranges(machine: Machine, name: str, ranks: int, request: Request) -> l
     choices = find_choices(machine, name, ranks, request)
 
     def time_s(choice: Choice, size: int) -> float:
-        alone = machine._replace(fitted=(choice.fitted,))
+        alone = replace(machine, fitted=(choice.fitted,))
         return predict(alone, name, (ranks,), request.ranks_per_node, (size,))[0].time_s
 
     def best(size: int) -> Choice:
@@ -239,7 +240,7 @@ def project_choices(projection: Projection) -> Iterator[Projection]:
         for ranks in request.world_sizes:
             own = request._replace(operations=(name,), world_sizes=(ranks,), variant="")
             for choice in find_choices(machine, name, ranks, request):
-                yield Projection(machine._replace(fitted=(choice.fitted,)), own)
+                yield Projection(replace(machine, fitted=(choice.fitted,)), own)
 
 
 NCCL_TUNER = "nccl-tuner"

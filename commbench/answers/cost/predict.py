@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import groupby
 from math import exp, log2
 from operator import attrgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
@@ -25,6 +24,7 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
+from commbench.views.result import Result
 
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 """Parts of a time: what does not depend on the size, and what is proportional to it."""
@@ -267,8 +267,8 @@ def uncertainty_at(fitted: FittedModel, world_size: int, size_bytes: float) -> f
     )[1]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Projection:
+@dataclass(frozen=True, repr=False)
+class Projection(Result, view="answers.cost.predict_document", rows="rows"):
     """The predictions of a request, made when they are used: `predictions` and whatever shows them
     raise UnavailableError where no measurement supports one."""
 
@@ -308,21 +308,6 @@ class Projection:
         from commbench.answers.cost.predict_document import warnings_beside
 
         return warnings_beside(self, format)
-
-    def text(self, format: str = "text") -> str:
-        """The predictions in a format of `commbench model predict`; UnavailableError where it has
-        no place for one of the operations."""
-        from commbench.answers.cost.predict_document import VIEW
-
-        return VIEW.write(self, format)
-
-    def plot(self, output: str | Path) -> Path:
-        """Draw time and bus bandwidth into a new file that ends in .png, .svg or .pdf."""
-        from commbench.answers.cost.predict_document import predicted_picture
-        from commbench.views.draw import require_ending, write_pictures
-
-        require_ending(Path(output))
-        return write_pictures([predicted_picture(self)], Path(output))[0]
 
 
 def project(machine: Machine, request: Request) -> Projection:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -45,13 +46,13 @@ def examine(
             known = report
     except (KeyboardInterrupt, Interrupted) as stopped:
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else 2
-        message = str(stopped) or "stopped by SIGINT"
+        message = str(stopped.args[0] if stopped.args else "stopped by SIGINT")
         hint = "the results until then are printed above"
         ended = Interrupted(message, hint, signal_number=number)
     except CommbenchError as error:
         ended = error
-    known = known._replace(ended=ended)
-    return known._replace(findings=make_findings(known))
+    known = replace(known, ended=ended)
+    return replace(known, findings=make_findings(known))
 
 
 def _run_steps(
@@ -64,14 +65,14 @@ def _run_steps(
     facts = read_facts()
     gpus = read_gpus(facts.cores)
     system = read_gpu_system(gpus) if gpus else None
-    yield (known := known._replace(facts=facts, gpus=gpus, gpu_system=system))
+    yield (known := replace(known, facts=facts, gpus=gpus, gpu_system=system))
     print_status("measuring loopback and memory")
-    yield (known := known._replace(ceilings=measure_host_bandwidth(facts, options.seconds)))
+    yield (known := replace(known, ceilings=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     load = _LoadMeter(facts.cores)
     trials = try_modes(options.ranks, options.rounds, options.seed, deadline, print_status)
     for trial in trials:
-        known = known._replace(trials=(*known.trials, trial), meanwhile=load.read())
+        known = replace(known, trials=(*known.trials, trial), meanwhile=load.read())
         yield known
 
 
@@ -131,7 +132,7 @@ def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
     """What the rules find on this host. The trials of a check that ended early are not used: they
     are too few to compare the modes."""
     if report.ended:
-        report = report._replace(trials=(), meanwhile=None)
+        report = replace(report, trials=(), meanwhile=None)
     facts, found = report.facts, []
     for rule in FINDINGS if facts else ():
         assert facts

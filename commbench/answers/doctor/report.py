@@ -28,6 +28,7 @@ from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, UNDECIDED, decide
 from commbench.validation import require_within
 from commbench.views.as_json import fields_of
+from commbench.views.result import Result
 
 PLAIN = "plain"
 """The cpu mode that the others are compared with: ranks without any setting."""
@@ -268,7 +269,8 @@ class Finding(NamedTuple):
     """What to do about it."""
 
 
-class DoctorReport(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     """What is known of the host; a part that was not reached is empty or None."""
 
     request: DoctorOptions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from commbench.analysis.rows import ResultRow
@@ -41,6 +42,7 @@ from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS, find_operat
 from commbench.results.schema import RunHeader
 from commbench.units import GB, parse_size, parse_time, parse_tolerance
 from commbench.validation import choose
+from commbench.views.result import Result
 
 T = TypeVar("T")
 _WITHOUT = "--link or --nic alone"
@@ -53,7 +55,8 @@ class Demand(NamedTuple):
     judgement: Judgement
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Answer(Result, view="answers.expect.document", rows="expectation figures"):
     """What to expect of a call, and whether a given bandwidth is plausible."""
 
     expectation: Expectation

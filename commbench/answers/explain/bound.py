@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from commbench.analysis.rows import ResultRow
@@ -176,7 +177,7 @@ def _models_of(row: ResultRow, machine: Machine) -> Machine:
         for each in machine.fitted
         if all(word in known or word.endswith(PER_HOST) for word in each.variant.split(", "))
     ]
-    return machine._replace(fitted=tuple(fitting)) if fitting else machine
+    return replace(machine, fitted=tuple(fitting)) if fitting else machine
 
 
 def _predict(

@@ -4,6 +4,7 @@ about each."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.units import format_bytes, format_sizes, parse_size, parse_time
 from commbench.validation import choose
+from commbench.views.result import Result
 
 
 class RowExplanation(NamedTuple):
@@ -50,7 +52,8 @@ class RowExplanation(NamedTuple):
         return {"call": case.title, "ranks": case.ranks, "nodes": nodes, "facts": self.facts}
 
 
-class Explanation(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Explanation(Result, view="answers.explain.document", rows="rows facts"):
     """Rows of a run, or a call that a user quotes, explained."""
 
     name: str

@@ -28,7 +28,7 @@ from commbench.stats.estimate import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, time_text
-from commbench.views.draw import names_file, write_pictures
+from commbench.views.draw import Drawn, names_file, write_pictures
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Curves, Look, Mark, Picture
 
 MOST_MACHINES, MOST_PEAKS, MOST_IN_ONE_PANEL, MOST_OTHERS = 4, 4, 12, 12
@@ -282,7 +282,7 @@ def why_no_picture(runs: Sequence[Run]) -> str:
     return f"no plot: {'it needs two sizes or two operations' if is_timed else 'nothing was timed'}"
 
 
-def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> list[Path]:
+def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> Drawn:
     """Draw runs into new files `busbw.png` and `time.png` of a folder, or into one new file, whose
     name ends in .png, .svg or .pdf. Returns the paths; raises UnavailableError without curves."""
     found = run_pictures(runs, peak, is_whole=names_file(output))

@@ -20,6 +20,7 @@ from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.units import GB, MICRO, seven_digits
 from commbench.views.as_json import fields_of
+from commbench.views.result import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,8 +51,8 @@ class Winner(NamedTuple):
     """The names of settings that may be as fast, but are not known to be."""
 
 
-@dataclass(frozen=True)
-class SweepResult:
+@dataclass(frozen=True, repr=False)
+class SweepResult(Result, view="answers.sweep.document"):
     """A sweep and what was measured of it until now."""
 
     path: Path

@@ -234,6 +234,7 @@ def run_once(
     """
     index = sweep.settings.index(setting)
     environment = dict(os.environ)
+    environment.pop("COLUMNS", None)  # a message stays one line
     for name, value in sweep.environments[index]:
         if value == UNSET:
             environment.pop(name, None)

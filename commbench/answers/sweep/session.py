@@ -237,7 +237,7 @@ def _run(
             f"the whole error messages are in {folder}",
         )
     write_csv(result)
-    files = []
+    files: list[Path] = []
     if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
         from commbench.answers.sweep.plot import sweep_pictures
         from commbench.views.draw import write_pictures

@@ -82,7 +82,7 @@ def make_settings(
         if name not in VARIED_OPTIONS:
             raise UsageError(
                 f"--vary {name}: this option cannot be varied",
-                f"choose from {', '.join(VARIED_OPTIONS)}; --env varies environment variables",
+                "`commbench sweep --help` lists those that can; --env varies environment variables",
             )
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:

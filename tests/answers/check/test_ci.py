@@ -49,10 +49,10 @@ def test_junit_holds_every_row(
     commbench: Commbench, runs: Path, undecided: str, failures: int, skipped: int
 ) -> None:
     commbench(
-        "check", "new", "--against", "old", *RULES, "--junit", "out/report.xml",
+        "check", "new", "--against", "old", *RULES, "--junit", "report.xml",
         "--undecided", undecided,
     )  # fmt: skip
-    root = check_junit(runs / "out" / "report.xml")
+    root = check_junit(runs / "report.xml")
     counts = [root.get(name) for name in ("tests", "failures", "skipped")]
     assert counts == ["6", str(failures + 1), str(skipped)]
     (case, whole) = root.findall(".//failure[@type='fail']/..")

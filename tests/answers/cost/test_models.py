@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -101,10 +102,10 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     rival = planted.candidate(model="ring", parameters=planted.RING, error_scale=1.5)
     fitted = planted.fitted(rivals=(rival,), cv_error=None, size_growth=0.25,
                             size_factors=((134217728.0, 1.25), (1e15, 0.5)))  # fmt: skip
-    machine = MACHINE._replace(fitted=(fitted,), notes=("été",), facts={"torch": "2.13"})
+    machine = replace(MACHINE, fitted=(fitted,), notes=("été",), facts={"torch": "2.13"})
     write_machine(machine, tmp_path / "m.json")
     found = read_machine(tmp_path / "m.json")
-    assert found._replace(fitted=()) == machine._replace(fitted=())
+    assert replace(found, fitted=()) == replace(machine, fitted=())
     (again,) = found.fitted
     assert again._replace(points=()) == fitted._replace(points=())
     assert [p.time_s for p in again.points] == pytest.approx([p.time_s for p in fitted.points])

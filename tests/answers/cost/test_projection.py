@@ -176,7 +176,7 @@ def test_a_form_that_has_no_place_for_an_operation_refuses_it(name: str) -> None
 
 @pytest.mark.parametrize("ranks", [pytest.param((512,), marks=pytest.mark.full), (4, 8, 64)])
 def test_a_projection_is_drawn_over_sizes_and_ranks(tmp_path: Path, ranks: tuple[int, ...]) -> None:
-    path = ask(ranks, sizes=SIZES[::2]).plot(tmp_path / "new" / "predicted.svg")
+    (path,) = ask(ranks, sizes=SIZES[::2]).plot(tmp_path / "predicted.svg")
     shown = path.read_text()
     assert ("against the number of ranks" in shown) == (len(ranks) > 1)
     with pytest.raises(RecordsError, match="exists"):
@@ -213,7 +213,7 @@ def test_a_picture_of_residuals_shows_every_ratio() -> None:
 
 
 def test_a_picture_of_one_point_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match="nothing to draw"):
+    with pytest.raises(UnavailableError, match="there is no picture"):
         ask(sizes=(MIB,)).plot(tmp_path / "x.png")
     with pytest.raises(CommbenchError, match="no ending"):
         ask().plot(tmp_path / "x.bmp")

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def whole(**other: Any) -> DoctorReport:
         "trials": (*trials(TIMES, stalled_share=0.125), REFUSED),
     }
     report = checkup(**usual | other)
-    return report._replace(findings=make_findings(report))
+    return replace(report, findings=make_findings(report))
 
 
 def notes(report: DoctorReport) -> str:
