@@ -340,8 +340,7 @@ class RunEnd(NamedTuple):
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
     risen: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
-    """By host, the counters of faults that rose during the measurement (host.fault_counters). A
-    host where there is none to read is missing."""
+    """By host, the counters of faults (host.fault_counters) that rose; no host without any."""
 
 
 def add_risen(
