@@ -115,7 +115,9 @@ class Command:
     def poll(self) -> int | None:
         """The exit code, or None while the command runs."""
         if self.returncode is None and (code := self._await_exit(0)) is not None:
-            self._printed = _take(self._out), _take(self._err)
+            # An error and its hint, each on one line.
+            err = re.sub(r"\n {6,7}(?=\S)", " ", _take(self._err))
+            self._printed = _take(self._out), err
             self.returncode = code
         return self.returncode
 
@@ -136,7 +138,6 @@ class Command:
         """How the command ended."""
         out, err = self.communicate()
         assert self.returncode is not None
-        err = re.sub(r"\n {6,7}(?=\S)", " ", err)  # an error and its hint, each on one line
         return Ended(self.returncode, out, err, self._folder / "run")
 
     def send_signal(self, number: int) -> None:

@@ -32,6 +32,7 @@ from xml.etree import ElementTree
 from damage import rearrange
 from synthetic import noisy, plan, synthetic_run
 
+from commbench import __version__
 from commbench.plan.case import Case
 from commbench.results.journal import Journal
 from commbench.results.schema import (
@@ -128,7 +129,7 @@ def _rich(folder: Path) -> Path:
         plan=asked, label="rich", started="2026-11-21T00:00:00+00:00", launcher="local",
         environment={"host": "n0", "processor": "P", "torch": "2", "backends": ["gloo"],
                      "variables": {"NCCL_ALGO": "RING"}, "cuda": None},
-        ranks=ranks, num_nodes=2, gpu_shared=True, commbench="0.1.0", overhead_s=1e-7,
+        ranks=ranks, num_nodes=2, gpu_shared=True, commbench=__version__, overhead_s=1e-7,
         aligner_s=1e-4, resolution_s=1e-9, link_probes=(LinkProbe(0, 1, 1 << 22, 0.01), LinkProbe(1, 0, 1 << 22, 0.06)),  # noqa: E501
     )  # fmt: skip
     journal = Journal(folder)

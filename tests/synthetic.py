@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from commbench import __version__
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import make_row, make_rows
 from commbench.plan.case import Case
@@ -54,7 +55,7 @@ def header(asked: Plan, label: str, **more: Any) -> RunHeader:
     )
     values: dict[str, Any] = {
         "plan": asked, "label": label, "started": "2026-11-21T06:00:00+00:00", "launcher": "local",
-        "environment": environment, "ranks": ranks, "commbench": "0.1.0",
+        "environment": environment, "ranks": ranks, "commbench": __version__,
     }  # fmt: skip
     return RunHeader(**(values | more))
 

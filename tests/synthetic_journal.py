@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
+from commbench import __version__
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, seal
 from commbench.results.run_folder import JOURNAL
@@ -38,7 +39,7 @@ HEADER = RunHeader(
     environment={"host": "example", "variables": {"GLOO_SOCKET_IFNAME": "lo"}, "cuda": None},
     ranks=(RankInfo(0, "example", 1000, "cpu", (0,), "quiet"), RankInfo(1, "example", 1001, "cpu")),
     num_nodes=1,
-    commbench="0.1.0",
+    commbench=__version__,
     overhead_s=1.5e-7,
     resolution_s=1e-9,
     link_probes=(LinkProbe(0, 1, 1 << 22, 0.0125), LinkProbe(1, 0, 1 << 22, 0.0625)),

@@ -45,8 +45,13 @@ class Point(NamedTuple):
 
 def is_curves(source: SourceText) -> bool:
     """Whether the first line names a system and an operation."""
-    columns = {*_cells(source.lines[0])} if source.lines else set()
+    columns = {*_cells(lines[0])} if (lines := _lines(source)) else set()
     return any(columns >= first for first in _FIRST)
+
+
+def _lines(source: SourceText) -> list[Line]:
+    """The lines that are no comments."""
+    return [line for line in source.lines if line.text and not line.text.startswith("#")]
 
 
 def _cells(line: Line) -> list[str]:
@@ -56,7 +61,10 @@ def _cells(line: Line) -> list[str]:
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
     """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
     UsageError for a system that is not known."""
-    columns = [NCCL_PERF.get(name, name) for name in _cells(source.lines[0])]
+    if not (lines := _lines(source)):
+        raise RecordsError(f"{source.path} is empty", "give a file of curves")
+    head, *lines = lines
+    columns = [NCCL_PERF.get(name, name) for name in _cells(head)]
     written = {"elements": "size_bytes", "time_ms": "time_us"}
     known = {*columns, *(written.get(name, name) for name in columns)}
     if missing := [name for name in COLUMNS if name not in known]:
@@ -73,7 +81,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    rows = [(line, _cells(line)) for line in source.lines[1:] if line.text]
+    rows = [(line, _cells(line)) for line in lines]
     (collector or RowCollector(source, NO_HINTS)).read_rows(rows, add)
     for system in {point.system for point in points.values()}:
         if not find_gpu(system):

@@ -178,7 +178,7 @@ def test_a_damaged_journal_beside_the_rows_is_named_and_fails_a_check(
     for words in (["export"], ["compare", "run/other.csv"]):
         (folder / "other.csv").write_bytes((folder / "results.csv").read_bytes())
         ended = commbench(*words, "run/results.csv")
-        assert f"run/results.csv is incomplete: {why}" in ended.err
+        assert f"run/results.csv is incomplete: {why}" in " ".join(ended.err.split())
 
 
 def test_figures_of_an_overlap_may_be_below_zero(folder: Path) -> None:

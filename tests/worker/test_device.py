@@ -268,7 +268,7 @@ def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> 
     ends = [float(both[f"{part}_at_once_us"]) for part in ("communication", "computation")]
     assert 0 < ends[0] < 0.9 * ends[1] < float(both["time_us"])
     assert both["work"].endswith("x matmul 256x256x256 bfloat16")
-    assert "slower by %" in ended.out
+    assert "over alone" in ended.out
 
 
 def test_a_step_is_replayed_with_its_gaps_in_order(program: Commbench, tmp_path: Path) -> None:

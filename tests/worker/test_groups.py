@@ -120,7 +120,7 @@ def test_a_rank_in_two_groups_needs_memory_for_both(tmp_path: Path) -> None:
     assert "Groups, which call all at once" in planned.out
     row = next(line.split() for line in planned.out.splitlines() if "  0-2;2,3;4  " in line)
     assert row == ["0-2;2,3;4", "3", "1,", "2,", "3", "0-2,", "2,3,", "4"]
-    assert "a rank needs at most 8 KiB for buffers" in planned.out
+    assert "a rank needs at most 8.0 KiB for buffers" in planned.out
 
 
 COUNTED = """

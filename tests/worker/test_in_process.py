@@ -85,9 +85,9 @@ def test_the_run_is_written_where_that_is_requested(said: Said, folder: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "error", "words"),
-    [("other plan", "UnavailableError", "has a different plan: --sizes"),
+    [("other plan", "UnavailableError", "has a different plan: sizes="),
      ("unknown", "UsageError", "unknown operation 'all_reduction'"),
-     ("option", "UsageError", "--launches cannot be used with commbench.measure"),
+     ("option", "UsageError", "launches cannot be used with commbench.measure"),
      ("folder", "RecordsError", ""),
      ("too large", "UnavailableError", "nothing is left to measure")],
 )  # fmt: skip

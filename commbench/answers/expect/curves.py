@@ -191,7 +191,7 @@ def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
         ((system, nccl, row.operation, row.dtype, row.world_size, source, row.timing),
          (row.size_bytes, row.time_s))
         for row in run.rows
-        if system and _is_comparable(row) and row.num_nodes == 1
+        if system and _is_comparable(row) and (row.num_nodes or 1) == 1
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def nccl_tests_table(source: LoadedRun) -> str:
 
 def nccl_perf_table(source: LoadedRun) -> str:
     """The table that aiconfigurator reads; UsageError where no row is such a call."""
-    if not (curves := curves_of(source)):
+    if not (curves := curves_of(source)) and source.rows:
         raise UsageError(
             f"{source.name} has no plain calls on one host with known accelerators",
             "choose another --format",
