@@ -152,7 +152,7 @@ def test_each_call_is_a_line() -> None:
 )
 def test_wrong_values_are_refused(values: dict[str, Any], why: str, tmp_path: Path) -> None:
     (path := tmp_path / "step.json").write_text(json.dumps(values))
-    with pytest.raises(RecordsError, match=rf"is not a workload|a damaged workload: .*{why}"):
+    with pytest.raises(RecordsError, match=rf"is not a workload\n|a damaged workload: .*{why}"):
         read_workload(path)
 
 
@@ -182,5 +182,5 @@ def test_a_folder_and_a_fifo_are_not_read(tmp_path: Path) -> None:
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "deep.json").write_text("[" * 200_000)
-    with pytest.raises(RecordsError, match=r"is not a workload|a damaged workload"):
+    with pytest.raises(RecordsError, match=r"is not a workload\n|a damaged workload"):
         read_workload(path)

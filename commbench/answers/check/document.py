@@ -253,14 +253,14 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
         "row": check.case.name,
         "operation": check.case.operation,
         "size_bytes": check.case.size_bytes,
-        "outcome": check.outcome,
+        "outcome": check.outcome.replace(" ", "_"),
         "value": check.estimate,
         "limit": _limit(check),
         "reason": check.reason or None,
     }
 
 
-VIEW = View(document, schema=2, data=as_json)
+VIEW = View(document, schema=3, data=as_json)
 
 
 def gate_junit(gate: GateResult) -> bytes:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import attrgetter, truediv
 
+from commbench.analysis.columns import COLUMNS, row_type, row_values
+from commbench.analysis.load import as_loaded_run
 from commbench.analysis.row_names import format_range
+from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.curves import (
     TOLERANCES,
     OnCurves,
     RangeOnCurve,
+    compare_row,
+    compare_run,
+    find_ranges,
+    load_curves,
     sizes_are_elements,
 )
+from commbench.answers.expect.question import fabric_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.fabrics import find_gpu
+from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views.cells import (
@@ -25,6 +36,7 @@ from commbench.views.cells import (
     ratio_with_interval_text,
 )
 from commbench.views.document import BAD, GOOD, Document, Items, Table
+from commbench.views.pictures import GREY, Look, Series
 
 WORDS = {
     SLOWER: "slow", UNDECIDED: "undecided", FASTER: "fast", SAME: "normal",
@@ -61,7 +73,13 @@ def describe(found: OnCurves) -> Document:
     judged = [each.verdict for each in found.ranges if each.ratio]
     tone = BAD if slow else GOOD if judged and {*judged} <= {SAME, FASTER} else ""
     title = f"{found.run.name} beside published curves"
-    return Document(title, (), [answer(found)], [ranges, Items(notes)], tone)
+    return Document(
+        title,
+        (),
+        [answer(found)],
+        [ranges, Items(notes)],
+        tone,
+    )
 
 
 def sound_text(found: RangeOnCurve) -> str:
@@ -94,6 +112,26 @@ def answer(found: OnCurves) -> str:
     )
 
 
+def range_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """A line for each range of sizes of one call; or how to measure what curves can be compared
+    with. None where there are no curves of such calls."""
+    fabric = fabric_of(rows[0].header)
+    if not fabric or not fabric.gpu:
+        return []
+    make_row = row_type(tuple(COLUMNS))
+    system, curves = fabric.gpu.name, load_curves()
+    found = [compare_row(make_row(*row_values(row)), system, curves) for row in rows]
+    whose = f"{rows[0].header.plan.world_size} x {fabric.gpu.what}"
+    lines = [
+        f"{format_range(each.low_bytes, each.high_bytes)}: {ratio_with_interval_text(each.ratio)} "
+        f"times the published time of {whose} (sound: {sound_text(each)}): {WORDS[each.verdict]}."
+        for each in find_ranges(found) if each.ratio
+    ]  # fmt: skip
+    if not lines and any("--timing" in row.reason for row in found):
+        return ["Published curves are of calls back to back: compare with --timing pipelined."]
+    return lines
+
+
 def range_title(found: RangeOnCurve) -> str:
     """`all_reduce 16M-512M`."""
     return f"{found.call.split()[0]} {format_range(found.low_bytes, found.high_bytes)}"
@@ -116,6 +154,28 @@ def curve_notes(found: OnCurves) -> Iterator[str]:
         versions = join_words(sorted({curve.nccl for curve in of_source if curve.nccl}))
         nccl = f" with NCCL {versions}" if versions else ""
         yield f"{format_count(len(of_source), 'curve')} of {systems}{nccl}: {source}"
+
+
+def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list[Series]:
+    """The published curve of an operation, with the range that counts as sound, beside the one run
+    that can be compared with it."""
+    if len(runs) != 1 or not (fabric := fabric_of(runs[0].header)) or not fabric.gpu:
+        return []
+    found = compare_run(as_loaded_run(runs[0]), load_curves())
+    rows = [row for row in found.rows if row.ratio and row.case.operation == operation]
+    factor = rows and rows[0].case._replace(ranks=rows[0].curves[0].ranks).busbw_factor
+    if not rows or not (is_time or factor):
+        return []
+    points: dict[float, Estimate] = {}
+    for row in rows:
+        size, most = row.case.size_bytes, 1 + row.tolerance
+        sound = Estimate(row.published_s, row.published_s / most, row.published_s * most)
+        to_busbw = partial(truediv, size * (factor or 0.0))
+        points[size] = sound if is_time else sound.map(to_busbw)
+    versions = join_words(sorted({curve.nccl for curve in rows[0].curves}))
+    machine = f"{rows[0].curves[0].ranks} x {fabric.gpu.what}, NCCL {versions}"
+    name = f"published, with the range of sound machines: {machine}"
+    return [Series(name, Look(GREY, dashes=(4, 2), fill=0.2), sorted(points.items()))]
 
 
 def _advice(found: OnCurves) -> Iterator[str]:

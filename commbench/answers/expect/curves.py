@@ -86,6 +86,8 @@ class RowOnCurve(NamedTuple):
     """Those that it was compared with; else the nearest ones."""
     reason: str = ""
     """Why it cannot be compared."""
+    published_s: float = 0.0
+    """The time of the curves."""
 
     @property
     def verdict(self) -> str:
@@ -119,11 +121,8 @@ class OnCurves(NamedTuple):
 
     @property
     def ranges(self) -> tuple[RangeOnCurve, ...]:
-        """The rows of each call, sizes ascending, divided where verdict, tolerance or reason
-        changes."""
-        ordered = sorted(self.rows, key=lambda row: (row.case.title, row.case.size_bytes))
-        groups = groupby(ordered, lambda r: (r.case.title, r.tolerance, r.verdict, r.reason))
-        return tuple(_range(key, list(group)) for key, group in groups)
+        """The rows by ranges of sizes."""
+        return find_ranges(self.rows)
 
     @property
     def curves(self) -> tuple[Curve, ...]:
@@ -143,6 +142,13 @@ class OnCurves(NamedTuple):
             ],
             "curves": [fields_of(c, without=("sizes", "times_s")) for c in self.curves],
         }  # fmt: skip
+
+
+def find_ranges(rows: Sequence[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
+    """The rows of each call by size, divided where verdict, tolerance or reason changes."""
+    ordered = sorted(rows, key=lambda row: (row.case.title, row.case.size_bytes))
+    groups = groupby(ordered, lambda r: (r.case.title, r.tolerance, r.verdict, r.reason))
+    return tuple(_range(key, list(group)) for key, group in groups)
 
 
 def _range(key: tuple[str, float, str, str], rows: Sequence[RowOnCurve]) -> RangeOnCurve:
@@ -297,8 +303,9 @@ def compare_row(
         found = left
     found = tuple(curve for curve in found if curve.is_own) or found
     times = [curve.time_at(size) or 0.0 for curve in found]
-    ratio = row.time.scaled(1 / _geometric_mean(*times))
-    return RowOnCurve(case, ratio, tolerance_at(size) if tolerance is None else tolerance, found)
+    published_s = _geometric_mean(*times)
+    part = tolerance_at(size) if tolerance is None else tolerance
+    return RowOnCurve(case, row.time.scaled(1 / published_s), part, found, "", published_s)
 
 
 def _width(dtype: str) -> int:

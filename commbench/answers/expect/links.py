@@ -3,10 +3,13 @@ and what a document of them says."""
 
 from __future__ import annotations
 
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
 from commbench.analysis.figures import peak_fraction
+from commbench.analysis.row_names import format_range
+from commbench.answers.expect.curves import Curve, load_curves
+from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
 from commbench.plan.operations import OPERATIONS
 from commbench.units import GB, format_count, format_share
@@ -37,12 +40,35 @@ class Reached(NamedTuple):
     """Of the speed of its link; None for an operation without bandwidth."""
 
 
+class Curves(NamedTuple):
+    """The published curves of one system."""
+
+    system: str
+    curves: tuple[Curve, ...]
+
+    def listed(self, field: str) -> str:
+        """The values of a field of its curves: `2, 4, 8`."""
+        return ", ".join(map(str, sorted({getattr(curve, field) for curve in self.curves})))
+
+    @property
+    def sizes(self) -> str:
+        """The range of its sizes: `512B-512M`."""
+        return format_range(self.curves[0].sizes[0], max(c.sizes[-1] for c in self.curves))
+
+    def as_json(self) -> dict[str, str]:
+        """The fields of its curves, and the sizes."""
+        fields = ("operation", "ranks", "nccl", "dtype", "source")
+        return {"system": self.system, **{f: self.listed(f) for f in fields}, "sizes": self.sizes}
+
+
 class Links(NamedTuple):
     """What `commbench links` answers."""
 
     links: tuple[Link, ...]
     """Those that were asked for."""
     published: tuple[Reached, ...]
+    curves: tuple[Curves, ...] = ()
+    """Only where what others published was asked for."""
 
 
 def find_links(name: str | None = None, published: bool = False) -> Links:
@@ -53,7 +79,18 @@ def find_links(name: str | None = None, published: bool = False) -> Links:
     link = None if name is None else find_link(name)
     figures = [one for one in load_published() if link is None or one.link == link.name]
     shown = (link,) if link and not published else ()
-    return Links(shown, tuple(Reached(one, _fraction(one)) for one in figures))
+    curves = _curves(link) if published else ()
+    return Links(shown, tuple(Reached(one, _fraction(one)) for one in figures), curves)
+
+
+def _curves(link: Link | None) -> tuple[Curves, ...]:
+    """The published curves, of all systems or of those with this link."""
+    found: dict[str, list[Curve]] = {}
+    for curve in load_curves():
+        gpu = find_gpu(curve.system)
+        if link is None or (gpu and gpu.link == link):
+            found.setdefault(curve.system, []).append(curve)
+    return tuple(Curves(system, tuple(curves)) for system, curves in found.items())
 
 
 def _fraction(figure: Published) -> float | None:
@@ -68,7 +105,7 @@ def _fraction(figure: Published) -> float | None:
 
 def document(found: Links) -> Document:
     """Tables of links and of published bandwidths; the source of each row is a number."""
-    cited = [link.source for link in found.links]
+    cited = [link.source for link in found.links] + [each.curves[0].source for each in found.curves]
     sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
     links = (
         Column("link", attrgetter("name"), TEXT),
@@ -85,11 +122,26 @@ def document(found: Links) -> Document:
         Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
         Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
     )
+    curves = (
+        Column("system", attrgetter("system"), TEXT, 10),
+        Column("GPUs", methodcaller("listed", "ranks"), TEXT),
+        Column("sizes", attrgetter("sizes"), TEXT),
+        Column("NCCL", methodcaller("listed", "nccl"), TEXT, is_wrapped=True),
+        Column("operations", methodcaller("listed", "operation"), TEXT, 5, is_wrapped=True),
+        Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
+    )
     blocks: list[Block] = [
         Table("", links, found.links),
         Items(_ABOUT_LINKS if len(found.links) > 1 else ()),
         Table("", published, found.published, attrgetter("published.link"), "link"),
         Items(_ABOUT_PUBLISHED if found.published else ()),
+        Table(
+            "Curves of whole machines: `commbench expect RUN` compares with them",
+            curves,
+            found.curves,
+            attrgetter("system"),
+            "system",
+        ),
         sources_section(sources),
     ]
     title = found.links[0].name if len(found.links) == 1 else "Links"

@@ -7,24 +7,20 @@ variant. What all curves have in common is below the title. A band is the 95 % i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from commbench.analysis.figures import find_peak_fraction
-from commbench.analysis.rows import ResultRow, make_rows, worst_alone
-from commbench.answers.pairs.matrix import outside_matrix
+from commbench.answers.expect.curve_document import published_series
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
+from commbench.answers.show.curve_set import CurveSet, find_curves, size_of
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import join_words, list_some
-from commbench.plan.case import Case
-from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.links import Peak, parse_peak
-from commbench.plan.operations import OPERATIONS
-from commbench.results.schema import FAILED, OK, WRONG, Run
-from commbench.stats.estimate import Estimate
+from commbench.results.schema import Run
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, time_text
@@ -43,175 +39,6 @@ HEADINGS = {
     TIMES: ("Time of a call", 3.4),
 }
 """The headings of panels, and their heights in inches."""
-Points = list[tuple[float, Estimate | None]]
-
-
-class Curve(NamedTuple):
-    """The rows of one kind of case in one run."""
-
-    operation: str
-    variant: str
-    """What else of the case differs within an operation, such as `float32`; may be empty."""
-    run: str
-    """The name of the run, unique among the runs drawn."""
-    rows: tuple[ResultRow, ...]
-    """By ascending size."""
-
-    @property
-    def other(self) -> tuple[str, str]:
-        """What tells it from other curves of its operation."""
-        return self.variant, self.run
-
-    @property
-    def has_size(self) -> bool:
-        """Whether its operation moves data."""
-        return OPERATIONS[self.operation].has_data
-
-    @property
-    def timed(self) -> list[ResultRow]:
-        """The rows that have a valid time."""
-        return [row for row in self.rows if is_valid(row)]
-
-    @property
-    def times(self) -> Points:
-        """The time at each size; None where a row failed or gave wrong results."""
-        return [(size_of(row), time_of(row) if is_valid(row) else None) for row in self.rows]
-
-    @property
-    def busbws(self) -> Points:
-        """The bus bandwidth at each size, in bytes/s."""
-        rows = [row for row in self.rows if row.busbw or not is_valid(row)]
-        return [(size_of(row), busbw_of(row) if is_valid(row) else None) for row in rows]
-
-    @property
-    def peak(self) -> ResultRow | None:
-        """The row of the highest bus bandwidth; None where it has none above 0."""
-        rows = [row for row in self.timed if row.busbw]
-        return max(rows, key=lambda row: row.busbw or 0.0, default=None)
-
-
-def size_of(row: ResultRow) -> int:
-    """The size of a row."""
-    return row.measurement.case.size_bytes
-
-
-def is_valid(row: ResultRow) -> bool:
-    """Whether a row has a time of right results."""
-    return bool(row.time) and row.measurement.status == OK
-
-
-class CurveSet(NamedTuple):
-    """All curves of some runs."""
-
-    curves: tuple[Curve, ...]
-    common: str
-    """What all cases have in common, besides their operation: `float32`."""
-    beside: str = ""
-    """For the title: the one computation that overlaps are with."""
-
-    @property
-    def operations(self) -> list[str]:
-        """The operations drawn, in the order of `commbench ops`."""
-        found = {curve.operation for curve in self.curves}
-        return [name for name in OPERATIONS if name in found]
-
-    @property
-    def others(self) -> list[tuple[str, str]]:
-        """The variants and runs drawn."""
-        return list(dict.fromkeys(curve.other for curve in self.curves))
-
-    def look(self, curve: Curve) -> Look:
-        """Colour is the operation; marker and dashes are the run and variant. Where a panel has one
-        operation, the colour is the run, too; where there is one run, the marker is the operation,
-        too. That of an operation without sizes has no markers."""
-        number = list(OPERATIONS).index(curve.operation)
-        colour = pictures.COLOURS[number % len(pictures.COLOURS)]
-        if not curve.has_size:
-            same = [each for each in self.curves if each.operation == curve.operation]
-            return Look(colour, dashes=(6, 2, *(1, 2) * same.index(curve)))
-        if len(self.others) == 1:
-            return Look(colour, pictures.MARKERS[number % len(pictures.MARKERS)])
-        place = self.others.index(curve.other)
-        is_colour_free = len(self.operations) == 1 or self.is_split
-        return pictures.nth_look(place, None if is_colour_free else colour)
-
-    @property
-    def is_split(self) -> bool:
-        """Whether each operation needs a panel, because all curves are too many for one."""
-        is_crowded = len(self.curves) > MOST_IN_ONE_PANEL or len(self.others) > len(pictures.DASHES)
-        return is_crowded and len(self.operations) > 1 and len(self.others) > 1
-
-    def name(self, curve: Curve, is_alone: bool = False) -> str:
-        """What tells a curve from others: `all_reduce float32 in ring`; in panels of operations
-        without these, unless `is_alone`."""
-        has_operation = is_alone or (len(self.operations) > 1 and not self.is_split)
-        operation = curve.operation if has_operation else ""
-        text = " ".join(filter(None, [operation, curve.variant]))
-        if len({each.run for each in self.curves}) > 1:
-            return f"{text} in {curve.run}" if text else curve.run
-        return text or curve.operation
-
-
-def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
-    """The curves of runs that have at least so many sizes with a time, and operations without data;
-    a run that is given twice counts once."""
-    distinct = list({run.path: run for run in runs}.values())
-    labels = [run.name for run in distinct]
-    rows = [
-        (run.name if labels.count(run.name) == 1 else f"{run.name} ({run.path})", row)
-        for run in distinct
-        if not run.header.plan.workload  # replay_pictures draws its steps
-        for row in worst_alone(outside_matrix(make_rows(run)))
-        if row.time or row.measurement.status in (FAILED, WRONG)
-    ]
-    cases = [row.measurement.case for _, row in rows if row.time]
-    # Of groups that were measured alone only the slowest is drawn.
-    varied = [
-        d for d in IN_TITLE
-        if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
-    ]  # fmt: skip
-    fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
-    beside = sorted({case.overlap for case in cases} - {""})
-    title = f" beside {beside[0]}" if len(beside) == 1 else ""
-    varied = [d for d in varied if not (title and d.field == "overlap")]
-    grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
-    for name, row in rows:
-        case = row.measurement.case
-        variant = " ".join(filter(None, (_value_text(case, d) for d in varied)))
-        grouped.setdefault((case.operation, variant, name), []).append(row)
-    curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
-    curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
-    kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
-    return CurveSet(kept, _common_title(cases, fixed), title)
-
-
-def _value_text(case: Case, dimension: Dimension) -> str:
-    """What a title says of a dimension in which curves differ; also of its usual value, such as
-    `isolated`, which titles leave out."""
-    value = getattr(case, dimension.field)
-    if value in dimension.curve_names:
-        return dimension.curve_names[value]
-    if text := dimension.title(value) if dimension.title else "":
-        return text
-    if value in ("", None):
-        return "all ranks" if dimension.field == "group" else ""
-    return str(value) if str(value).isalpha() else f"{dimension.word} {value}"
-
-
-def _varies(cases: Sequence[Case], field: str) -> bool:
-    """Whether the cases of some operation differ in a field."""
-    found: dict[str, object] = {}
-    return any(found.setdefault(c.operation, getattr(c, field)) != getattr(c, field) for c in cases)
-
-
-def _common_title(cases: Sequence[Case], fields: Sequence[str]) -> str:
-    """The words of the fields in which all cases with data agree."""
-    with_data = [case for case in cases if OPERATIONS[case.operation].busbw_formula]
-    if not with_data:
-        return ""
-    first = with_data[0]
-    same = [f for f in fields if all(getattr(c, f) == getattr(first, f) for c in with_data)]
-    return first.title_without(*(d.field for d in IN_TITLE if d.field not in same))
 
 
 def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
@@ -296,7 +123,8 @@ def _curve_pictures(
 ) -> list[Picture]:
     """`busbw` and `time`, or both in one picture."""
     others = curves.others[:MOST_OTHERS]
-    drawn = curves._replace(curves=tuple(c for c in curves.curves if c.other in others))
+    chosen = tuple(c for c in curves.curves if c.other in others)
+    drawn = curves._replace(curves=chosen, published=partial(published_series, runs))
     with_busbw = drawn._replace(curves=tuple(c for c in drawn.curves if c.peak))
     lines = _peak_lines(with_busbw, runs, peak)
     values = [row.busbw for curve in with_busbw.curves for row in curve.timed if row.busbw]
@@ -347,6 +175,8 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
         for c in drawn
         if c.has_size
     ]
+    if len(series) == 1:
+        series = [*curves.published(drawn[0].operation, scale == TIMES), *series]
     marks = [*lines] if scale != TIMES else [
         Mark(curves.look(curve), time.value, name=curves.name(curve))
         for curve in drawn if not curve.has_size

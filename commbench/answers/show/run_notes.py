@@ -86,11 +86,12 @@ def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
     nothing is known of that."""
     if not rows or not _has_known_links(rows[0].header):
         return []
+    from commbench.answers.expect.curve_document import range_lines
     from commbench.answers.expect.document import row_text
     from commbench.answers.expect.question import choose_row
 
     found = choose_row(rows)
-    return [row_text(*found)] if found else []
+    return [*([row_text(*found)] if found else ()), *range_lines(rows)]
 
 
 def _has_known_links(header: RunHeader) -> bool:
