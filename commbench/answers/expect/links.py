@@ -3,6 +3,7 @@ and what a document of them says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
@@ -53,7 +54,8 @@ class Curves(NamedTuple):
     @property
     def sizes(self) -> str:
         """The range of its sizes: `512B-512M`."""
-        return format_range(self.curves[0].sizes[0], max(c.sizes[-1] for c in self.curves))
+        smallest = min(curve.sizes[0] for curve in self.curves)
+        return format_range(smallest, max(curve.sizes[-1] for curve in self.curves))
 
     def as_json(self) -> dict[str, str]:
         """The fields of its curves, and the sizes."""
@@ -126,8 +128,7 @@ def document(found: Links) -> Document:
         Column("system", attrgetter("system"), TEXT, 10),
         Column("GPUs", methodcaller("listed", "ranks"), TEXT),
         Column("sizes", attrgetter("sizes"), TEXT),
-        Column("NCCL", methodcaller("listed", "nccl"), TEXT, is_wrapped=True),
-        Column("operations", methodcaller("listed", "operation"), TEXT, 5, is_wrapped=True),
+        Column("NCCL", methodcaller("listed", "nccl"), TEXT),
         Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
     )
     blocks: list[Block] = [
@@ -135,17 +136,16 @@ def document(found: Links) -> Document:
         Items(_ABOUT_LINKS if len(found.links) > 1 else ()),
         Table("", published, found.published, attrgetter("published.link"), "link"),
         Items(_ABOUT_PUBLISHED if found.published else ()),
-        Table(
-            "Curves of whole machines: `commbench expect RUN` compares with them",
-            curves,
-            found.curves,
-            attrgetter("system"),
-            "system",
-        ),
+        Table(_curves_title(found.curves), curves, found.curves),
         sources_section(sources),
     ]
     title = found.links[0].name if len(found.links) == 1 else "Links"
     return Document(title, (), [_answer(found)], blocks)
+
+
+def _curves_title(curves: Sequence[Curves]) -> str:
+    names = ", ".join(dict.fromkeys(c.operation for each in curves for c in each.curves))
+    return f"Curves of {names}: `commbench expect RUN` compares with them"
 
 
 def _operation(reached: Reached) -> str:
