@@ -282,6 +282,7 @@ def expect_run(
     published: Sequence[str | Path] = (),
     tolerance: str | float | None = None,
     save_curve: str | Path | None = None,
+    ranks: int | None = None,
     op: str | None = None,
     notify: Callable[[str], None] = ignore,
 ) -> OnCurves:
@@ -289,14 +290,14 @@ def expect_run(
 
     `published` are files and runs with curves of your own. `tolerance` is how far a sound machine
     may be from its curve; by default it depends on the size. `save_curve` is a new file, into which
-    the curves of the run are written. `op` is that of `load`. Raises UsageError where a file has no
-    curves.
+    the curves of the run are written. `ranks` and `op` are those of `load`. Raises UsageError where
+    a file has no curves.
     """
     from commbench.answers.expect.curves import compare_run, curves_csv, curves_of
     from commbench.results.files import write_new
     from commbench.units import parse_tolerance
 
-    loaded = load_rows(run, op=op, notify=notify)
+    loaded = load_rows(run, ranks=ranks, op=op, notify=notify)
     curves = published_curves(published, notify)
     part = None if tolerance is None else parse_tolerance(tolerance)
     if save_curve is not None:
@@ -306,6 +307,7 @@ def expect_run(
                 "leave out --save-curve",
             )
         write_new(Path(save_curve), curves_csv(own))
+        notify(f"{format_count(len(own), 'curve')} written to {save_curve}")
     return compare_run(loaded, curves, part)
 
 

@@ -166,11 +166,14 @@ def expect(
     from commbench.output.console import print_status
 
     if run is None:
-        if published or save_curve:
-            raise UsageError("--published and --save-curve need a run", "commbench expect RUN")
+        ranks = given.pop("ranks")
+        if published or save_curve or ranks:
+            raise UsageError(
+                "--published, --save-curve and --ranks need a run", "commbench expect RUN"
+            )
         show(api.expect(" and ".join(gpu) or None, **given))
         return
-    tolerance, op = given.pop("tolerance"), given.pop("op")
+    tolerance, op, ranks = (given.pop(name) for name in ("tolerance", "op", "ranks"))
     if named := next(
         (name for name, value in {"gpu": gpu, **given}.items() if value not in (None, [], 1)), None
     ):
@@ -183,6 +186,7 @@ def expect(
             tolerance=tolerance,
             save_curve=save_curve,
             op=op,
+            ranks=ranks,
             notify=print_status,
         )
     )

@@ -276,6 +276,7 @@ EXPECT = {
                     default=None),
     "published": PUBLISHED._replace(group=CURVES),
     "save_curve": Option("FILE.csv", "Write RUN's times as curves into a new file.", CURVES),
+    "ranks": FILE_HINTS["ranks"],
     "gpu": Option(
         "GPU", "Accelerator, or the name of a device: gb300, gb200, b300, b200, gh200, h200-nvl, "
         "h200, h100-pcie, h100-nvl, h100, h800, a100-pcie, a100, v100-pcie, v100, p100-pcie, p100, "

@@ -83,6 +83,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
 
     rows = [(line, _cells(line)) for line in lines]
     (collector or RowCollector(source, NO_HINTS)).read_rows(rows, add)
+    if not points:
+        raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:
         if not find_gpu(system):
             names = ", ".join(gpu.name for gpu in load_gpus())
@@ -96,13 +98,15 @@ def _point(line: int, row: dict[str, str]) -> Point:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
     unit = cells.MILLISECONDS if "time_ms" in row else cells.MICROSECONDS
     time = row.get("time_ms") or row["time_us"]
+    if time.startswith("-"):
+        raise ValueError(f"its time {time:.20} is not above 0")
     if not (time_s := cells.parse_seconds(time, unit)):
         raise ValueError(f"its time is {time!r:.20}")
     try:
         operation = find_operation(NCCL_TESTS.get(row["operation"], row["operation"])).name
         dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
-        raise ValueError(error.message) from None
+        raise ValueError(f"{error.message} ({error.hint})") from None
     ranks = cells.parse_whole(row["world_size"])
     is_elements = "elements" in row
     size = cells.parse_size(row["elements" if is_elements else "size_bytes"])
@@ -134,7 +138,7 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
         if point.ranks == collector.ranks:
             collector.add(
                 point.line, point.operation, point.dtype, point.size_bytes,
-                {"time": repr(point.time_s)}, "mean", exponent=0,
+                {"time": f"{point.time_s:.12g}"}, "mean", exponent=0,
                 reduce_op="sum" if operation.reduces else "", placement=operation.placements[0],
             )  # fmt: skip
     return collector.make_file(

@@ -82,7 +82,7 @@ class ImportHints(NamedTuple):
         if self.ranks not in (None, *known):
             raise UsageError(
                 f"{path} was measured on {listed} ranks, not on {self.ranks}",
-                f"leave out --ranks, or write --ranks {known[0]}",
+                f"write --ranks {' or '.join(map(str, known))}",
             )
         return self.ranks or known[0]
 

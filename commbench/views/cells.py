@@ -152,7 +152,8 @@ def ratio_decimals(found: Any) -> int:
     """Decimals of a ratio: as many as its interval supports, but few."""
     value, low, high = _estimate(found)
     if low is None or high is None:
-        return 0 if value >= 100 else 1 if value >= 10 else _MOST_DECIMALS
+        small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
+        return 0 if value >= 100 else 1 if value >= 10 else small
     is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
     decimals = max(0, min(known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
     while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):

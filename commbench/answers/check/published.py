@@ -28,6 +28,8 @@ def published_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | N
 
     def limit_of(row: Any) -> RowLimit:
         found = compare_row(row, system, curves, tolerance)
+        if found.is_too_fast:
+            return RowLimit(None, "too fast: is a unit wrong?")
         return RowLimit(1 + found.tolerance if found.ratio else None, found.reason)
 
     limit = Limit(

@@ -12,6 +12,7 @@ from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.curves import (
     TOLERANCES,
+    Curve,
     OnCurves,
     RangeOnCurve,
     compare_row,
@@ -33,6 +34,7 @@ from commbench.views.cells import (
     RATIO_INTERVAL,
     TEXT,
     Column,
+    ratio_text,
     ratio_with_interval_text,
 )
 from commbench.views.document import BAD, GOOD, Document, Items, Table
@@ -43,11 +45,13 @@ WORDS = {
     NOT_MEASURED: "cannot judge",
 }  # fmt: skip
 """What a range of sizes is called, the most important first."""
-_LARGE = 1 << 20
+_LARGE = TOLERANCES[0][0]
+_MANY = 0.1
+"""A larger part of rows that are too fast is named first."""
 _CAUSES = (
-    (_LARGE, "Usual causes at large sizes: NVLink or NVLS is off, one GPU is throttled or has a "
-     "narrow link, or ranks share GPUs. Look at `commbench pairs`, `commbench doctor` and NCCL's "
-     "log."),
+    (_LARGE, "Usual causes at large sizes: NVLink or, from H100 on, NVLS is off, one GPU is "
+     "throttled or has a narrow link, or ranks share GPUs. Look at `commbench pairs`, `commbench "
+     "doctor` and NCCL's log."),
     (0, "Usual causes at small sizes: ranks on far cores, busy cores, NCCL_DEBUG=INFO, or a set "
      "NCCL_ALGO or NCCL_PROTO. Look at `commbench doctor`."),
 )  # fmt: skip
@@ -97,6 +101,18 @@ def answer(found: OnCurves) -> str:
     if not whose:
         reasons = dict.fromkeys(each.reason for each in found.ranges)
         return f"Cannot judge {found.run.name}: {'; '.join(reasons) or 'it has no rows'}."
+    if sizes_are_elements(found.rows):
+        return (
+            f"Sizes of {found.run.name} may be elements instead of bytes: then it is like {whose}."
+        )
+    too_fast = [row.ratio.value for row in found.rows if row.ratio and row.is_too_fast]
+    if len(too_fast) > _MANY * len(found.rows):
+        ends = dict.fromkeys(map(ratio_text, (min(too_fast), max(too_fast))))
+        return (
+            f"{found.run.name} is faster than sound {whose}: {len(too_fast)} of {len(found.rows)} "
+            f"rows take {' to '.join(ends)} times as long; "
+            "look for a mistake, such as a wrong unit."
+        )
     counted = {word: sum(each.rows for each in by[verdict]) for verdict, word in WORDS.items()}
     others = [f"{number} {word}" for word, number in counted.items() if number]
     rows = f"of {len(found.rows)} rows, {join_words(others)}"
@@ -105,10 +121,11 @@ def answer(found: OnCurves) -> str:
     if not (slow := by[SLOWER]):
         word = WORDS[UNDECIDED if by[UNDECIDED] else SAME]
         return f"{found.run.name} is {word} for {whose}: {rows}."
+    more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
     return (
         f"{found.run.name} is slow for {whose}: {range_title(worst)} takes "
-        f"{ratio_with_interval_text(worst.ratio)} times as long; {rows}."
+        f"{ratio_with_interval_text(worst.ratio)} times as long{more}; {rows}."
     )
 
 
@@ -147,13 +164,12 @@ def curve_notes(found: OnCurves) -> Iterator[str]:
     ]
     yield f"Sound machines are within {join_words(steps)} of their curve."
     if sizes_are_elements(found.rows):
-        yield "Sizes may be elements instead of bytes: then the times are those of the curves."
+        yield "At so many elements instead of bytes, the times are those of the curves."
     for source in dict.fromkeys(curve.source for curve in found.curves):
         of_source = [curve for curve in found.curves if curve.source == source]
         systems = join_words(sorted({curve.system for curve in of_source}))
-        versions = join_words(sorted({curve.nccl for curve in of_source if curve.nccl}))
-        nccl = f" with NCCL {versions}" if versions else ""
-        yield f"{format_count(len(of_source), 'curve')} of {systems}{nccl}: {source}"
+        curves = format_count(len(of_source), "curve")
+        yield f"{curves} of {systems}{_versions(of_source)}: {source}"
 
 
 def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list[Series]:
@@ -172,13 +188,24 @@ def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list
         sound = Estimate(row.published_s, row.published_s / most, row.published_s * most)
         to_busbw = partial(truediv, size * (factor or 0.0))
         points[size] = sound if is_time else sound.map(to_busbw)
-    versions = join_words(sorted({curve.nccl for curve in rows[0].curves}))
-    machine = f"{rows[0].curves[0].ranks} x {fabric.gpu.what}, NCCL {versions}"
+    curves = rows[0].curves
+    machine = f"{curves[0].ranks} x {fabric.gpu.what}{_versions(curves)}"
     name = f"published, with the range of sound machines: {machine}"
     return [Series(name, Look(GREY, dashes=(4, 2), fill=0.2), sorted(points.items()))]
+
+
+def _versions(curves: Sequence[Curve]) -> str:
+    """` with NCCL 2.27.3 and 2.29.2`; empty where no version is known."""
+    versions = sorted({curve.nccl for curve in curves if curve.nccl})
+    return f" with NCCL {join_words(versions)}" if versions else ""
 
 
 def _advice(found: OnCurves) -> Iterator[str]:
     """How to measure rows that can be compared."""
     if any("--timing" in row.reason for row in found.rows):
         yield "Calls back to back can be compared: measure with --timing pipelined or both."
+    if any("elements of" in row.reason for row in found.rows):
+        yield (
+            "Elements of the curves' width can be compared: measure with --dtype float16. "
+            f"`commbench check {found.run.path} --expect run` judges bandwidths of any dtype."
+        )

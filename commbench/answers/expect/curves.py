@@ -90,6 +90,13 @@ class RowOnCurve(NamedTuple):
     """The time of the curves."""
 
     @property
+    def is_too_fast(self) -> bool:
+        """Whether it is so much faster that a mistake is likely, such as in a unit: by the square
+        of what a sound machine may differ."""
+        most = self.ratio.ends[1] if self.ratio else 1.0
+        return most * (1 + self.tolerance) ** 2 < 1
+
+    @property
     def verdict(self) -> str:
         """Of stats.verdict: `same` for a sound machine, `slower`, `faster`, `undecided`, or
         `not measured` where there is nothing to compare with."""

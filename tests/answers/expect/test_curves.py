@@ -9,6 +9,7 @@ import pytest
 
 import commbench as cb
 from commbench.analysis.load import as_loaded_run
+from commbench.answers.expect.curve_document import answer, curve_notes
 from commbench.answers.expect.curves import (
     Curve,
     RowOnCurve,
@@ -121,6 +122,24 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
     assert reason(group="tp") == reason(form="async") == "there are no curves of such calls"
     assert reason("l40s") == "curves are of other accelerators"
     assert reason("") == "there are no curves of its processors"
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.001])
+def test_times_that_are_too_short_are_no_pass(tmp_path: Path, factor: float) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
+                 lambda size, time: (size, factor * time))  # fmt: skip
+    assert all(row.is_too_fast for row in rows_of(path))
+    gate = cb.check(path, expect="published")
+    assert gate.outcome == "no verdict"
+    assert answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84 rows")
+
+
+def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8))
+    path.write_text(path.read_text().replace(",2.29.2,", ",,"))
+    found = cb.expect_run(path, published=[path])
+    assert {row.verdict for row in found.rows} == {"same"}
+    assert f"4 curves of h200_sxm: {path}" in [*curve_notes(found)]
 
 
 def test_sizes_in_elements_are_named(tmp_path: Path) -> None:
