@@ -215,19 +215,6 @@ class SizeCurve(NamedTuple):
         own = self.range_of(size)
         return own.fixed_s, own.beta * size
 
-    @property
-    def half_size(self) -> float | None:
-        """n-half: the size at which a call takes twice as long as one of no bytes; None where that
-        is no measured size."""
-        target, sizes = 2 * self.ranges[0].fixed_s, self.sizes
-        if not target or sum(self.at(sizes[-1])) < target:
-            return None
-        low, high = 0.0, float(sizes[-1])
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if sum(self.at(middle)) < target else (low, middle)
-        return high if high > sizes[0] else None
-
 
 def fit_sizes(points: Sequence[Point]) -> SizeCurve | None:
     """The curve of points of different sizes; None for fewer than FEWEST_OF_RUN."""

@@ -33,11 +33,14 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
+SCHEDULER = "bound by the scheduler of this host"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
+    SCHEDULER: "fewer ranks or another CPU mode may help (`commbench doctor`)",
 }
+_QUEUED = 0.5
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
 MEASURED, BY_MODEL = "measured in this run", "by the model"
@@ -52,8 +55,12 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
     return _by_machine(row, machine) if machine else _by_run(row, every) if every else []
 
 
-def _bound(share: float) -> list[Fact]:
-    """What bounds a call of whose time this share is latency."""
+def _bound(share: float, queued: float = 0.0) -> list[Fact]:
+    """What bounds a call of whose time this share is latency; not decided where its ranks waited
+    for a core for a large share of the time."""
+    if queued > _QUEUED:
+        how = f"ranks waited for a core {format_share(queued)} of the time; {HELPS[SCHEDULER]}"
+        return [Fact(BOUND, SCHEDULER, TEXT, how)]
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
     how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
     return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
@@ -76,22 +83,27 @@ def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit_sizes(points) if is_wide else None
     latency_s = None if OPERATIONS[case.operation].has_data else time_s
+    where = "it moves no data"
     if curve:
         # Later ranges may have more of it, where the protocol switches.
         fixed, _ = curve.at(case.size_bytes)
         latency_s = min(time_s, max(fixed, curve.ranges[0].fixed_s))
+        own = curve.range_of(case.size_bytes).sizes
+        where = f"the fixed part of the line of {format_bytes(own[0])} to {format_bytes(own[-1])}"
     more_ranks = _twice_the_ranks(row, timed, latency_s)
     if latency_s is None:
         few = "this call has too few sizes in this run"
         return [Fact(NOT_KNOWN, "not known", TEXT, few), *more_ranks]
-    facts = [*_bound(latency_s / time_s if time_s else 1.0)]
-    facts.append(Fact("latency", latency_s, SECONDS, "what a call takes at any size"))
+    facts = [*_bound(latency_s / time_s if time_s else 1.0, row.interference.queued_share or 0.0)]
+    facts.append(Fact("latency", latency_s, SECONDS, where))
     if curve:
         longer = times.get(2 * case.size_bytes)
         ratio = sum(curve.at(2 * case.size_bytes)) / sum(curve.at(case.size_bytes))
         now = longer / time_s if longer else max(1.0, ratio)
         more_bytes = Fact(TWICE_SIZE, now, RATIO, MEASURED if longer else BY_MODEL)
-        facts += [_line(curve, case.size_bytes), _half(curve.half_size), more_bytes]
+        grown = curve.at(case.size_bytes)[1]
+        half = latency_s * case.size_bytes / grown if grown else None
+        facts += [_line(curve, case.size_bytes), _half(half), more_bytes]
     return facts + more_ranks
 
 
@@ -110,8 +122,9 @@ def _line(curve: SizeCurve, size: int) -> Fact:
     fixed, grown = curve.at(size)
     terms = [seconds(fixed, 3)] if fixed or not grown else []
     terms += [f"S / {size / grown / GB:.3g} GB/s"] if grown else []
-    low, *_, high = map(format_bytes, curve.range_of(size).sizes)
-    fitted = f"fitted to the times of {len(curve.sizes)} sizes of this call, here {low} to {high}"
+    sizes = curve.range_of(size).sizes
+    low, *_, high = map(format_bytes, sizes)
+    fitted = f"fitted to the times of {len(sizes)} sizes of this call, {low} to {high}"
     how = f"line {fitted}; off by {format_share(curve.error)} on average"
     return Fact("model of t", " + ".join(terms), TEXT, how)
 

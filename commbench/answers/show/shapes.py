@@ -116,7 +116,7 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
     if verdict == UNDECIDED:
         parts.append(f"{crowd}: start fewer ranks" if crowd else f"try `{more_precisely(header)}`")
     elif crowd and verdict != SAME:
-        parts.append(f"{crowd}, so this is the processor, not the network")
+        parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
     return text and f"{text[:1].upper()}{text[1:]}."
 
