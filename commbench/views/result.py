@@ -23,7 +23,7 @@ _FRAME = '<iframe srcdoc="{}" style="width:100%;height:32em;border:0"></iframe>'
 
 
 class Result:
-    """Prints as its command does; two lines of it say the answer."""
+    """Prints as its command does; its repr is a title, and at most two sentences of the answer."""
 
     __slots__ = ()
     _view: ClassVar[str]
@@ -77,7 +77,7 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        return "\n".join([f"<{type(self).__name__}: {found.title}>", *found.answer[:1]])
+        return "\n".join([f"<{type(self).__name__}: {found.title}>", *found.answer[:2]])
 
 
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:
