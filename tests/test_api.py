@@ -19,6 +19,7 @@ from synthetic import steady, synthetic_run
 
 import commbench
 from commbench.analysis.columns import COLUMNS
+from commbench.answers.expect.curves import curves_csv, load_curves
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import RUN_OPTIONS
@@ -222,14 +223,19 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
-    first, second = repr(run).splitlines()
+    first, second, _ = repr(run).splitlines()
     assert first == "<Run: mine>" and second in str(run)
+    assert re.fullmatch("<Measurement: .*>", repr(run.measurements[0]))
     assert str(run) == run.text()
     assert "10 GB/s" in run.text(peak="10GB/s")
     assert "10 GB/s" not in run.text()
     assert run.text("nccl-tests").startswith("# commbench ")
     with pytest.raises(UsageError, match="unknown format 'tabel'"):
         run.text("tabel")
+    with pytest.raises(UsageError, match=r"(?s)unknown argument 'verbos'.*did you mean verbose"):
+        run.text(verbos=True)
+    with pytest.raises(UsageError, match="unknown argument 'parms'"):
+        commbench.advise(run, parms="7B")
 
 
 def test_a_run_is_exported_as_a_text_and_into_a_new_file(tmp_path: Path) -> None:
@@ -409,6 +415,7 @@ def test_every_example_of_the_documentation_runs(
     (tmp_path / "limits.toml").write_text('[[rule]]\nmax_time = "1s"\n')
     log = (DATA / "nccl-tests" / "nccl_allreduce.log").read_text()
     (tmp_path / "nccl-tests.log").write_text(log)
+    (tmp_path / "lab.csv").write_text(curves_csv(load_curves()[:1]))
     blocks = re.findall(r"\n\n((?: {4}.*\n|\n(?= {4}))+)", EXAMPLES)
     program = "\n".join(map(textwrap.dedent, blocks))
     assert "commbench.sweep(" in program
