@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 
     from commbench.views.draw import Drawn
 
-_FRAME = '<iframe srcdoc="{}" style="width:100%;height:32em;border:0"></iframe>'
+_FRAME = '<iframe srcdoc="{}" style="width:100%;height:{:.0f}em;border:0"></iframe>'
 """A page within a notebook; neither changes the style of the other."""
+_LINE = re.compile(r"<(?:tr|li|dt)\b")
+_VIEW_BOX = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 class Result:
@@ -69,7 +72,10 @@ class Result:
         return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
 
     def _repr_html_(self) -> str:
-        return _FRAME.format(html.escape(self.text(HTML)))
+        page = self.text(HTML)
+        pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
+        height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
+        return _FRAME.format(html.escape(page), min(height, 100))
 
     def __str__(self) -> str:
         return self.text()
