@@ -75,7 +75,7 @@ class Result:
         page = self.text(HTML)
         pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
-        return _FRAME.format(html.escape(page), min(height, 100))
+        return _FRAME.format(html.escape(page), min(height, 160))
 
     def __str__(self) -> str:
         return self.text()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.nccl_log import NcclSelection, one_selection
-from commbench.analysis.row_names import format_range, named_bytes
+from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
 from commbench.answers.compare.ratio import ComparedRow, compare_rows, widen_for_launches
@@ -155,8 +155,7 @@ class SizeRange(NamedTuple):
 
     def __repr__(self) -> str:
         names = ", ".join(setting.name for setting in self.best)
-        sizes = format_range(self.low_bytes, self.high_bytes)
-        return f"<SizeRange: {self.kind} {sizes}: {self.verdict}, {names}>"
+        return f"<SizeRange: {self.kind} from {self.low_bytes} B: {self.verdict}, {names}>"
 
     @property
     def low_bytes(self) -> int:
