@@ -145,8 +145,9 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
 
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:
-        for name in () if takes_any else sorted({*named} - {*known}):
-            raise name_error("argument", name, known, lists=lists)
+        for name in () if takes_any else named:
+            if name not in known:
+                raise name_error("argument", name, known, lists=lists)
         return function(*given, **named)
 
     checked.__module__ = module or function.__module__
