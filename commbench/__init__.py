@@ -29,10 +29,16 @@ _MODULES = dict.fromkeys(__all__, "commbench.api") | {
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
+    from types import FunctionType
 
     if name not in _MODULES:
         raise AttributeError(f"module 'commbench' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    found = getattr(import_module(_MODULES[name]), name)
+    if isinstance(found, FunctionType):
+        from commbench.validation import public
+
+        return public(found, __name__)
+    return found
 
 
 def __dir__() -> list[str]:

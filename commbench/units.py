@@ -118,6 +118,8 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         if colon:
             raise UsageError(f"{item!r} has a step but no range", "write for example 1K-1G:x4")
         return (parse_size(low),)
+    if not low.strip() and high.strip().isdecimal():
+        raise UsageError(f"size {item} is below 1", "write a number of bytes, such as 1K")
     if not low.strip() or not high.strip():
         missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
         raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")

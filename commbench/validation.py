@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache, partial, wraps
+from inspect import CO_VARKEYWORDS
 from math import isfinite
 from reprlib import repr as shortened
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from commbench.errors import UsageError, closest, name_error, value_error
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _Named(Protocol):
@@ -133,6 +135,27 @@ def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
     for name in names:
         if name not in known:
             raise name_error(kind, str(name), known)
+
+
+def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[P, T]:
+    """The function as one of a `module`; UsageError for a keyword that it does not have."""
+    code = function.__code__
+    known = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    takes_any, lists = code.co_flags & CO_VARKEYWORDS, f"help(commbench.{function.__qualname__})"
+
+    @wraps(function)
+    def checked(*given: P.args, **named: P.kwargs) -> T:
+        for name in () if takes_any else named:
+            if name not in known:
+                raise name_error("argument", name, known, lists=lists)
+        return function(*given, **named)
+
+    checked.__module__ = module or function.__module__
+    return checked
+
+
+public = cache(with_known_keywords)
+"""The same function each time, so that it can be pickled."""
 
 
 def require_within(name: str, value: float | None, low: float, high: float) -> None:

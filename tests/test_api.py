@@ -19,6 +19,7 @@ from synthetic import steady, synthetic_run
 
 import commbench
 from commbench.analysis.columns import COLUMNS
+from commbench.answers.expect.curves import curves_csv, load_curves
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import RUN_OPTIONS
@@ -212,8 +213,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
     assert frame["run"].tolist() == ["one"] * 4 + ["two"] * 8
     files = commbench.plot(one, commbench.load(log, op="all_reduce"), output=tmp_path / "plots")
     assert [file.name for file in files] == ["busbw.png", "time.png"]
-    assert [file.name for file in commbench.plot(one)] == ["busbw.png", "time.png"]
-    assert [file.name for file in commbench.load(one).plot()] == ["busbw-2.png", "time-2.png"]
+    assert [each.name for each in commbench.load(one).plot().pictures] == ["busbw", "time"]
+    assert commbench.plot(one) == [] and not [*Path(one).rglob("*.png")]
     assert commbench.plot(one, output=tmp_path / "x.svg", peak="10GB/s") == [tmp_path / "x.svg"]
     assert "peak 10 GB/s" in (tmp_path / "x.svg").read_text()
     with pytest.raises(UsageError, match="there is no run to plot"):
@@ -222,14 +223,19 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
-    first, second = repr(run).splitlines()
+    first, second, _ = repr(run).splitlines()
     assert first == "<Run: mine>" and second in str(run)
+    assert re.fullmatch("<Measurement: .*>", repr(run.measurements[0]))
     assert str(run) == run.text()
     assert "10 GB/s" in run.text(peak="10GB/s")
     assert "10 GB/s" not in run.text()
     assert run.text("nccl-tests").startswith("# commbench ")
     with pytest.raises(UsageError, match="unknown format 'tabel'"):
         run.text("tabel")
+    with pytest.raises(UsageError, match=r"(?s)unknown argument 'verbos'.*did you mean verbose"):
+        run.text(verbos=True)
+    with pytest.raises(UsageError, match="unknown argument 'parms'"):
+        commbench.advise(run, parms="7B")
 
 
 def test_a_run_is_exported_as_a_text_and_into_a_new_file(tmp_path: Path) -> None:
@@ -377,7 +383,7 @@ PICTURED = ("run", "replay", "sweep", "comparison", "check", "machine", "predict
 def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     result = RESULTS[name]()
     title, *answer = repr(result).splitlines()
-    assert title.startswith(f"<{type(result).__name__}: ") and len(answer) <= 1
+    assert title.startswith(f"<{type(result).__name__}: ") and 1 <= len(answer) <= 2
     assert result == RESULTS[name]()
     assert str(result) == result.text()
     assert len(result.frame()) >= 1
@@ -409,6 +415,7 @@ def test_every_example_of_the_documentation_runs(
     (tmp_path / "limits.toml").write_text('[[rule]]\nmax_time = "1s"\n')
     log = (DATA / "nccl-tests" / "nccl_allreduce.log").read_text()
     (tmp_path / "nccl-tests.log").write_text(log)
+    (tmp_path / "lab.csv").write_text(curves_csv(load_curves()[:1]))
     blocks = re.findall(r"\n\n((?: {4}.*\n|\n(?= {4}))+)", EXAMPLES)
     program = "\n".join(map(textwrap.dedent, blocks))
     assert "commbench.sweep(" in program

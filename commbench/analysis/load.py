@@ -207,8 +207,10 @@ def _kind_of(path: Path) -> str:
 def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
     """The run in a folder or journal, or in another tool's file.
 
-    RecordsError where it cannot be read or is a results.csv, UsageError where a hint is missing.
+    RecordsError where it cannot be read or is a results.csv, UsageError where a hint is missing or
+    invalid.
     """
+    hints = hints.validate()
     kind = _kind_of(path) if is_folder(path) or is_file(path) else JOURNAL
     if kind == RESULTS_CSV:
         raise _no_samples_error(path)

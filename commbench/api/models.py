@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import UsageError
+from commbench.output.paragraphs import list_some
 from commbench.results import schema
 from commbench.units import parse_sizes
 
@@ -37,7 +38,7 @@ def fit_model(
     With `output` the machine is also written to that new file, and a picture of the residuals
     beside it, with the ending .png. `leave_out` keeps measurements from the fit, such as
     "ranks=512" or "sizes=1M-64M", and the machine's text says how well they are predicted. `name`
-    is by default that of the file, or of the first run. `ranks_per_node` is for files that do not
+    is by default that of the file, or those of the runs. `ranks_per_node` is for files that do not
     name their hosts. `ranks`, `op` and `dtype` choose the times that are fitted; for another tool's
     file that does not say them, they are also those of `load`.
 
@@ -64,8 +65,9 @@ def fit_model(
     hints = ImportHints(ranks, op, dtype).validate()
     notes: list[str] = []
     sources = [_open(run, ranks_per_node, hints, notes, notify) for run in runs]
-    made = fit_machine(sources, name or (file.stem if file else sources[0].name), parts, notes,
-                       notify, hints)  # fmt: skip
+    names = [*dict.fromkeys(source.name for source in sources)]
+    usual = name or (file.stem if file else list_some(names, 3))
+    made = fit_machine(sources, usual, parts, notes, notify, hints)  # fmt: skip
     if file and picture:
         write_machine(made, file)
         write_pictures([residual_picture(made)], picture)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import UsageError
 from commbench.results import schema
-from commbench.validation import brief
+from commbench.validation import brief, with_known_keywords
 from commbench.views.result import Result
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
         return as_loaded_run(self).frame()
 
+    @with_known_keywords
     def text(
         self,
         format: str = "text",
@@ -151,22 +152,19 @@ def frame(*runs: AnyRun) -> DataFrame:
 def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = None) -> Drawn:
     """Draw bus bandwidth and time against size, several runs in the same axes.
 
-    Returns the new files: busbw.png and time.png in the folder `output`, by default in that of the
-    first run; or one file if `output` ends in .png, .svg or .pdf. No file is overwritten: the next
-    plot in a folder is busbw-2.png. `peak` is a speed to mark, such as "450GB/s"; by default that
-    of the runs. Raises UnavailableError where no run has two sizes.
+    Returns the new files: busbw.png and time.png in the folder `output`, or one file if `output`
+    ends in .png, .svg or .pdf. No file is overwritten: the next plot in a folder is busbw-2.png.
+    Without `output` nothing is written; a notebook shows the pictures. `peak` is a speed to mark,
+    such as "450GB/s"; by default that of the runs. Raises UnavailableError where no run has two
+    sizes.
     """
     from commbench.answers.show.plots import draw
     from commbench.plan.links import parse_peak
-    from commbench.results.files import is_folder
 
     marked = None if peak is None else parse_peak(peak)
     if not runs:
         raise UsageError("there is no run to plot", "name at least one run")
-    loaded = [load(run) for run in runs]
-    first = Path(loaded[0].path)
-    default = first if is_folder(first) else first.parent
-    return draw([*loaded], default if output is None else Path(output), marked)
+    return draw([load(run) for run in runs], None if output is None else Path(output), marked)
 
 
 def export(

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from commbench.workloads.models import Model, Transformer
     from commbench.workloads.trace import TraceAnalysis
 
+__all__ = ["Workload", "analyse", "ddp", "fsdp", "load", "megatron", "save"]
 _Report = Callable[[str, float], None]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class Workload(Result, workload.Workload, view="workloads.document", rows="operations"):

@@ -96,6 +96,7 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     """
     from commbench import api
     from commbench.output.console import print_result, print_status
+    from commbench.results.files import is_folder
     from commbench.results.run_folder import find_newest
     from commbench.results.schema import tell_incomplete
 
@@ -103,7 +104,9 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     found = [api.load(run, **hints, notify=print_status) for run in runs]
     for run in found:
         tell_incomplete(run, print_status)
-    for file in api.plot(*found, output=output, peak=peak):
+    first = Path(found[0].path)
+    beside = first if is_folder(first) else first.parent
+    for file in api.plot(*found, output=output or beside, peak=peak):
         print_result(file)
     print_status(f"plotted: {', '.join(run.name for run in found)}")
 

@@ -12,7 +12,6 @@ sends and receives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
@@ -169,12 +168,10 @@ class Workload(NamedTuple):
     formulas: tuple[str, ...] = ()
     """How the sizes follow from the model, where the workload was generated."""
 
-    def calls(self) -> Iterator[tuple[Step, Program, Call]]:
+    def calls(self) -> list[tuple[Step, Program, Call]]:
         """Every call with its program and its step, each program once."""
-        for step in self.steps:
-            for program in step.programs:
-                for call in program.calls:
-                    yield step, program, call
+        return [(step, program, call) for step in self.steps for program in step.programs
+                for call in program.calls]  # fmt: skip
 
     def group_of(self, call: Call, rank: int) -> tuple[int, ...]:
         """The global ranks of the group in which a rank makes a call; empty where not known."""

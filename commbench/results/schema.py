@@ -310,6 +310,9 @@ class Measurement(NamedTuple):
     batches: tuple[Batch, ...] = ()
     reported: ReportedTiming | None = None
 
+    def __repr__(self) -> str:
+        return f"<Measurement: {self.case.name}: {self.status}, {len(self.samples_s)} samples>"
+
     @property
     def outcome(self) -> str:
         """Why there is no time, where there is none: `skipped: no memory`."""

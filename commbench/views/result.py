@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
     from commbench.views.draw import Drawn
 
-_FRAME = '<iframe srcdoc="{}" style="width:100%;height:32em;border:0"></iframe>'
+_FRAME = '<iframe srcdoc="{}" style="width:100%;height:{:.0f}em;border:0"></iframe>'
 """A page within a notebook; neither changes the style of the other."""
+_LINE = re.compile(r"<(?:tr|li|dt)\b")
+_VIEW_BOX = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 class Result:
-    """Prints as its command does; two lines of it say the answer."""
+    """Prints as its command does; its repr is a title, and at most two sentences of the answer."""
 
     __slots__ = ()
     _view: ClassVar[str]
@@ -69,7 +72,10 @@ class Result:
         return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
 
     def _repr_html_(self) -> str:
-        return _FRAME.format(html.escape(self.text(HTML)))
+        page = self.text(HTML)
+        pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
+        height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
+        return _FRAME.format(html.escape(page), min(height, 160))
 
     def __str__(self) -> str:
         return self.text()
@@ -77,7 +83,7 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        return "\n".join([f"<{type(self).__name__}: {found.title}>", *found.answer[:1]])
+        return "\n".join([f"<{type(self).__name__}: {found.title}>", *found.answer[:2]])
 
 
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:

@@ -81,7 +81,7 @@ REFUSED = {
         --against ./a: a and a are the same run: a ~ name two different runs
     """,
     (2, "explain"): """
-        barrier --ranks 2: barrier cannot be explained without --time ~ explain barrier --ranks 8
+        barrier --ranks 2: barrier cannot be explained without --time ~ add for example --time 4.2ms
         barrier --ranks 2 --time 3us --size 8: --size 8 has no meaning for barrier ~ leave out --siz
         all_reduce --ranks 8 --size 1G --time 4ms --op all_reduce: --op all_reduce chooses rows of
         all_redcue --ranks 8: 'all_redcue' is neither an operation nor a run ~ did you mean all_redu

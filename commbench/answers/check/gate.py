@@ -62,6 +62,9 @@ class RowCheck(NamedTuple):
     is_unmatched: bool = False
     """Whether only one of the two runs has a time for this row."""
 
+    def __repr__(self) -> str:
+        return f"<RowCheck: {self.case.name}: {self.outcome}, {self.demand}>"
+
     @property
     def excess(self) -> float:
         """How far the value is beyond the limit, as a factor: 1 at the limit, below 1 within it;

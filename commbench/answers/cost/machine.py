@@ -113,6 +113,9 @@ class FittedModel(NamedTuple):
     variant: str = ""
     """What the calls have besides operation and size, such as `bfloat16, pipelined`."""
 
+    def __repr__(self) -> str:
+        return f"<FittedModel: {self.title}: {self.model}, {len(self.fitted_points)} points>"
+
     @property
     def best(self) -> Candidate:
         """The candidate that predictions use; the others only widen the intervals."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import groupby
@@ -33,6 +34,7 @@ from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import NOT_MEASURED, decide
 from commbench.units import MICRO, format_bytes, seven_digits
 from commbench.views.as_json import fields_of
+from commbench.views.result import Result
 
 PUBLISHED = "published:"
 """Begins the name of a system whose curves are meant, where a run may be given."""
@@ -118,7 +120,8 @@ class RangeOnCurve(NamedTuple):
     reason: str
 
 
-class OnCurves(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class OnCurves(Result, view="answers.expect.document", rows="rows"):
     """A run beside published curves."""
 
     run: LoadedRun

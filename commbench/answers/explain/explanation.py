@@ -37,6 +37,9 @@ class RowExplanation(NamedTuple):
     row: ResultRow
     facts: tuple[Fact, ...]
 
+    def __repr__(self) -> str:
+        return f"<RowExplanation: {self.row.measurement.case.name}: {len(self.facts)} facts>"
+
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
@@ -190,17 +193,16 @@ def _quoted_row(
         why = f"--op {op} chooses rows of a run, but {name} is an operation"
         raise UsageError(why, "leave out --op")
     needed = {"ranks": ranks, "size": size, "time": time}
-    example = "--ranks 8 --size 1G --time 4.2ms"
+    examples = {"ranks": "8", "size": "1G", "time": "4.2ms"}
     if not operation.has_data:
         for option, value in {"size": needed.pop("size"), "dtype": dtype}.items():
             if value is not None:
                 why = f"--{option} {value} has no meaning for {name}, which moves no data"
                 raise UsageError(why, f"leave out --{option}")
-        example = "--ranks 8 --time 120us"
     if missing := [f"--{option}" for option, value in needed.items() if value is None]:
         raise UsageError(
             f"{name} cannot be explained without {', '.join(missing)}",
-            f"write for example: commbench explain {name} {example}",
+            "add for example " + " ".join(f"{each} {examples[each[2:]]}" for each in missing),
         )
     timing, nodes = DEFAULT_TIMING if timing is None else timing, 1 if nodes is None else nodes
     choose("timing", timing, TIMING_MODES)

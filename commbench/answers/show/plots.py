@@ -109,13 +109,13 @@ def why_no_picture(runs: Sequence[Run]) -> str:
     return f"no plot: {'it needs two sizes or two operations' if is_timed else 'nothing was timed'}"
 
 
-def draw(runs: Sequence[Run], output: Path, peak: Peak | None = None) -> Drawn:
+def draw(runs: Sequence[Run], output: Path | None, peak: Peak | None = None) -> Drawn:
     """Draw runs into new files `busbw.png` and `time.png` of a folder, or into one new file, whose
-    name ends in .png, .svg or .pdf. Returns the paths; raises UnavailableError without curves."""
-    found = run_pictures(runs, peak, is_whole=names_file(output))
+    name ends in .png, .svg or .pdf; into none without `output`. UnavailableError without curves."""
+    found = run_pictures(runs, peak, is_whole=output is not None and names_file(output))
     if not found:
         raise UnavailableError(why_no_picture(runs), "measure several sizes: --sizes 1K-64M")
-    return write_pictures(found, output)
+    return Drawn(found) if output is None else write_pictures(found, output)
 
 
 def _curve_pictures(

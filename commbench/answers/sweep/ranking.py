@@ -153,6 +153,10 @@ class SizeRange(NamedTuple):
     decided: int = 0
     """At how many of these sizes every other setting is slower."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(setting.name for setting in self.best)
+        return f"<SizeRange: {self.kind} from {self.low_bytes} B: {self.verdict}, {names}>"
+
     @property
     def low_bytes(self) -> int:
         """The smallest size."""
