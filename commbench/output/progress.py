@@ -132,7 +132,7 @@ class WorkLines(ProgressListener):
     def advanced(self, done: float) -> None:
         self._work.advanced(done)
         elapsed_s = self._work.elapsed_s
-        if elapsed_s >= self._next_s and self._work.share < 1:
+        if elapsed_s >= self._next_s:
             self._next_s = elapsed_s + (LINES_EVERY_S if elapsed_s < MINUTE_S else MINUTE_S)
             left = self._work.left_text
             self._print(f"{left}{'; ' if left else ''}{self._doing} {self._name}")

@@ -149,11 +149,8 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
     if found.verdict == UNDECIDED and len(names) == len(ranks):
-        pooled = max(
-            pool_settings(found.points, result.sweep.tolerance),
-            key=lambda each: each.pooled.ratio.value,
-        )
-        ratio = cells.ratio_with_interval_text(pooled.pooled.ratio)
+        ratios = [each.pooled.ratio for each in pool_settings(found.points, result.sweep.tolerance)]
+        ratio = cells.ratio_with_interval_text(max(ratios))
         text = f"no setting is known to be faster: {ratio} times between them"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
