@@ -103,7 +103,7 @@ def _single_rows(found: Comparison) -> Iterator[str]:
             most = cells.ratio_with_interval_text(rows[0].ratio)
             yield (
                 f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict}: "
-                f"{'mostly ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times."
+                f"{'most of all ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times as long."
             )
 
 
