@@ -272,6 +272,12 @@ def always_last(row: ResultRow) -> float | None:
     return max(shares)
 
 
+def last_rank(row: ResultRow) -> list[str]:
+    """The rank that `always_last` is about."""
+    shares, ranks = row.interference.last_share, row.header.plan.ranks_of(row.measurement.case)
+    return [f"rank {ranks[shares.index(max(shares))]}" if shares else "a rank"]
+
+
 def clock_coarseness(row: ResultRow) -> float | None:
     """How coarse the clock is for the duration of an iteration: 1 where the clock's step is a tenth
     of it, or on a CPU the overhead of the timed loop a twentieth. That of a device is the time of

@@ -28,6 +28,7 @@ PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
 _RUN_DOCTOR = "run `commbench doctor`"
+_SEE_RANK = "see slowest_rank in results.csv"
 
 
 class Diagnostic(NamedTuple):
@@ -253,8 +254,9 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     Diagnostic(
         "queued", "ranks that waited for a core", lambda row: row.interference.queued_share, 0.5,
         "ranks waited for a core {capped} of the time", _RUN_DOCTOR,
-        "Other programs had the core. In the CPU mode quiet each rank stays on one core; in the"
-        " mode plain it may move. `commbench doctor` measures which mode helps.",
+        "Other programs had the core, or there are too few cores. In the CPU mode quiet each rank"
+        " stays on one core; in the mode plain it may move. `commbench doctor` measures which mode"
+        " helps.",
         ("too_few_cores", "throttled"),
     ),
     Diagnostic(
@@ -279,17 +281,17 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     ),
     Diagnostic(
         "skew", "ranks that start late", figures.skew, 0.10,
-        "a rank starts late, by {part} the call's time", "see column slowest_rank",
+        "a rank starts late, by {part} the call's time", _SEE_RANK,
         "The first rank waits this long for the last one to start. In results.csv, operation_us"
         " is the time without the wait, and slowest_rank names the rank that starts last.",
         ("too_few_cores", "always_last"),
     ),
     Diagnostic(
         "always_last", "one rank always last", figures.always_last, 0.90,
-        "a rank is last in {percent} of calls", "see column slowest_rank",
-        "The others wait for the rank that the column slowest_rank of results.csv names. Look for"
-        " other work on its core, a lower clock of its processor, or a slower link.",
-        ("too_few_cores",),
+        "{names} is last in {percent} of calls", "look for other work on its core",
+        "The others wait for this rank; the column slowest_rank of results.csv names it for each"
+        " row. Look for other work on its core, a lower clock of its processor, or a slower link.",
+        ("too_few_cores",), figures.last_rank,
     ),
     Diagnostic(
         "launch_bound", "calls that the GPU waited for", figures.late_launches, 0.10,

@@ -164,6 +164,10 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"options of `commbench run` go after two dashes: {example}"
     elif path == "commbench run" and (extra := re.search(r"too many: (\S+\.json)$", message)):
         hint = f"write --workload before the file of a workload: --workload {extra[1]}"
+    elif path.startswith("commbench workload ") and option == "--ranks":
+        hint = "write --mesh instead, which says how many ranks there are: --mesh dp=2"
+    elif message.endswith("is not a number"):
+        hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint

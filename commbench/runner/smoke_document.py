@@ -16,7 +16,7 @@ SUITE = "commbench smoke"
 COLUMNS = (
     Column("operation", attrgetter("name"), TEXT),
     Column("outcome", lambda operation: "FAIL" if operation.failure else "ok", TEXT),
-    Column("cases", attrgetter("cases"), NUMBER),
+    Column("sizes and\nforms checked", attrgetter("cases"), NUMBER),
     Column("time", attrgetter("time_s"), TIME, is_detail=True),
     Column("why", attrgetter("failure"), TEXT, 8, is_wrapped=True),
 )
@@ -38,7 +38,8 @@ def verdict(result: SmokeResult) -> str:
     """The outcome in one sentence."""
     working = sum(not operation.failure for operation in result.operations)
     word = "FAIL" if result.error else "PASS"
-    return f"{word}: {working} of {len(result.operations)} operations work ({result.time_s:.1f} s)."
+    found = f"{working} of {len(result.operations)} operations work and give right results"
+    return f"{word}: {found} ({result.time_s:.1f} s)."
 
 
 def smoke_junit(result: SmokeResult) -> bytes:

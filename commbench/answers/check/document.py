@@ -30,6 +30,8 @@ from commbench.views.formats import View
 
 MOST_ROWS = 20
 """Rows of one rule that a terminal shows, unless all are asked for."""
+MOST_RULES = 3
+"""Rules that the first sentence names."""
 MOST_IN_ANNOTATION = 5
 """GitHub shows ten annotations of a step: one per rule is enough."""
 WORDS = {FAIL: "FAIL", NO_VERDICT: "NO VERDICT", PASS: "PASS", NOT_MEASURED: "cannot be judged"}
@@ -75,7 +77,16 @@ def gate_title(gate: GateResult) -> str:
 def verdict(gate: GateResult) -> str:
     """The outcome in one sentence, with the row that is furthest beyond its limit."""
     reasons = [f"the run is incomplete, {gate.incomplete}"] if gate.incomplete else []
-    reasons += [counts(gate.results)] if any(len(result.checks) for result in gate.results) else []
+    judged = [result for result in gate.results if result.checks]
+    rows = sum(len(result.checks) for result in judged)
+    undecided = sum(len(result.with_outcome(UNDECIDED)) for result in judged)
+    doubt = f", but {undecided} of {format_count(rows, 'row')} may be beyond the limit"
+    word = WORDS[gate.outcome] + doubt * (gate.outcome == PASS and undecided > 0)
+    reasons += [
+        f"under {r.rule.title!r} " * (len(judged) > 1) + counts([r]) for r in judged[:MOST_RULES]
+    ]
+    if more := judged[MOST_RULES:]:
+        reasons.append(f"{format_count(len(more), 'more rule')}: {counts(more)}")
     if (worst := gate.worst) and worst.estimate:
         reasons.append(f"worst: {worst.case.name} {finding(worst)}; allowed: {worst.demand}")
     reasons += [
@@ -84,7 +95,7 @@ def verdict(gate: GateResult) -> str:
         for result in gate.results
         if result.outcome == NO_VERDICT and not result.checks
     ]
-    return f"{WORDS[gate.outcome]}: {'; '.join(reasons) or 'no rule has a row to judge'}."
+    return f"{word}: {'; '.join(reasons) or 'no rule has a row to judge'}."
 
 
 # A rule and its rows.

@@ -87,11 +87,24 @@ def _answer(found: Comparison) -> list[str]:
     """What may have caused a change, then the sentences of the ranges of sizes; of many, a
     summary."""
     if len(found.pooled) <= MOST_SENTENCES:
-        return [*known_causes(found), *pooled_sentences(found)]
+        return [*known_causes(found), *pooled_sentences(found), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
-    return [*known_causes(found), text]
+    return [*known_causes(found), text, *_single_rows(found)]
+
+
+def _single_rows(found: Comparison) -> Iterator[str]:
+    """The rows that are slower, or faster, where no range of sizes is."""
+    for verdict in CHANGED:
+        rows = sorted((row for row in found.rows if row.verdict == verdict), key=_importance)
+        if rows and all(pooled.verdict != verdict for pooled in found.pooled):
+            of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
+            most = cells.ratio_with_interval_text(rows[0].ratio)
+            yield (
+                f"{of_all} {'is' if len(rows) == 1 else 'are'} {verdict}: "
+                f"{'most of all ' * (len(rows) > 1)}{rows[0].a.case.name}, {most} times as long."
+            )
 
 
 def known_causes(found: Comparison) -> list[str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from commbench.analysis.diagnostics import more_launches
@@ -29,6 +30,7 @@ from commbench.host.facts import HostFacts, measure_use, read_facts
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
+from commbench.output.paragraphs import join_words
 from commbench.stats.estimate import ratio
 from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_share, format_time
@@ -104,6 +106,8 @@ FAST_CLOCKS = ("tsc", "arch_sys_counter", "timebase", "tod", "riscv_clocksource"
 """Clock sources that are a register of the processor."""
 SHM_BYTES = 1 << 30
 """Of /dev/shm that are enough for the ranks of a host; containers have 64 MiB by default."""
+_LOOKS_FASTER = 0.8
+"""Time of a mode over that of quiet, below which a mode that is not decided is named."""
 STILL_QUIET = 0.1
 """Share of the cores' time that other programs may use before that counts."""
 SLOW_GOVERNORS = ("powersave", "conservative")
@@ -149,6 +153,8 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     system = report.gpu_system or GpuSystem()
     reasons = chain.from_iterable(gpu.throttle_reasons for gpu in report.gpus)
     busiest = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
+    tried = [e for m in MODES if (e := compare_mode(report.trials, m, SMALL, other=QUIET))]
+    seen = [e.mode for e in tried if e.ratio and e.ratio.value < _LOOKS_FASTER]
     return {
         "figure": figure,
         "percent": format_share(figure),
@@ -157,6 +163,9 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
         "busiest": busiest or "none is visible from here",
         "governors": ", ".join(facts.governors),
         "mode": _better(report)[1],
+        "launches": min((each.launches for each in tried), default=0),
+        "looks": f"; {join_words(seen)} look{'' if seen[1:] else 's'} faster" if seen else "",
+        "longer": ceil(max(60.0, 3 * report.request.seconds)),
         "reasons": ", ".join(dict.fromkeys(reasons)),
         "shm": format_bytes(system.shm_bytes or 0),
         "memlock": format_bytes(system.memlock_bytes or 0),
@@ -260,20 +269,23 @@ FINDINGS: tuple[Rule, ...] = (
         "quiet_slower",
         _in_quiet(lambda e: e.ratio.value if e.ratio and e.verdict == SLOWER else None), 1.05,
         "With --cpu-mode quiet small calls take {figure:.2g} times as long as with plain",
-        "Other programs use the same cores. Stop them, or let the ranks move (--cpu-mode plain)",
+        "Other programs use the same cores. Stop them, or let the ranks move: --cpu-mode plain"
+        " needs no rights",
     ),
     Rule(
         "quiet_stalls",
         _in_quiet(lambda e: e.stalled_share if e.verdict == UNDECIDED else None), 0.05,
-        "With --cpu-mode quiet {percent} of small calls are interrupted, and they are not faster"
-        " than with plain",
-        "Other programs use the cores in turn. Stop them: no --cpu-mode helps",
+        "With --cpu-mode quiet {percent} of small calls are interrupted. Which mode is the fastest"
+        " is not known after {launches} launch(es) of each{looks}",
+        "Other programs may use the cores in turn: stop them. For a decision run `commbench doctor"
+        " --seconds {longer}`",
     ),
     Rule(
         "better_mode", lambda _, r: _better(r)[0], 1.25,
         "With --cpu-mode {mode} small calls are {figure:.2g} times as fast as with quiet, the"
         " default",
-        "Measure with --cpu-mode {mode}, and compare only runs of the same mode",
+        "Measure with --cpu-mode {mode}, and compare only runs of the same mode. Where plain is as"
+        " fast, prefer plain: it needs no rights",
     ),
     Rule(
         "unsteady", _in_quiet(lambda e: e.time_s.ends[1] / e.time_s.ends[0]), 1.5,

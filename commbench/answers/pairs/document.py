@@ -9,6 +9,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
+from commbench.analysis.diagnostic_figures import ranks_per_core
+from commbench.analysis.rows import make_rows
 from commbench.answers.pairs.matrix import (
     BANDWIDTH,
     LATENCY,
@@ -57,10 +59,16 @@ _NOT_ALL = (
     "The quick search measured some of the pairs: a single slow link may be among the others. "
     "Without --quick, all are measured."
 )
+_CROWDED = (
+    "Ranks share cores (see the warnings), which explains pairs that are much faster or slower: a "
+    "rank waits until its core is free."
+)
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
 _NOISY = 0.4
 """Where a link must be slower than this to be named, links are not judged."""
+_HOPELESS = 0.01
+"""Below this, how slow a link must be is not said: nobody has such a link."""
 _PORT = "its cable, and its port of the switch"
 NEXT = {
     (HOST, BOTH): f"the speed and the errors of its network interface (ethtool, ibstat), {_PORT}",
@@ -118,12 +126,12 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     else:
         every = "all" if 2 * len(pairs) == ranks * (ranks - 1) else "only"
         is_noisy = any((d.link_limit or 1.0) < _NOISY for _, d in tested)
-        what, noise = "rank, host or link", ""
+        what = "rank" if is_noisy else "rank, host or link"
         if is_noisy:
-            what, noise = "rank", ", and are too noisy to judge links"
+            yield "Cannot tell whether a link is slow: the values are too noisy."
         yield (
             f"No slow {what} is seen: {every} {len(pairs)} pairs of {ranks} ranks were compared by "
-            f"{sound}{noise}."
+            f"{sound}."
         )
 
 
@@ -141,6 +149,8 @@ def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
     plan = run.header.plan
     for each in diagnosed:
         yield _matrix_section(*each, plan)
+    if diagnosed and (ranks_per_core(make_rows(run)[0]) or 0) > 1:
+        yield Text(_CROWDED)
     matrices = [found.matrix for found, _ in diagnosed]
     is_part = any(len(matrix.values) < matrix.ranks * (matrix.ranks - 1) for matrix in matrices)
     if is_part and QUICK in plan.pairs:
@@ -191,10 +201,11 @@ def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis, iterations: int) 
     limit = diagnosis.link_limit
     if limit is not None and not diagnosis.findings:
         slower = _times(limit)
+        would_show = f", and only one {slower} times slower would show" * (limit >= _HOPELESS)
         yield (
             f"A single link would be named if it was more than {slower} times as slow as others."
             if limit >= _NOISY
-            else f"Too noisy to judge links: only one {slower} times slower would show. Use "
+            else f"The links cannot be judged: the values are too noisy{would_show}. Use "
             f"`--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`."
         )
     is_across = any(found.scope == ACROSS for found in diagnosis.findings)
@@ -259,7 +270,7 @@ class PairRow(NamedTuple):
 
 def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
     """The slowest pairs by their speed over the median of pairs of the same kind, the slowest
-    first."""
+    first, without those that are faster than it; of two ranks both ways."""
     hosts, quantity = matrix.hosts, matrix.quantity
     kinds: dict[bool, list[float]] = {}
     for (first, second), value in matrix.values.items():
@@ -272,7 +283,8 @@ def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
             if not quantity.is_better_high:
                 speed = 1 / speed
             rows.append(PairRow((first, second), value, speed))
-    return sorted(rows, key=lambda row: (row.speed, row.pair))[:most]
+    slow = [row for row in rows if row.speed <= 1 or len(rows) == 2]
+    return sorted(slow, key=lambda row: (row.speed, row.pair))[:most]
 
 
 def _pair_columns(matrix: RankMatrix, unit: Unit) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
-from math import inf
+from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
@@ -35,7 +35,6 @@ LONGEST_HOST = 18
 SLOW = Look("#B2182B", fill=0)
 COLOURS = {True: "Blues", False: "Purples"}
 """By whether a high value is good: dark is high."""
-UNITS = {True: (("MB/s", 1e6), ("GB/s", 1e9)), False: (("us", 1e-6), ("ms", 1e-3))}
 _ALIKE = 2.0
 """Values within hosts and across hosts have one scale if their medians differ by less."""
 _LATENCY_LIMIT = 4.0
@@ -101,9 +100,7 @@ def _picture(
     notes: Sequence[str] = (),
 ) -> Picture:  # fmt: skip
     """The picture of these rows, which are ranks or hosts."""
-    small, large = UNITS[matrix.quantity.is_better_high]
-    # Most values have one to three digits before the decimal point.
-    unit, scale = large if median(matrix.values.values()) >= 0.9995 * large[1] else small
+    unit, scale = matrix.quantity.unit, matrix.quantity.scale  # those of the tables
     gathered: dict[Pair, list[float]] = {}
     for (a, b), value in matrix.values.items():
         if a != b and a in rows.of_rank and b in rows.of_rank:
@@ -112,7 +109,7 @@ def _picture(
     values = {place: median(found) for place, found in gathered.items()}
     frames = [frame for finding in findings for frame in _frames(finding, rows)]
     low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)
-    marks = "frames around what is slow" if frames else "nothing is slow"
+    marks = "frames around what is slow" if frames else "no slow part is seen"
     text = f"lowest {low}, median {middle}, highest {high} {unit}; {marks}"
     quantity = matrix.quantity.name.capitalize()
     panel = _heat_map(matrix, rows, unit, values, frames)
@@ -211,7 +208,7 @@ def choose_ranks(matrix: RankMatrix, findings: Sequence[Finding]) -> list[int]:
 def format_values(values: Sequence[float], rows: int) -> list[str]:
     """The values with equally many decimals, in few characters."""
     middle = median(values)
-    decimals = 0 if middle >= 40 else 1 if middle >= 4 else 2
+    decimals = 0 if middle >= 40 else 1 if middle >= 4 else max(2, 2 - floor(log10(middle)))
     if rows > MOST_VALUES // 2:
         decimals = max(0, decimals - 1)
     return [f"{value:.{decimals}f}" for value in values]

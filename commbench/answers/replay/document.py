@@ -127,9 +127,13 @@ def _would_help(found: StepReplay) -> Iterator[str]:
         unsure = "" if ratio.has_interval else ", without an interval"
         yield f"{name_variant(variant)} would save most: {saved} % of the step{unsure}"
     elif compared:
-        is_decided = all(r.low is not None and r.low > 1 for r, _ in compared)
+        slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
         undecided = "whether a variant of the step is faster is not decided"
-        yield "no variant of the step is faster" if is_decided else undecided
+        yield from (
+            f"{name_variant(v)} is slower: {ratio_with_interval_text(r)} times as long"
+            for r, v in slower
+        )
+        yield "no variant of the step is faster" if len(slower) == len(compared) else undecided
 
 
 MEANINGS = {

@@ -21,8 +21,8 @@ _WIDTH = 76
 """Columns of a line of a command, so that it fits a page and a ticket."""
 
 _WORKLOAD = (
-    "{} is the file of the workload that was replayed. The first line of run.jsonl has its "
-    "content, too."
+    "Write the file of the workload that was replayed instead of {}, which is made of its name. "
+    "The first line of run.jsonl has its content, too."
 )
 _IN_PROCESS = (
     "A program measured this on its process group, with commbench.measure. These commands measure "

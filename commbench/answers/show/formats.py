@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commbench.errors import UsageError
 from commbench.validation import choose
 
 NCCL_TESTS = "nccl-tests"
@@ -19,6 +20,9 @@ PEAK_HELP = (
 
 def require_format(format_: str, peak: str | None) -> None:
     """Raise UsageError for an unknown format or a peak that cannot be parsed."""
+    if format_ in ("csv", "parquet", "openmetrics", "nccl-perf"):
+        hint = f"`commbench export RUN --format {format_}` writes it"
+        raise UsageError(f"show has no format {format_!r}", hint)
     choose("format", format_, dict.fromkeys(FORMATS))
     if peak is not None:
         from commbench.plan.links import parse_peak

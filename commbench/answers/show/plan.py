@@ -203,12 +203,13 @@ def _field_text(name: str, value: Any) -> str:
 
 
 def _workload_text(workload: Workload) -> str:
-    """A workload in a few words: `llama, step train (12 calls of rank 0)`."""
+    """A workload in a few words: `llama: step train (12 calls of rank 0)`."""
     steps = [
         f"step {step.name} ({format_count(len(step.programs[0].calls), 'call')} of rank "
         f"{step.programs[0].ranks[0]})"
         for step in workload.steps
     ]
+    steps = [text.replace("step step", "step", 1) for text in steps]
     return f"{workload.name}: {list_some(steps, 4)}"
 
 

@@ -148,6 +148,10 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     ranks = rank_settings(found.points)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
+    if found.verdict == UNDECIDED and len(names) == len(ranks):
+        ratios = [each.pooled.ratio for each in pool_settings(found.points, result.sweep.tolerance)]
+        ratio = cells.ratio_with_interval_text(max(ratios))
+        text = f"no setting is known to be faster: {ratio} times between them"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
     if second := next((rank for rank in ranks if rank.setting not in found.best), None):

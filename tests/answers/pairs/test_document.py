@@ -90,7 +90,8 @@ def test_it_says_once_what_few_ranks_cannot_tell(ranks: int, said: str, number: 
 def test_links_of_values_that_scatter_are_not_judged() -> None:
     (found, diagnosis), _ = diagnose_pairs(pairs_run(pairs_plan(world_size=4), slow_way))
     noisy = diagnosis._replace(link_limit=0.01)
-    (answer,), (note,) = pairs_answer([(found, noisy)]), describe_unknown(found.matrix, noisy, 100)
+    answer, _ = pairs_answer([(found, noisy)])
+    (note,) = describe_unknown(found.matrix, noisy, 100)
     assert "too noisy" in answer and "100 times" in note and "--iters 400" in note
 
 
