@@ -51,8 +51,7 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
         Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
         is_upright=True,
     )  # fmt: skip
-    known = [mark for mark in _times(found) if _is_near(mark, found)]
-    marks = [*([good] if low <= high and advice.verdict != UNDECIDED else []), *known]
+    marks = [*([good] if low <= high and advice.verdict != UNDECIDED else []), *_times(found)[0]]
     points = [(point.bucket_bytes, point.time) for point in found.curve]
     series = [Series("simulated from measured times", pictures.nth_look(0), points)]
     if advice.verdict != UNDECIDED:
@@ -62,22 +61,20 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
 
 
-def _times(found: BucketAdvice) -> list[Mark]:
-    """The times that the curve is compared with."""
+def _times(found: BucketAdvice) -> tuple[list[Mark], list[Mark]]:
+    """The times that the curve is compared with: those near it, and those so far from it that they
+    would take most of its panel."""
     now, alone = found.now.time.value, found.step.backward_s
-    return [
+    values = [point.time.value for point in found.curve]
+    marks = (
         Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
         Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), alone, name="backward alone"),
-    ]
-
-
-def _is_near(mark: Mark, found: BucketAdvice) -> bool:
-    """Whether a mark leaves the curve most of its panel."""
-    values = [point.time.value for point in found.curve]
-    return min(values) / 2 <= mark.low <= max(values) * 2
+    )
+    near = [m for m in marks if min(values) / 2 <= m.low <= max(values) * 2]
+    return near, [mark for mark in marks if mark not in near]
 
 
 def _far_note(advice: Advice, found: BucketAdvice) -> str:
     """The marks that are not drawn."""
-    far = [f"{m.name} {short_time(m.low)}" for m in _times(found) if not _is_near(m, found)]
+    far = [f"{mark.name} {short_time(mark.low)}" for mark in _times(found)[1]]
     return f"Far from the curve of {advice.about}: {', '.join(far)}" if far else ""

@@ -179,7 +179,6 @@ def _blocks(found: Comparison) -> list[Block]:
 MEANINGS = (
     ("B/A", "The time of B over that of A. Above 1: B is slower."),
     ("noise hides up to", "A smaller change than this factor could not have been shown here."),
-    ("p5 B/A", "The same of the 5th percentiles, which other programs hardly disturb."),
     ("rank test p", "How often chance alone gives such a difference (test of Mann and Whitney). A "
      "remark only: the interval decides."),
 )  # fmt: skip

@@ -93,12 +93,6 @@ class CurveSet(NamedTuple):
         return [name for name in OPERATIONS if name in found]
 
     @property
-    def shown_beside(self) -> str:
-        """`beside`, where a curve is of both at once."""
-        is_both = any(each.rows[0].measurement.case.part == AT_ONCE for each in self.curves)
-        return self.beside if is_both else ""
-
-    @property
     def others(self) -> list[tuple[str, str]]:
         """The variants and runs drawn."""
         return list(dict.fromkeys(curve.other for curve in self.curves))

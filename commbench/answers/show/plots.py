@@ -152,7 +152,7 @@ def _picture(
     what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
-    beside = f", {only}" if only else curves.shown_beside
+    beside = f", {only}" if only else curves.beside * has_time
     peaks = [describe_busbw(curves)] * has_busbw
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []

@@ -17,12 +17,7 @@ from commbench.answers.show import run_notes
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.groups import groups_blocks
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.answers.show.rows import (
-    OVERLAP_MEANINGS,
-    PAIRS_MEANINGS,
-    overlap_blocks,
-    without_parts,
-)
+from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
 from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
 from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
@@ -139,8 +134,8 @@ def document(shown: ShownRun) -> Document:
     each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
-    meanings = PAIRS_MEANINGS if has_matrix(run.header.plan) else {}
-    meanings = meanings or column_meanings(rows) | run_table.SUMMARY_MEANINGS
+    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS if kinds else {}
+    meanings |= run_table.PAIRS_MEANINGS if has_matrix(run.header.plan) else {}
     meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
     explained = Section if shown.are_warnings_explained else Folded
     blocks: list[Block] = [
