@@ -31,7 +31,7 @@ they would press all curves into lines."""
 NEARBY = 3.0
 """A linear axis reaches up to a mark that is at most so many times the highest value."""
 CROSS = Look(pictures.INK, "x", None, size=6)
-CUT = "a band goes on beyond the edge"
+CUT = "an interval goes on beyond the edge"
 COINCIDENT = 0.03
 """Points that differ by less cover each other; the lower one is drawn larger."""
 _ROOM = 6.3
@@ -47,7 +47,7 @@ def lay_out(picture: Picture) -> Layout:
     if has_bands is None:
         has_bands = all(panel.may_have_bands for panel in panels)
     limits = {
-        scale: find_limits([p for p in panels if p.scale == scale], scale, has_bands)
+        scale: find_limits([p for p in panels if p.scale == scale], scale)
         for scale in dict.fromkeys(panel.scale for panel in panels)
     }
     places = {
@@ -63,10 +63,10 @@ def lay_out(picture: Picture) -> Layout:
         _draw_marks(axes, panel.marks, limits[panel.scale])
         for number, series in enumerate(panel.series):
             is_thick = is_covered(panel.series, number)
-            _draw_series(axes, series, has_bands and series.has_band, is_thick, picture.columns > 1)
+            _draw_series(axes, series, has_bands, is_thick, picture.columns > 1)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], _ROOM / picture.columns)
-        if picture.columns == 1 and has_bands and is_cut(panel, limits[panel.scale]):
+        if picture.columns == 1 and is_cut(panel, limits[panel.scale]):
             axes.set_title(CUT, loc="right", size=SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
             axes.set_xlabel("\n".join(wrap(panel.across.name, TEXT, _ROOM / picture.columns)))
@@ -77,11 +77,11 @@ def lay_out(picture: Picture) -> Layout:
     )  # fmt: skip
 
 
-def find_limits(panels: Sequence[Curves], scale: Axis, has_bands: bool) -> Limits:
+def find_limits(panels: Sequence[Curves], scale: Axis) -> Limits:
     """The ends that show every value and mark, and every interval within the reach of an axis."""
     found = [(s, e) for panel in panels for s in panel.series for _, e in s.known]
     values = [estimate.value for _, estimate in found]
-    ends = [end for s, e in found if has_bands and s.has_band for end in e.ends]
+    ends = [end for s, e in found if s.has_band for end in e.ends]
     marks = [
         end for panel in panels for mark in panel.marks if not mark.is_upright
         for end in (mark.low, mark.high) if end is not None
@@ -122,20 +122,21 @@ def _legend(panels: Sequence[Curves]) -> list[Key]:
 
 
 def _banded(panel: Curves) -> list[Estimate]:
-    """The intervals of a panel that are drawn as bands."""
+    """The intervals of a panel that are drawn."""
     return [e for s in panel.series if s.has_band for _, e in s.known if e.has_interval]
 
 
 def is_cut(panel: Curves, limits: Limits) -> bool:
-    """Whether a band of a panel goes on beyond the ends of its axis."""
+    """Whether an interval of a panel goes on beyond the ends of its axis."""
     return any(e.ends[0] < limits[0] or e.ends[1] > limits[1] for e in _banded(panel))
 
 
 def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
-    """What bands and thick lines mean, and what the axes leave out; small panels have no room to
-    say themselves that a band is cut off."""
+    """What intervals and thick lines mean, and what the axes leave out; small panels have no room
+    to say themselves that an interval is cut off."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
-    notes = ["Band: 95 % interval"] if has_bands and any(map(_banded, panels)) else []
+    drawn = "Band" if has_bands else "Thin vertical line at a point"
+    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, panels)) else []
     if notes and picture.columns > 1 and any(is_cut(p, limits[p.scale]) for p in panels):
         notes[0] += "; one that reaches the edge of a panel goes on beyond it"
     if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
@@ -149,7 +150,7 @@ def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Seq
 
 
 def _draw_series(
-    axes: Axes, series: Series, has_band: bool, is_thick: bool, is_small: bool
+    axes: Axes, series: Series, has_bands: bool, is_thick: bool, is_small: bool
 ) -> None:
     look = line_properties(series.look)
     if is_small:
@@ -157,11 +158,14 @@ def _draw_series(
     if is_thick:
         look |= {"linewidth": 4.5, "markersize": look["markersize"] + 4}
     places = [place for place, _ in series.points]
-    if has_band:
+    if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
-        axes.fill_between(places, lows, highs, color=series.look.colour, alpha=BAND,
-                          linewidth=0)  # fmt: skip
+        if has_bands:
+            axes.fill_between(places, lows, highs, color=series.look.colour, alpha=BAND,
+                              linewidth=0)  # fmt: skip
+        else:
+            axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7)
     values = [estimate.value if estimate else nan for _, estimate in series.points]
     axes.plot(places, values, label=plain(f" {series.name}"), **look)
     if bad := [place for place, estimate in series.points if estimate is None]:

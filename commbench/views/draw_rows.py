@@ -46,13 +46,15 @@ def lay_out_cells(picture: Picture) -> Layout:
     panels: Sequence[HeatMap] = picture.panels  # type: ignore[assignment]
     first = panels[0]
     rows, number = first.extent
-    columns = max(1, min(3, len(panels), int(_ROOM / (0.52 * number + 0.15))))
+    columns = max(1, min(2 if len(panels) == 4 else 3, int(_ROOM / (0.52 * number + 0.15))))
+    columns = min(columns, len(panels))
     wide, tall, names = min(1.1, _ROOM / columns / number), 0.3, 0.0
     if first.is_of_pairs:
         columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
         wide = (_ROOM / columns - 0.7) / number
         tall = min(TALLEST, wide)
     else:
+        tall = max(tall, (widest([first.down], SMALL) + 0.1) / rows)
         names = widest((plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), SMALL)
 
     def draw(axes: Axes, panel: HeatMap) -> None:
@@ -162,6 +164,7 @@ def lay_out_bars(picture: Picture) -> Layout:
     each = 0.36 if any(len(row.bars) > 1 for row in rows) else 0.27
     keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
     named = [(name, look) for name, look in dict.fromkeys(keys) if name]
+    named = named if len(named) > 1 else []
     notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
     return Layout(_draw_bars, [each * len(panel.rows) + 0.1 for panel in panels], named, notes)
 

@@ -25,7 +25,7 @@ INK, GREY, LIMIT = "#222222", "#6e6e6e", "#a40e26"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.6), (1.2, 1.2), (6, 1.5, 1.2, 1.5))
 MOST_BANDS = 4
-"""With more curves in one panel, none has a band."""
+"""With more curves in one panel, intervals are vertical lines."""
 BAND = 0.18
 """The opacity of a band, which shows an interval."""
 
@@ -261,7 +261,7 @@ class Picture(NamedTuple):
     """Lines below the title."""
     columns: int = 1
     has_bands: bool | None = None
-    """Whether intervals are drawn as bands; None: where they can be told apart."""
+    """Whether intervals are bands; None: where they can be told apart, else vertical lines."""
 
 
 class Layout(NamedTuple):

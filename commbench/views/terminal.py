@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -194,4 +195,7 @@ def _rooms(filled: Sequence[Filled]) -> list[int]:
 def _wrap(cell: str, room: int) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(clean(cell), room, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    wrapper = textwrap.TextWrapper(room, subsequent_indent="  ", break_on_hyphens=False)
+    # A line may end after "+" in a long name.
+    wrapper.wordsep_simple_re = re.compile(r"([ ]+|(?<=\w\+)(?=\w))")
+    return wrapper.wrap(clean(cell)) or [""]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport
 from commbench.answers.advise.document import answers
 from commbench.answers.advise.measured import WIDE_SIZES
@@ -10,10 +12,11 @@ from commbench.errors import UnavailableError
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import UNDECIDED
 from commbench.views import pictures
+from commbench.views.cells import short_time
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_PANELS = 6
-BUCKETS = Axis(size_label, "bucket size: bucket_cap_mb in MiB")
+BUCKETS = Axis(size_label, "bucket size; bucket_cap_mb is this in MiB")
 
 
 def advice_picture(report: AdviceReport) -> Picture:
@@ -36,7 +39,7 @@ def advice_picture(report: AdviceReport) -> Picture:
         f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
         " ".join(sentences),
         [_panel(*pair) for pair in drawable],
-        sentences if len(drawable) == 1 else [],
+        [*(sentences if len(drawable) == 1 else []), *filter(None, starmap(_far_note, drawable))],
         has_bands=True,
     )
 
@@ -48,13 +51,7 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
         Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
         is_upright=True,
     )  # fmt: skip
-    marks = [
-        *([good] if low <= high else []),
-        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), found.now.time.value,
-             name="buckets in use"),
-        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), found.step.backward_s,
-             name="backward alone"),
-    ]  # fmt: skip
+    marks = [*([good] if low <= high and advice.verdict != UNDECIDED else []), *_times(found)[0]]
     points = [(point.bucket_bytes, point.time) for point in found.curve]
     series = [Series("simulated from measured times", pictures.nth_look(0), points)]
     if advice.verdict != UNDECIDED:
@@ -62,3 +59,22 @@ def _panel(advice: Advice, found: BucketAdvice) -> Curves:
         series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
     heading = f"Backward pass and all_reduce: {advice.about}"
     return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
+
+
+def _times(found: BucketAdvice) -> tuple[list[Mark], list[Mark]]:
+    """The times that the curve is compared with: those near it, and those so far from it that they
+    would take most of its panel."""
+    now, alone = found.now.time.value, found.step.backward_s
+    values = [point.time.value for point in found.curve]
+    marks = (
+        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
+        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), alone, name="backward alone"),
+    )
+    near = [m for m in marks if min(values) / 2 <= m.low <= max(values) * 2]
+    return near, [mark for mark in marks if mark not in near]
+
+
+def _far_note(advice: Advice, found: BucketAdvice) -> str:
+    """The marks that are not drawn."""
+    far = [f"{mark.name} {short_time(mark.low)}" for mark in _times(found)[1]]
+    return f"Far from the curve of {advice.about}: {', '.join(far)}" if far else ""

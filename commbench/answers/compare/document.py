@@ -35,6 +35,8 @@ from commbench.views.document import (
     GOOD,
     Block,
     Document,
+    Facts,
+    Folded,
     Items,
     Pictures,
     Section,
@@ -183,7 +185,17 @@ def _blocks(found: Comparison) -> list[Block]:
         *difference_tables(found),
         warnings_block([found.a, found.b]),
         Pictures(lambda: _pictures(found)),
+        Folded("What the columns mean", [Facts(MEANINGS)]),
     ]  # fmt: skip
+
+
+MEANINGS = (
+    ("B/A", "The time of B over that of A. Above 1: B is slower."),
+    ("noise hides up to", "A smaller change than this factor could not have been shown here."),
+    ("rank test p", "How often chance alone gives such a difference (test of Mann and Whitney). A "
+     "remark only: the interval decides."),
+)  # fmt: skip
+"""What the columns mean."""
 
 
 def _pictures(found: Comparison) -> Sequence[Any]:

@@ -210,7 +210,7 @@ def predicted_picture(projection: Projection) -> Picture:
 
 def _panels(projection: Projection) -> list[Curves]:
     by_size = _choose(projection, SIZES, RANKS, 0, MOST_CURVES)
-    by_ranks = _choose(projection, RANKS, SIZES, MOST_CURVES, MOST_SIZES)
+    by_ranks = _choose(projection, RANKS, SIZES, len(by_size), MOST_SIZES)
     kinds = (
         ("Time of a call, against the size", by_size, TIMES, SIZES, "time"),
         ("Bus bandwidth, GB/s, against the size", by_size, pictures.BANDWIDTHS, SIZES, "bandwidth"),

@@ -9,6 +9,7 @@ from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.plan.case import Case
+from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
@@ -148,7 +149,9 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
     beside = sorted({case.overlap for case in cases} - {""})
-    title = f" beside {beside[0]}" if len(beside) == 1 else ""
+    have = {name for name, row in rows if row.measurement.case.part == AT_ONCE}
+    some = "" if len(have) == len(distinct) else ", some"
+    title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
     varied = [d for d in varied if not (title and d.field == "overlap")]
     grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
     for name, row in rows:

@@ -151,6 +151,8 @@ def _picture(
     has_busbw, has_time = BANDWIDTHS in scales, TIMES in scales
     what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
+    only = curves.curves[0].variant if len(curves.curves) == 1 else ""
+    beside = f", {only}" if only else curves.beside * has_time
     peaks = [describe_busbw(curves)] * has_busbw
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
@@ -161,7 +163,7 @@ def _picture(
         for operation in (operations if is_split else [""])
     ]
     return Picture(
-        name, f"{what} of {shown}{curves.beside}", " ".join(texts), panels, [*notes, *peaks],
+        name, f"{what} of {shown}{beside}", " ".join(texts), panels, [*notes, *peaks],
         columns=1 if not is_split else 2 if len(operations) in (2, 4) else 3,
     )  # fmt: skip
 

@@ -197,6 +197,14 @@ SUMMARY_MEANINGS = {
     "the largest size, larger sizes may have a higher peak, and then this size is larger, too.",
 }
 """What the figures of a summary mean."""
+PAIRS_MEANINGS = {
+    "speed over its peers": "The speed of the slow part over the median of its peers.",
+    "speed over the median": "The speed of a pair over the median of the pairs within a host, or "
+    "across hosts, as this one is.",
+    "median to others": "The median of what a rank sends to each other rank.",
+    "median from others": "The median of what a rank receives from each other rank.",
+}
+"""What the columns of pairs mean."""
 
 
 def highest_sentence(kinds: Sequence[Kind]) -> str:

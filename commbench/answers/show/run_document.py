@@ -134,7 +134,8 @@ def document(shown: ShownRun) -> Document:
     each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
-    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS
+    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS if kinds else {}
+    meanings |= run_table.PAIRS_MEANINGS if has_matrix(run.header.plan) else {}
     meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
     explained = Section if shown.are_warnings_explained else Folded
     blocks: list[Block] = [

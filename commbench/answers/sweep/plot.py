@@ -91,7 +91,9 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     else:
         return
     what = "sizes" if points[0].size_bytes else "cases"
-    notes = [*texts, note, f"{len(chosen)} of {len(points)} {what} are shown."]
+    notes = [*texts, note]
+    if len(chosen) < len(points):
+        notes.append(f"{len(chosen)} of {len(points)} {what} are shown.")
     highest = max(_ratio(*each) for _, times in shown for each in times.values())
     maps = [
         _heat_map(heading, names, times, highest)._replace(down=named[0], across=named[1])

@@ -63,8 +63,8 @@ def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use(
     require_readable(picture)
     assert names_of(picture) == {
         "simulated from measured times", "recommended", "as good as the best", "buckets in use",
-        "backward alone",
     }  # fmt: skip
+    assert "backward alone" in picture.notes[-1]
     assert picture.description == answers(report.advice[:1], report.question)[0]
 
 

@@ -127,7 +127,7 @@ def test_the_limit_of_a_check_is_a_line_of_the_ratios_and_always_in_sight(limit:
     marks = [mark for mark in ratios.marks if mark.name.startswith("limit")]
     assert [mark.low for mark in marks] == ([limit] if limit > 1 else [])
     assert (f"limit: {limit:g} times as long" in legend) == (limit > 1)
-    low, high = find_limits([ratios], ratios.scale, True)
+    low, high = find_limits([ratios], ratios.scale)
     assert low < limit < high
     assert not times.marks
 
@@ -163,7 +163,7 @@ def test_the_band_of_no_difference_is_that_of_the_tolerance() -> None:
     _, ratios = panels(picture)
     (mark,) = [mark for mark in ratios.marks if mark.high]
     assert (mark.low, mark.high) == pytest.approx((1 / 1.05, 1.05))
-    low, high = find_limits([ratios], ratios.scale, True)
+    low, high = find_limits([ratios], ratios.scale)
     assert low < 1 / 1.05 < 1.05 < high
     assert "1" in [ratios.scale.text(tick) for tick in log_ticks(low, high)]
 

@@ -208,7 +208,7 @@ def test_a_picture_of_residuals_shows_every_ratio() -> None:
     drawn = [value.value for each in panel.series for _, value in each.known]
     assert len(drawn) == len(model.points)
     assert min(drawn) == pytest.approx(0.01, rel=0.2)
-    low, high = find_limits([panel], panel.scale, True)
+    low, high = find_limits([panel], panel.scale)
     assert low < 0.011 and high > 9.0
 
 
