@@ -186,13 +186,16 @@ def _simulate(
 
 def _bucket_advice(
     tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice]:
+) -> Iterator[Advice | Missing]:
     (table,) = tables
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
     step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.overlapped, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
+    if found.largest_sent > table.largest and not table.grows:
+        yield Missing(DDP, *commands.growth_needs(table, measured.header))
+        return
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     mib = found.recommended.bucket_bytes / MIB
     paste = fill_lines("bucket", mib=mib) if verdict == CHANGE else ()

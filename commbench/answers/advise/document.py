@@ -16,6 +16,7 @@ from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, s
 from commbench.answers.advise.training_step import (
     FORWARD_PART,
     MOST_BUCKETS,
+    TOO_FAR,
     BucketAdvice,
     BucketTime,
     GroupingAdvice,
@@ -31,8 +32,19 @@ from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views import cells
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
+from commbench.views.document import (
+    Block,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
 from commbench.views.formats import View
+from commbench.views.pictures import Picture
 
 MOST_ROWS = 12
 """Rows of a curve that a terminal shows, unless all are asked for."""
@@ -46,10 +58,18 @@ def document(report: AdviceReport) -> Document:
     """All advice, and what is missing for more."""
     found = answers(report.advice, report.question) or ["These rows decide no choice."]
     blocks = [_section(each, report.question) for each in report.advice]
+    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
+    drawn = [Pictures(lambda: _draw(report))] if any(len(c) > 1 for c in curves) else []
     return Document(
         f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_text(report.crowd)],
-        [warnings_section(report.warnings), *blocks, *_missing(report.missing)],
+        [warnings_section(report.warnings), *blocks, *_missing(report.missing), *drawn],
     )  # fmt: skip
+
+
+def _draw(report: AdviceReport) -> list[Picture]:
+    from commbench.answers.advise.plot import advice_picture
+
+    return [advice_picture(report)]
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -175,7 +195,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
         is_unsure = point.largest_bytes > found.table.largest
-        found_words = (mark(point) or within * is_good, "extrapolated" * is_unsure)
+        times = point.largest_bytes / found.table.largest
+        far = f" {times:.0f} times" if times > TOO_FAR else ""
+        found_words = (mark(point) or within * is_good, f"extrapolated{far}" * is_unsure)
         return ", ".join(filter(None, found_words))
 
     columns = (
@@ -196,7 +218,8 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     yield f"within {_percent(question)} of the best", size_range_text(*found.good)
     yield "gradients", format_about(step.gradient_bytes)
     yield "backward alone", _backward(step.backward_s, question)
-    yield "all_reduce alone", _about_time(found.communication_s)
+    sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
+    yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
     yield from _slowdown(found.slowdown)
     if (least := least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
@@ -256,24 +279,29 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
 
 def _moe_answer(found: MoEAdvice, verdict: str) -> str:
     ways, crossing = found.faster, found.crossing
-    points = [p for p in found.asked if [p.faster] == ways] or found.asked
+    main = Counter(p.faster for p in found.asked if p.faster in ways).most_common(1)
+    points = [p for p in found.asked if main and p.faster == main[0][0]] or found.asked
     first, last = points[0].tokens, points[-1].tokens
     where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
-    if len(ways) == 1:
+    if main and not (crossing and len(ways) > 1):
+        ((way, _),) = main
         gains = [point.ratio for point in points]
-        if ways == [GATHERED]:
+        if way == GATHERED:
             gains = [gain.map(lambda value: 1 / value) for gain in gains]
         least, *_, most = sorted(gains, key=attrgetter("value")) * 2
         gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
         if len(points) < len(found.asked):
             rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            return f"{ways[0]} for {rest} ({where}), {gain}; no difference is known for the others"
-        return f"{ways[0]} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
+            others = "; no difference is known for the others"
+            if len(ways) > 1:
+                other = next(each for each in ways if each != way)
+                number = sum(point.faster == other for point in found.asked)
+                others = f", {other} is faster for {number} of them"
+            return f"{way} is {gain} for {rest} ({where}){others}"
+        return f"{way} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
         small, large = _sides(crossing)
         return f"{small} up to about {crossing.at:.0f} tokens on each rank, {large} for more"
-    if ways:
-        return "which way is faster changes several times with the tokens"
     if verdict == KEEP:
         return f"both ways take equally long for {where}"
     return f"the rows do not decide which way is faster for {where}"
@@ -296,7 +324,8 @@ EXPERT_COLUMNS = (
 
 def _experts(found: MoEAdvice) -> list[Block]:
     routing, crossing = found.routing, found.crossing
-    brief = found.curve[:: -(-len(found.curve) // MOST_ROWS)]
+    step, curve = -(-len(found.curve) // MOST_ROWS), found.curve
+    brief = [p for n, p in enumerate(curve) if n % step == 0 or p.faster != curve[n - 1].faster]
     copies = f"{found.copies:.2f} of {found.ranks} ranks on average"
     experts = f"top-{routing.topk} of {routing.experts} experts"
     blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]

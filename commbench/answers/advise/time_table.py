@@ -34,6 +34,8 @@ WIDTH_95 = 2 * 1.959964
 """The width of a 95 % interval in standard deviations of the normal distribution."""
 
 
+GROWTH = 1.5
+"""Times of a busy host may differ so much between sizes, where the size is not the cause."""
 ESTIMATED = "estimated"
 """The kind of a table of calls that follow one another, where that was not measured."""
 
@@ -62,6 +64,11 @@ class TimeTable(NamedTuple):
     def largest(self) -> int:
         """The largest measured size."""
         return self.sizes[-1]
+
+    @property
+    def grows(self) -> bool:
+        """Whether the largest size surely takes longer: otherwise nothing shows larger ones."""
+        return self.times[-1].ends[0] > GROWTH * self.times[0].value
 
     def covers(self, size_bytes: float) -> bool:
         """Whether a size lies within the measured sizes."""
