@@ -11,6 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import format_range
 from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
+from commbench.answers.advise.measured import UNKNOWN
 from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
 from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
@@ -56,12 +57,16 @@ MEMORY, ABOUT = Unit(format_about), Unit(format_about)
 
 def document(report: AdviceReport) -> Document:
     """All advice, and what is missing for more."""
-    found = answers(report.advice, report.question) or ["These rows decide no choice."]
+    found = answers(report.advice, report.question)
+    found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
+    found = found or ["These rows decide no choice."]
     blocks = [_section(each, report.question) for each in report.advice]
+    runs = "; ".join(map(join_words, report.apart))
+    apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
     curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
     drawn = [Pictures(lambda: _draw(report))] if any(len(c) > 1 for c in curves) else []
     return Document(
-        f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_text(report.crowd)],
+        f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section(report.warnings), *blocks, *_missing(report.missing), *drawn],
     )  # fmt: skip
 
@@ -104,7 +109,11 @@ def _section(advice: Advice, question: Question) -> Section:
     if advice.measure:
         text = f"To know more, {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [Text(f"{text}.")]
-    return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
+    verdict = _VERDICTS[advice.verdict]
+    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # no way is known as now
+        ways = advice.details.faster
+        verdict = "depends on the tokens" if len(ways) > 1 else f"use {ways[0]}"
+    return Section(f"{advice.subject}: {verdict}", blocks)
 
 
 def _code(text: str, lines: Sequence[str]) -> list[Block]:

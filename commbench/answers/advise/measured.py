@@ -154,6 +154,7 @@ def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
 
 # What is missing, and the commands that measure it
 
+UNKNOWN = "not known: "
 WIDE_SIZES = "64K-256M"
 STEP_FILE = "STEP.json"
 """A file of a workload: a run has its content, but not its path."""
@@ -288,7 +289,7 @@ def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
     """What buckets above the measured sizes need where the time says nothing of the size."""
     sizes = f"{format_size(table.smallest)}-{format_size(table.largest)}"
     needs = f"the time did not grow with the size ({sizes}): measure larger sizes on a quiet host"
-    return f"not known: {needs}", run_command(header, ["all_reduce"], "", WIDE_SIZES)
+    return f"{UNKNOWN}{needs}", run_command(header, ["all_reduce"], "", WIDE_SIZES)
 
 
 def grouping_needs(header: RunHeader, step: Blocks) -> Needs:

@@ -27,7 +27,7 @@ def advice_picture(report: AdviceReport) -> Picture:
             larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
             hint = next(larger, "give more --params or --tensors, or measure larger sizes")
             raise UnavailableError(f"{why}there is only one size to draw", hint)
-        lacking = next(each for each in report.missing if each.subject == DDP)
+        lacking = next(each for each in report.missing if each.subject.startswith(DDP))
         hint = lacking.command or "add --params 350M --backward 120ms"
         raise UnavailableError(f"{why}{lacking.needs}", hint)
     sentences = answers([advice for advice, _ in drawable], report.question)

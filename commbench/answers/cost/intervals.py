@@ -173,6 +173,8 @@ def error_at(candidate: Candidate, errors: Errors, point: tuple[int, int, float]
 
 FEWEST_ODD = 3
 """Neighbouring sizes beyond the interval that are no chance."""
+LEAST_ODD = 0.1
+"""Of log(measured/fitted): less is no other algorithm."""
 
 
 def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
@@ -185,7 +187,7 @@ def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
         used: dict[int, list[float]] = {}
         for point, left in zip(points, curve_errors(best.curve, points), strict=True):
             width = Z * error_at(best, errors, point[:3])
-            used.setdefault(point.size_bytes, []).append(left / max(width, SMALLEST_VARIANCE))
+            used.setdefault(point.size_bytes, []).append(left / max(width, LEAST_ODD))
         beyond = {size: int(max(-1, min(1, median(used[size])))) for size in sorted(used)}
         for side, group in groupby(beyond, beyond.__getitem__):
             sizes = [*group]
