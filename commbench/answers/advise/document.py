@@ -13,6 +13,7 @@ from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Quest
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
 from commbench.answers.advise.measured import UNKNOWN
 from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
+from commbench.answers.advise.plot import picture_blocks
 from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
     FORWARD_PART,
@@ -33,19 +34,8 @@ from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views import cells
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import (
-    Block,
-    Code,
-    Document,
-    Facts,
-    Folded,
-    Pictures,
-    Section,
-    Table,
-    Text,
-)
+from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
 from commbench.views.formats import View
-from commbench.views.pictures import Picture
 
 MOST_ROWS = 12
 """Rows of a curve that a terminal shows, unless all are asked for."""
@@ -63,18 +53,11 @@ def document(report: AdviceReport) -> Document:
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
     apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
-    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
-    drawn = [Pictures(lambda: _draw(report))] if any(len(c) > 1 for c in curves) else []
     return Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
-        [warnings_section(report.warnings), *blocks, *_missing(report.missing), *drawn],
+        [warnings_section(report.warnings), *blocks, *_missing(report.missing),
+         *picture_blocks(report)],
     )  # fmt: skip
-
-
-def _draw(report: AdviceReport) -> list[Picture]:
-    from commbench.answers.advise.plot import advice_picture
-
-    return [advice_picture(report)]
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -110,9 +93,8 @@ def _section(advice: Advice, question: Question) -> Section:
         text = f"To know more, {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [Text(f"{text}.")]
     verdict = _VERDICTS[advice.verdict]
-    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # no way is known as now
-        ways = advice.details.faster
-        verdict = "depends on the tokens" if len(ways) > 1 else f"use {ways[0]}"
+    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # none is in use
+        verdict = f"use {' or '.join(advice.details.faster)}"
     return Section(f"{advice.subject}: {verdict}", blocks)
 
 
@@ -204,8 +186,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
         is_unsure = point.largest_bytes > found.table.largest
-        times = point.largest_bytes / found.table.largest
-        far = f" {times:.0f} times" if times > TOO_FAR else ""
+        times = point.largest_bytes // found.table.largest
+        far = f" {times} times" if times >= TOO_FAR else ""
         found_words = (mark(point) or within * is_good, f"extrapolated{far}" * is_unsure)
         return ", ".join(filter(None, found_words))
 
@@ -301,12 +283,7 @@ def _moe_answer(found: MoEAdvice, verdict: str) -> str:
         gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
         if len(points) < len(found.asked):
             rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            others = "; no difference is known for the others"
-            if len(ways) > 1:
-                other = next(each for each in ways if each != way)
-                number = sum(point.faster == other for point in found.asked)
-                others = f", {other} is faster for {number} of them"
-            return f"{way} is {gain} for {rest} ({where}){others}"
+            return f"{way} is {gain} for {rest} ({where}); no such gain is known for the others"
         return f"{way} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
         small, large = _sides(crossing)

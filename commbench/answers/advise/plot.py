@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport
-from commbench.answers.advise.document import answers
 from commbench.answers.advise.measured import WIDE_SIZES
 from commbench.answers.advise.training_step import BucketAdvice
 from commbench.errors import UnavailableError
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import UNDECIDED
 from commbench.views import pictures
+from commbench.views.document import Block, Pictures
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_PANELS = 6
@@ -30,6 +30,8 @@ def advice_picture(report: AdviceReport) -> Picture:
         lacking = next(each for each in report.missing if each.subject.startswith(DDP))
         hint = lacking.command or "add --params 350M --backward 120ms"
         raise UnavailableError(f"{why}{lacking.needs}", hint)
+    from commbench.answers.advise.document import answers  # which shows this picture
+
     sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
@@ -39,6 +41,12 @@ def advice_picture(report: AdviceReport) -> Picture:
         sentences if len(drawable) == 1 else [],
         has_bands=True,
     )
+
+
+def picture_blocks(report: AdviceReport) -> list[Block]:
+    """The picture, where several bucket sizes were simulated."""
+    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
+    return [Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
 
 
 def _panel(advice: Advice, found: BucketAdvice) -> Curves:

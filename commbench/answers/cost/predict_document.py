@@ -10,13 +10,7 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import (
-    UNKNOWN,
-    crowd_text,
-    fit_warnings,
-    model_facts,
-    name_models,
-)
+from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
@@ -46,7 +40,7 @@ FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
 
 
 def _is_known(found: Prediction) -> bool:
-    return found.high_s < UNKNOWN * found.low_s
+    return found.high_s < 10 * found.low_s
 
 
 COLUMNS = (
