@@ -128,11 +128,13 @@ def predict(
 
     Raises RecordsError for a file that is no machine, UsageError for an unknown operation.
     """
-    from commbench.answers.cost.machine import read_machine
+    from commbench.answers.cost.machine import Machine, read_machine
     from commbench.answers.cost.predict import Request, project
     from commbench.plan.operations import find_operation
 
     found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
+    if not isinstance(found, Machine):
+        raise UsageError("a run predicts nothing", "fit it first: predict(fit_model(run), ranks=8)")
     names = op.split(",") if isinstance(op, str) else op or ()
     several = (ranks,) if isinstance(ranks, int) else ranks
     request = Request(

@@ -175,7 +175,7 @@ CASES = (
       for options in ("", "--format json", "--format markdown")),
     "advise results/buckets_of_sizes --params 16M --backward 20ms",
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
-    "advise results/buckets_of_sizes --params 16M --backward 20ms -o buckets.svg",
+    "advise results/made_up_step --params 350M --backward 300ms -o buckets.svg",
     "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
     *(f"advise results/made_up_step {options} {how}".strip()
       for options in (

@@ -109,6 +109,8 @@ class AdviceReport(Result, view="answers.advise.document", rows="advice"):
     """About the runs that the advice rests on."""
     crowd: str = ""
     """`4 ranks share 2 cores`, where they do."""
+    apart: tuple[tuple[str, ...], ...] = ()
+    """The runs on as many ranks that differ in devices or CPU mode: each group has own advice."""
 
 
 def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
@@ -123,9 +125,10 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         )
     found: list[Advice | Missing] = []
     rows: list[ResultRow] = []
-    for measured in group_runs(runs):
+    groups = group_runs(runs)
+    for measured in groups:
         own = [*_advise(measured, question)]
-        if any(isinstance(each, Advice) for each in own):
+        if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
             rows += [row for result in measured.results for row in result.rows]
         found += own
     advice = tuple(each for each in found if isinstance(each, Advice))
@@ -136,6 +139,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     return AdviceReport(
         names, question, advice, tuple(lacking.values()),
         tuple(find_warnings(rows)), find_crowd([*{id(r.header): r.header for r in rows}.values()]),
+        tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
 
 
@@ -186,13 +190,17 @@ def _simulate(
 
 def _bucket_advice(
     tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice]:
+) -> Iterator[Advice | Missing]:
     (table,) = tables
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
     step = Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.overlapped, "all_reduce")
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
+    if found.largest_sent > table.largest and not table.grows:
+        where = "" if measured.is_only else f" in {join_words(measured.runs)}"
+        yield Missing(DDP + where, *commands.growth_needs(table, measured.header))
+        return
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     mib = found.recommended.bucket_bytes / MIB
     paste = fill_lines("bucket", mib=mib) if verdict == CHANGE else ()

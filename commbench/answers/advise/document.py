@@ -11,11 +11,14 @@ from typing import Any
 from commbench.analysis.row_names import format_range
 from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
+from commbench.answers.advise.measured import UNKNOWN
 from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
+from commbench.answers.advise.plot import picture_blocks
 from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
     FORWARD_PART,
     MOST_BUCKETS,
+    TOO_FAR,
     BucketAdvice,
     BucketTime,
     GroupingAdvice,
@@ -44,11 +47,16 @@ MEMORY, ABOUT = Unit(format_about), Unit(format_about)
 
 def document(report: AdviceReport) -> Document:
     """All advice, and what is missing for more."""
-    found = answers(report.advice, report.question) or ["These rows decide no choice."]
+    found = answers(report.advice, report.question)
+    found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
+    found = found or ["These rows decide no choice."]
     blocks = [_section(each, report.question) for each in report.advice]
+    runs = "; ".join(map(join_words, report.apart))
+    apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
     return Document(
-        f"Advice from {', '.join(report.runs)}", (), [*found, *crowd_text(report.crowd)],
-        [warnings_section(report.warnings), *blocks, *_missing(report.missing)],
+        f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
+        [warnings_section(report.warnings), *blocks, *_missing(report.missing),
+         *picture_blocks(report)],
     )  # fmt: skip
 
 
@@ -84,7 +92,10 @@ def _section(advice: Advice, question: Question) -> Section:
     if advice.measure:
         text = f"To know more, {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [Text(f"{text}.")]
-    return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
+    verdict = _VERDICTS[advice.verdict]
+    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # none is in use
+        verdict = f"use {' or '.join(advice.details.faster)}"
+    return Section(f"{advice.subject}: {verdict}", blocks)
 
 
 def _code(text: str, lines: Sequence[str]) -> list[Block]:
@@ -175,7 +186,9 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     def words(point: BucketTime) -> str:
         is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
         is_unsure = point.largest_bytes > found.table.largest
-        found_words = (mark(point) or within * is_good, "extrapolated" * is_unsure)
+        times = point.largest_bytes // found.table.largest
+        far = f" {times} times" if times >= TOO_FAR else ""
+        found_words = (mark(point) or within * is_good, f"extrapolated{far}" * is_unsure)
         return ", ".join(filter(None, found_words))
 
     columns = (
@@ -196,7 +209,8 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     yield f"within {_percent(question)} of the best", size_range_text(*found.good)
     yield "gradients", format_about(step.gradient_bytes)
     yield "backward alone", _backward(step.backward_s, question)
-    yield "all_reduce alone", _about_time(found.communication_s)
+    sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
+    yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
     yield from _slowdown(found.slowdown)
     if (least := least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
@@ -256,24 +270,24 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
 
 def _moe_answer(found: MoEAdvice, verdict: str) -> str:
     ways, crossing = found.faster, found.crossing
-    points = [p for p in found.asked if [p.faster] == ways] or found.asked
+    main = Counter(p.faster for p in found.asked if p.faster in ways).most_common(1)
+    points = [p for p in found.asked if main and p.faster == main[0][0]] or found.asked
     first, last = points[0].tokens, points[-1].tokens
     where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
-    if len(ways) == 1:
+    if main and not (crossing and len(ways) > 1):
+        ((way, _),) = main
         gains = [point.ratio for point in points]
-        if ways == [GATHERED]:
+        if way == GATHERED:
             gains = [gain.map(lambda value: 1 / value) for gain in gains]
         least, *_, most = sorted(gains, key=attrgetter("value")) * 2
         gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
         if len(points) < len(found.asked):
             rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            return f"{ways[0]} for {rest} ({where}), {gain}; no difference is known for the others"
-        return f"{ways[0]} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
+            return f"{way} is {gain} for {rest} ({where}); no such gain is known for the others"
+        return f"{way} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
     if ways and crossing:
         small, large = _sides(crossing)
         return f"{small} up to about {crossing.at:.0f} tokens on each rank, {large} for more"
-    if ways:
-        return "which way is faster changes several times with the tokens"
     if verdict == KEEP:
         return f"both ways take equally long for {where}"
     return f"the rows do not decide which way is faster for {where}"
@@ -296,7 +310,8 @@ EXPERT_COLUMNS = (
 
 def _experts(found: MoEAdvice) -> list[Block]:
     routing, crossing = found.routing, found.crossing
-    brief = found.curve[:: -(-len(found.curve) // MOST_ROWS)]
+    step, curve = -(-len(found.curve) // MOST_ROWS), found.curve
+    brief = [p for n, p in enumerate(curve) if n % step == 0 or p.faster != curve[n - 1].faster]
     copies = f"{found.copies:.2f} of {found.ranks} ranks on average"
     experts = f"top-{routing.topk} of {routing.experts} experts"
     blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]

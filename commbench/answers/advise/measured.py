@@ -13,13 +13,16 @@ from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import Choice
 from commbench.answers.advise.moe import Routing
-from commbench.answers.advise.time_table import ESTIMATED, Slowdown
+from commbench.answers.advise.time_table import ESTIMATED, Slowdown, TimeTable
 from commbench.answers.advise.training_step import Blocks, BucketAdvice
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
 from commbench.output.paragraphs import join_words, list_some
+from commbench.plan.call_forms import CALL_FORMS
+from commbench.plan.plan import CPU_MODES
 from commbench.plan.replay import replayed_workload
 from commbench.plan.settings import find_family, find_unread, suggest_variable
+from commbench.plan.timing_modes import DEFAULT_TIMING
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.schema import Run, RunHeader
@@ -151,6 +154,7 @@ def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
 
 # What is missing, and the commands that measure it
 
+UNKNOWN = "not known: "
 WIDE_SIZES = "64K-256M"
 STEP_FILE = "STEP.json"
 """A file of a workload: a run has its content, but not its path."""
@@ -188,13 +192,21 @@ def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
 
 
 def run_command(header: RunHeader, operations: Sequence[str], options: str, sizes: str = "") -> str:
-    """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given."""
+    """The `commbench run` of the ranks of a run; its sizes are those of the run, if not given. The
+    dtypes, timing and CPU mode are the run's, where `options` do not exclude them."""
     plan = header.plan
     wanted = sizes or format_sizes(plan.sizes)
     if len(parse_sizes(wanted)) < 2 and plan.sizes:
         wanted = WIDE_SIZES
+    kept = [f"--dtype {','.join(plan.dtypes)}"] if plan.dtypes not in ((), ("float32",)) else []
+    words = {*options.split()}
+    if plan.timing not in ("", DEFAULT_TIMING) and not {"--form", "--overlap"} & words:
+        kept.append(f"--timing {plan.timing}")
+    is_other_mode = plan.device == "cpu" and plan.cpu_mode not in ("", CPU_MODES[0])
+    if is_other_mode and "--overlap" not in words:
+        kept.append(f"--cpu-mode {plan.cpu_mode}")
     begin = f"commbench run --op {','.join(operations)} --sizes {wanted}"
-    return _with_ranks(header, begin, options)
+    return _with_ranks(header, begin, options, *kept)
 
 
 def _with_ranks(header: RunHeader, *words: str) -> str:
@@ -233,7 +245,11 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
         return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]
     operations = known or choice.operations or header.plan.operations
-    return "no alternatives are measured", run_command(header, operations, choice.measure)
+    measure, _, forms = choice.measure.partition("--via ")
+    if forms:
+        suiting = [n for n in forms.split(",") if {*CALL_FORMS[n].operations} & {*operations}]
+        measure = f"--via {','.join(suiting)}"
+    return "no alternatives are measured", run_command(header, operations, measure)
 
 
 def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> Needs:
@@ -267,6 +283,13 @@ def rows_needs(header: RunHeader, operations: Sequence[str]) -> Needs:
     are = "are not all" if len(operations) > 1 else "is not"
     needs = f"{join_words(operations)} {are} measured at two sizes or more"
     return needs, run_command(header, operations, "", WIDE_SIZES)
+
+
+def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
+    """What buckets above the measured sizes need where the time says nothing of the size."""
+    sizes = f"{format_size(table.smallest)}-{format_size(table.largest)}"
+    needs = f"the time did not grow with the size ({sizes}): measure larger sizes on a quiet host"
+    return f"{UNKNOWN}{needs}", run_command(header, ["all_reduce"], "", WIDE_SIZES)
 
 
 def grouping_needs(header: RunHeader, step: Blocks) -> Needs:

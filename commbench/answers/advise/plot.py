@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import starmap
 
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport
-from commbench.answers.advise.document import answers
 from commbench.answers.advise.measured import WIDE_SIZES
 from commbench.answers.advise.training_step import BucketAdvice
 from commbench.errors import UnavailableError
@@ -13,6 +12,7 @@ from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import UNDECIDED
 from commbench.views import pictures
 from commbench.views.cells import short_time
+from commbench.views.document import Block, Pictures
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_PANELS = 6
@@ -30,9 +30,11 @@ def advice_picture(report: AdviceReport) -> Picture:
             larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
             hint = next(larger, "give more --params or --tensors, or measure larger sizes")
             raise UnavailableError(f"{why}there is only one size to draw", hint)
-        lacking = next(each for each in report.missing if each.subject == DDP)
+        lacking = next(each for each in report.missing if each.subject.startswith(DDP))
         hint = lacking.command or "add --params 350M --backward 120ms"
         raise UnavailableError(f"{why}{lacking.needs}", hint)
+    from commbench.answers.advise.document import answers  # which shows this picture
+
     sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
@@ -42,6 +44,12 @@ def advice_picture(report: AdviceReport) -> Picture:
         [*(sentences if len(drawable) == 1 else []), *filter(None, starmap(_far_note, drawable))],
         has_bands=True,
     )
+
+
+def picture_blocks(report: AdviceReport) -> list[Block]:
+    """The picture, where several bucket sizes were simulated."""
+    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
+    return [Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
 
 
 def _panel(advice: Advice, found: BucketAdvice) -> Curves:

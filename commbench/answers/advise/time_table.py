@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import exp, log
-from statistics import NormalDist
+from statistics import NormalDist, correlation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow
@@ -34,6 +34,10 @@ WIDTH_95 = 2 * 1.959964
 """The width of a 95 % interval in standard deviations of the normal distribution."""
 
 
+CORRELATED = 0.9
+"""Of size and time where a smaller growth counts, too."""
+GROWTH = 1.5
+"""So many times as long may a call take on a busy host, where the size is not the cause."""
 ESTIMATED = "estimated"
 """The kind of a table of calls that follow one another, where that was not measured."""
 
@@ -62,6 +66,15 @@ class TimeTable(NamedTuple):
     def largest(self) -> int:
         """The largest measured size."""
         return self.sizes[-1]
+
+    @property
+    def grows(self) -> bool:
+        """Whether the time surely depends on the size: otherwise nothing shows larger ones."""
+        (_, most), (least, _) = self.times[0].ends, self.times[-1].ends
+        medians = [time.value for time in self.times]
+        return least > GROWTH * most or (
+            least > most and correlation(self.sizes, medians) > CORRELATED
+        )
 
     def covers(self, size_bytes: float) -> bool:
         """Whether a size lies within the measured sizes."""

@@ -52,8 +52,9 @@ MIB = 1 << 20
 MOST_BUCKETS = 1024
 """Bucket sizes that make more buckets are not simulated: where so many small ones are fast, the
 time that is not hidden is at most a thousandth of the computation."""
-FAR = 2
-"""A bucket that is more than so many times as large as any measured size is only guessed."""
+FAR, TOO_FAR = 2, 8
+"""A bucket that is more than so many times as large as any measured size is only guessed: the first
+where it is the best one, the second always."""
 MOST_BUCKETS_NOW = 1 << 16
 """The most buckets that the size in use may make: they take two seconds to simulate."""
 STEPS_PER_OCTAVE = (1.0, 1.25, 1.5, 1.75)
@@ -121,9 +122,9 @@ class BucketAdvice(NamedTuple):
 
     @property
     def is_guess(self) -> bool:
-        """Whether the size in use is good, but so large that no measured size supports it."""
-        most = FAR * self.table.largest
-        return self.recommended == self.now and self.now.largest_bytes > most
+        """Whether the size in use is so large that no measured size supports its time."""
+        far = FAR if self.recommended == self.now else TOO_FAR
+        return self.now.largest_bytes > far * self.table.largest
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""

@@ -15,6 +15,7 @@ from commbench.answers.cost.intervals import (
     ParameterEstimate,
     estimate_parameters,
     find_figure,
+    odd_sizes,
 )
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point, machine_json
 from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
@@ -49,7 +50,7 @@ def document(machine: Machine) -> Document:
     """A section for each model, and what the measurements cannot say."""
     sources = list_some([*dict.fromkeys(machine.source)], MOST_NUMBERS)
     known = [*filter(None, (machine.backend, machine.device))]
-    warnings = name_models((fit_warning(each, machine), each.title) for each in machine.fitted)
+    warnings = name_models((w, m.title) for m in machine.fitted for w in fit_warnings(m, machine))
     answer = [*map(_sentence, machine.fitted[:MOST_SENTENCES])]
     if len(machine.fitted) > MOST_SENTENCES:
         answer.append(f"{format_count(len(machine.fitted) - MOST_SENTENCES, 'more model')} below.")
@@ -60,7 +61,7 @@ def document(machine: Machine) -> Document:
         Pictures(lambda: [residual_picture(machine)]),
     ]
     return Document(
-        f"Machine {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks
+        f"Cost models of {machine.name}", [f"fitted to {sources}", ", ".join(known)], answer, blocks
     )
 
 
@@ -82,7 +83,10 @@ def _sentence(fitted: FittedModel) -> str:
         interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
         is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
         value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
-        said.append(f"bus bandwidth {value}")
+        own = (p for p in fitted.fitted_points if p.world_size == ranks)
+        most = max(p.size_bytes / p.time_s for p in own) * factor(ranks)
+        measured = f", measured up to {cells.bandwidth_text(busbw._replace(value=most))}"
+        said.append(f"bus bandwidth {value}{measured if most > busbw.ends[1] else ''}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
     said.append(f"predictions {tested}")
@@ -146,6 +150,17 @@ def fit_warning(fitted: FittedModel, machine: Machine) -> str:
         why = "the fit is poor: without some sizes or ranks it is another one"
         what = "Measure more of them, or fit without those that you do not need (--leave-out)"
     return f"{why}. Predicted times may be wrong by a factor of 2 or more. {what}."
+
+
+def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
+    """The warning of its fit, which may be empty, and those of ranks that are no part of it."""
+    yield fit_warning(fitted, machine)
+    nvls = "" if machine.backend == "gloo" else ", such as NVLS"
+    for ranks, low, high, is_faster in odd_sizes(fitted):
+        yield (
+            f"{ranks} ranks are {'faster' if is_faster else 'slower'} than this model from "
+            f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}."
+        )
 
 
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from math import exp, hypot, log, log2
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
@@ -167,6 +169,30 @@ def error_at(candidate: Candidate, errors: Errors, point: tuple[int, int, float]
     )
     least = UNTESTED_ERROR if candidate.cv_error is None else 0.0
     return min(max(found, least), LARGEST_ERROR)
+
+
+FEWEST_ODD = 3
+"""Neighbouring sizes beyond the interval that are no chance."""
+LEAST_ODD = 0.1
+"""Of log(measured/fitted): less is no other algorithm."""
+
+
+def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
+    """Where a number of ranks does not follow the model, which the others do: its neighbouring
+    sizes beyond the interval on one side. The ranks, the first and the last such size, and whether
+    the measured times are shorter."""
+    (best, errors), *_ = candidate_errors(fitted)
+    for ranks in fitted.world_sizes:
+        points = [point for point in fitted.fitted_points if point.world_size == ranks]
+        used: dict[int, list[float]] = {}
+        for point, left in zip(points, curve_errors(best.curve, points), strict=True):
+            width = Z * error_at(best, errors, point[:3])
+            used.setdefault(point.size_bytes, []).append(left / max(width, LEAST_ODD))
+        beyond = {size: int(max(-1, min(1, median(used[size])))) for size in sorted(used)}
+        for side, group in groupby(beyond, beyond.__getitem__):
+            sizes = [*group]
+            if side and len(sizes) >= FEWEST_ODD:
+                yield ranks, sizes[0], sizes[-1], side < 0
 
 
 HALF = Parameter("n-half", "B", "size whose bytes take as long as its latency")

@@ -18,7 +18,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S
 from commbench.answers.cost.intervals import candidate_errors, error_at
-from commbench.answers.cost.machine import Curve, FittedModel, Machine
+from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
@@ -238,6 +238,10 @@ def _predict_call(
         times.append(time_s)
         lows.append(time_s / factor)
         highs.append(time_s * factor)
+    for near in _nearest(fitted, at):
+        expected = max(_longest(fitted.best.curve, *near[:3]), least, SHORTEST_S)
+        lows.append(times[0] * near.time_s / expected)
+        highs.append(lows[-1])
     parts = fitted.best.curve.parts(*at)
     alone = max(sum(parts), SHORTEST_S)
     distance = _distance(world_size, fitted.world_sizes)
@@ -249,6 +253,13 @@ def _predict_call(
         distance, _distance(size, (fitted.smallest_bytes, fitted.largest_bytes)),
         abs(alone - times[0]) > 1e-9 * times[0],
     )  # fmt: skip
+
+
+def _nearest(fitted: FittedModel, at: tuple[int, int, int]) -> list[Point]:
+    """The times that were measured with these ranks at the nearest size within a doubling."""
+    own = [point for point in fitted.fitted_points if point[:2] == at[:2]]
+    away = [_distance(at[2], (point.size_bytes,)) for point in own]
+    return [p for p, found in zip(own, away, strict=True) if found == min(away) and found < 1]
 
 
 def _distance(value: float, measured: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
-from commbench.answers.cost.fit_document import crowd_text, fit_warning, model_facts, name_models
+from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
@@ -37,15 +37,22 @@ FAR_WARNING = (
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
 """What an axis shows of a prediction."""
+
+
+def _is_known(found: Prediction) -> bool:
+    return found.high_s < 10 * found.low_s
+
+
 COLUMNS = (
     Column("ranks", attrgetter("world_size"), cells.NUMBER),
     Column("size", lambda p: p.size_bytes or None, cells.BYTES),
     Column("time", attrgetter("time"), cells.TIME),
     Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 7),
-    Column("busbw\nGB/s", attrgetter("bandwidth"), cells.BANDWIDTH, 6),
+    Column("busbw\nGB/s", lambda p: p.bandwidth if _is_known(p) else None, cells.BANDWIDTH, 6),
     Column(
         "most of it",
-        lambda p: f"{p.bound} {format_share(max(p.latency_share, p.bandwidth_share))}",
+        lambda p: f"{p.bound} {format_share(max(p.latency_share, p.bandwidth_share))}"
+        if _is_known(p) else "cannot say",
         cells.TEXT, 3,
     ),
 )  # fmt: skip
@@ -124,7 +131,7 @@ def warnings(*projections: Projection) -> list[str]:
         found += [(each.removeprefix(WARNING), "") for each in notes if each.startswith(WARNING)]
         found += [(text, "") for text in crowd_text(projection.machine.facts.get(CROWD))]
         for fitted, own in projection.by_model:
-            found.append((fit_warning(fitted, projection.machine), fitted.title))
+            found += [(text, fitted.title) for text in fit_warnings(fitted, projection.machine)]
             if max(max(each.ranks_distance, each.size_distance) for each in own) >= FAR:
                 found.append((FAR_WARNING, fitted.title))
     return name_models(found)

@@ -8,7 +8,7 @@ import pytest
 from pictures import require_readable
 from planted_times import run_of
 
-from commbench.answers.advise.advice import AdviceReport, Question, find_advice
+from commbench.answers.advise.advice import DDP, AdviceReport, Question, find_advice
 from commbench.answers.advise.document import VIEW, answers, document
 from commbench.answers.advise.moe import Routing
 from commbench.answers.advise.plot import advice_picture
@@ -152,11 +152,32 @@ def test_the_table_and_the_picture_agree_where_the_size_in_use_is_extrapolated(
     assert (advice.verdict, advice.paste) == (verdict, ())
     assert found.best == found.recommended == found.now
     assert found.good == (found.now.bucket_bytes,) * 2
-    assert marks_of(report, "bucket") == {"25 MiB": "now, extrapolated"}
+    assert marks_of(report, "bucket")["25 MiB"].startswith("now, extrapolated")
     assert advice.measure[0] == "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"
     picture = advice_picture(report)
     require_readable(picture)
     assert ("recommended" in names_of(picture)) == (verdict == "keep")
+
+
+def test_no_bucket_is_advised_from_times_that_do_not_grow_with_the_size() -> None:
+    sizes = tuple(1 << k for k in range(10, 21))
+    run = run_of(lambda _: 11e-3, noise=0.05, sizes=sizes)
+    report = find_advice([run], Question(params=350e6, backward_s=0.12))
+    assert not report.advice
+    assert (DDP, True) in {(each.subject, "not grow" in each.needs) for each in report.missing}
+    inside = find_advice([run], Question(params=1e5, backward_s=0.12))
+    assert [each.subject for each in inside.advice] == [DDP]
+
+
+def test_commands_keep_what_the_run_measured_and_have_only_forms_of_their_operations() -> None:
+    asked = {"dtypes": ("bfloat16",), "timing": "pipelined", "cpu_mode": "plain"}
+    report = find_advice([run_of(seconds, sizes=SIZES, **asked)], Question())
+    commands = [each.command for each in report.missing if each.command]
+    for command in commands:
+        assert all(word in command for word in ("bfloat16", "pipelined", "plain"))
+    (via,) = (command for command in commands if "--via" in command)
+    assert "--op all_reduce " in via
+    assert "--via reduce_scatter+all_gather --" in via
 
 
 def test_a_question_without_an_answer_is_refused() -> None:

@@ -12,7 +12,8 @@ import pytest
 from published_curves import curve
 
 from commbench.answers.cost.cost_models import ACROSS, WITHIN
-from commbench.answers.cost.machine import Machine
+from commbench.answers.cost.intervals import odd_sizes
+from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.predict import Prediction, predict
 from commbench.answers.cost.selection import fit_points
 from commbench.errors import CommbenchError, UnavailableError, UsageError
@@ -228,6 +229,19 @@ def test_models_apart_for_ranks_per_host_are_chosen_by_that_number() -> None:
     for n, nearest in ((4, 4), (8, 8), (2, 4), (16, 8)):
         found = one(machine, 64, MIB, per_node=n)
         assert found.time_s == pytest.approx(nearest * 1e-5 + 126e-6 + 1e-11 * 2 * 63 / 64 * MIB)
+
+
+def test_ranks_with_another_algorithm_are_named_and_intervals_hold_what_was_measured() -> None:
+    def point(n: int, size: int) -> Point:
+        byte_s = 5e-12 if n == 8 and size > 1 << 26 else 1e-11
+        return Point(n, n, size, 2e-6 * (n - 1) + byte_s * 2 * (n - 1) / n * size)
+
+    points = [point(n, 1 << k) for n in (2, 4, 8) for k in range(10, 30)]
+    model = fit_points("all_reduce", WITHIN, points)
+    assert [*odd_sizes(model)] == [(8, 1 << 27, 1 << 29, True)]
+    for point in points:
+        found = one(planted.machine(model), point.world_size, point.size_bytes, point.world_size)
+        assert found.low_s <= point.time_s <= found.high_s
 
 
 @pytest.mark.parametrize("name", ["summit_ring", "summit_tree", "h100_nvlstree"])
