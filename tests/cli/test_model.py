@@ -102,7 +102,7 @@ def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path)
 
 
 def test_a_machine_is_shown_in_every_format(commbench: Commbench, machine: Path) -> None:
-    for name, begin in {"m.md": "# Machine planted", "m.html": "<!doctype html>"}.items():
+    for name, begin in {"m.md": "# Cost models of planted", "m.html": "<!doctype html>"}.items():
         assert commbench("model", "show", machine.name, "-o", name).out == f"{name}\n"
         assert (machine.parent / name).read_text().startswith(begin)
     told = json.loads(commbench("model", "show", machine.name, "--format", "json").out)

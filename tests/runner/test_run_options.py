@@ -259,7 +259,7 @@ def test_the_arguments_for_ranks_that_join_make_the_same_plan(asked: RunOptions)
         ({"iters": "many"}, "", "--iters cannot be 'many'"),
         ({"iters": 2.5}, "", "--iters cannot be 2.5"),
         ({"check": "no"}, "", "--check cannot be 'no'"), ({"op": 7}, "", "unknown operation '7'"),
-        ({"sizes": -1}, "", "the range '-1' has no beginning"),
+        ({"sizes": -1}, "", "size -1 is below 1"),
         ({"timeout": "soon"}, "", "--timeout cannot be 'soon'"),
         ({"format": "text", "dry_run": True}, "api", "--dry-run is for the command line only"),
         ({"nnodes": 2}, "job", "--nnodes cannot be used after the -- of a job"),

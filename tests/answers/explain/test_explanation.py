@@ -147,7 +147,7 @@ def test_the_shares_of_a_planted_run_are_found() -> None:
         assert why[LATENCY_SHARE].value == pytest.approx(share, rel=1e-3)
         assert why[HALF].value == pytest.approx(LATENCY / BETA, rel=1e-3)
         assert why["model of t"].value == "50 us + S / 1 GB/s"
-        assert "17 sizes of this call, here 1 KiB to 64 MiB" in why["model of t"].how
+        assert "17 sizes of this call, 1 KiB to 64 MiB" in why["model of t"].how
 
 
 def test_a_small_call_is_latency_bound_and_a_large_one_bandwidth_bound() -> None:
@@ -171,9 +171,9 @@ def test_a_protocol_switch_makes_pieces_of_their_own() -> None:
 
     large, small = (why_of(run(switches), size) for size in (1 << 20, 1 << 12))
     assert large["model of t"].value == "100 us + S / 10 GB/s"
-    assert "here 256 KiB to 64 MiB" in large["model of t"].how
+    assert "9 sizes of this call, 256 KiB to 64 MiB" in large["model of t"].how
     assert small["model of t"].value == "10 us + S / 2.5 GB/s"
-    assert "here 1 KiB to 128 KiB" in small["model of t"].how
+    assert "8 sizes of this call, 1 KiB to 128 KiB" in small["model of t"].how
     assert large["latency"].value == pytest.approx(100e-6, rel=1e-3)
     assert small["latency"].value == pytest.approx(10e-6, rel=1e-3)
 

@@ -82,4 +82,4 @@ def test_more_ranks_than_cores_are_named_as_the_cause() -> None:
     for cores, said in (((0,), True), ((0, 1), False)):
         ranks = tuple(RankInfo(r, "a", r, "cpu", cores, "quiet") for r in range(2))
         text = shapes_sentence(run.header._replace(ranks=ranks), [latency, bandwidth])
-        assert ("2 ranks share 1 core," in text) == said
+        assert ("2 ranks share 1 core:" in text) == said
