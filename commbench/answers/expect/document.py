@@ -113,7 +113,8 @@ def _against(figure: Figure, busbw: float, where: str) -> str:
     """How far a bandwidth is from a figure: `5 % below a ring (367 GB/s)`."""
     whose, reached = f"{_whose(figure)}{where}", _speed(figure)
     if reached >= 2 * busbw:
-        return f"{whose} reached {reached / busbw:.2g} times as much ({gbps(reached)} GB/s)"
+        times = f"{reached / busbw:.{'2g' if reached < 100 * busbw else '0f'}}"
+        return f"{whose} reached {times} times as much ({gbps(reached)} GB/s)"
     side = "below" if busbw < reached else "above"
     return f"{100 * abs(1 - busbw / reached):.0f} % {side} {whose} ({gbps(reached)} GB/s)"
 

@@ -85,11 +85,15 @@ def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     latency_s = None if OPERATIONS[case.operation].has_data else time_s
     where = "it moves no data"
     if curve:
-        # Later ranges may have more of it, where the protocol switches.
         fixed, _ = curve.at(case.size_bytes)
+        # Later ranges may have more of it, where the protocol switches.
         latency_s = min(time_s, max(fixed, curve.ranges[0].fixed_s))
-        own = curve.range_of(case.size_bytes).sizes
-        where = f"the fixed part of the line of {format_bytes(own[0])} to {format_bytes(own[-1])}"
+        where = "the fixed part of the line of the smallest sizes"
+        if fixed > curve.ranges[0].fixed_s:
+            own = curve.range_of(case.size_bytes).sizes
+            where = (
+                f"the fixed part of the line of {format_bytes(own[0])} to {format_bytes(own[-1])}"
+            )
     more_ranks = _twice_the_ranks(row, timed, latency_s)
     if latency_s is None:
         few = "this call has too few sizes in this run"
@@ -122,10 +126,11 @@ def _line(curve: SizeCurve, size: int) -> Fact:
     fixed, grown = curve.at(size)
     terms = [seconds(fixed, 3)] if fixed or not grown else []
     terms += [f"S / {size / grown / GB:.3g} GB/s"] if grown else []
-    sizes = curve.range_of(size).sizes
+    own = curve.range_of(size)
+    sizes, error = own.sizes, sum(own.errors) / len(own.errors)
     low, *_, high = map(format_bytes, sizes)
     fitted = f"fitted to the times of {len(sizes)} sizes of this call, {low} to {high}"
-    how = f"line {fitted}; off by {format_share(curve.error)} on average"
+    how = f"line {fitted}; off by {format_share(error)} on average"
     return Fact("model of t", " + ".join(terms), TEXT, how)
 
 
