@@ -22,7 +22,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import CommbenchError, UnavailableError, from_wire, reason_of, to_wire
+from commbench.errors import (
+    CommbenchError,
+    RankError,
+    UnavailableError,
+    from_wire,
+    reason_of,
+    to_wire,
+)
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
@@ -32,8 +39,9 @@ from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
-from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, RankFailure, set_phase
+from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog.heartbeats import Diagnosis
+from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
@@ -251,12 +259,11 @@ def communicator(
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        failure = _publish_failure(error, rank_context, watchdog)
+        lost = _publish_failure(error, rank_context, watchdog)
         _abort(comm)
-        if failure.lost_ranks and rank_context.is_external:
-            lost = LostRanks(failure.lost_ranks, failure.is_reporter)
+        if lost and lost.message and rank_context.is_external:
             watchdog.report_lost_ranks(lost)
-            raise lost._replace(is_reporter=False).error() from error
+            raise RankError(lost.message, lost.hint, is_reporter=False) from error
         raise
     finally:
         if log:
@@ -311,18 +318,19 @@ def _connect_or_report(
 
 def _publish_failure(
     error: BaseException, rank_context: RankContext, watchdog: Watchdog
-) -> RankFailure:
+) -> Diagnosis | None:
     """Publish a failure before this rank leaves its groups, which its peers see as a lost
-    connection. A secondary failure first waits for the ranks that failed to be known."""
+    connection. A secondary failure first waits for the ranks that failed to be known, and returns
+    the diagnosis."""
     failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
-    if failure.is_secondary:
-        lost = watchdog.find_lost_ranks()
-        failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
+    lost = watchdog.find_lost_ranks() if failure.is_secondary else None
+    if lost:
+        failure = failure._replace(lost_ranks=lost.message)
     else:
         watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
         rank_state.record_failure(rank_context.scratch_dir, failure)
-    return failure
+    return lost
 
 
 def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:
