@@ -265,7 +265,8 @@ class HostLeader:
         is due that this leader makes; 0: never."""
         self._first: dict[str, bytes] = {}
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, daemon=True, name="commbench-heartbeats").start()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="commbench-heartbeats")
+        self._thread.start()
 
     def look(self) -> None:
         """Count heartbeats that are missed; to be called once per heartbeat."""
@@ -279,8 +280,10 @@ class HostLeader:
         self._beats = beats
 
     def close(self) -> None:
-        """Publish for the last time."""
+        """Publish for the last time. A thread within a call of the store would crash this process
+        when it ends."""
         self._stopped.set()
+        self._thread.join(2 * self._delays.store_s)
 
     def _run(self) -> None:
         is_last = False
