@@ -100,7 +100,9 @@ class Scheduler:
                 self._unlooked[case.index] = case
             elif case.status == READY:
                 is_look = search is not None and case.index in search.looks
-                made = CaseProgress(plan, case, before, self._is_last, is_look)
+                # What was read again of a look that had begun has no times of ranks.
+                seen = () if is_look else before
+                made = CaseProgress(plan, case, seen, self._is_last, is_look)
                 self._unfinished[case.index] = made
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))

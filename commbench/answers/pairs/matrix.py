@@ -21,7 +21,8 @@ from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
 from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
 from commbench.plan.plan import Plan
-from commbench.results.schema import Batch, Run, RunHeader
+from commbench.results.rank_times import with_rank_times
+from commbench.results.schema import Run, RunHeader
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -133,20 +134,18 @@ class PairValues:
         self._plan = plan
         self._operation, self._size_bytes = OPERATIONS[case.operation], case.size_bytes
         self._times_s: dict[Pair, list[tuple[float, int]]] = {}
-        """The median of each batch, and its iterations."""
+        """The median of each batch, or of the batches of a launch, and its iterations."""
 
-    def add(self, case: Case, batches: Iterable[Batch]) -> None:
-        """Add batches of a case; those without the times of each rank are left out."""
+    def add(self, case: Case, times: Iterable[tuple[Sequence[float], int]]) -> None:
+        """Add the times of each rank in some batches of a case, and their iterations."""
         pairs = first_ranks(self._plan, case)
-        for batch in batches:
-            if batch.rank_medians_s:
-                for index, pair in pairs:
-                    own = batch.rank_medians_s[index], len(batch.samples_s)
-                    self._times_s.setdefault(pair, []).append(own)
+        for times_s, iterations in times:
+            for index, pair in pairs if times_s else ():
+                self._times_s.setdefault(pair, []).append((times_s[index], iterations))
 
     def matrix(self, header: RunHeader) -> RankMatrix:
-        """The value of each pair: the lower quartile of the medians of its batches, weighted by
-        their iterations."""
+        """The value of each pair: the lower quartile of its medians, weighted by their
+        iterations."""
         found = {}
         for pair, batches in self._times_s.items():
             times = [time for time, number in batches for _ in range(number)]
@@ -187,8 +186,10 @@ def pair_matrices(run: Run) -> list[PairMatrix]:
     for measurement in run.measurements:
         case = measurement.case
         if is_of_matrix(case) and measurement.batches:
+            known = with_rank_times(measurement).rank_times
+            times = [(own.medians_s, own.iterations) for own in known]
             key = (case.title_without("pairs"), case.size_bytes)
-            kinds.setdefault(key, PairValues(plan, case)).add(case, measurement.batches)
+            kinds.setdefault(key, PairValues(plan, case)).add(case, times)
     found = [PairMatrix(*key, values.matrix(run.header)) for key, values in kinds.items()]
     return sorted(
         (one for one in found if one.matrix.values),
