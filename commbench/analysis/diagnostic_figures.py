@@ -76,6 +76,7 @@ def find_interference(
     elapsed = sum(batch.elapsed_s for batch in batches)
     counted = [times.last_in for times in rank_times]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
+    of_all = sum(last)
 
     def known(field: str) -> list[float]:
         """The values of a field; empty where one is not known."""
@@ -96,7 +97,7 @@ def find_interference(
         stolen_share=share("stolen_s"),
         entry_skew_s=median(known("entry_skew_s")) if known("entry_skew_s") else None,
         operation_s=median(known("operation_s")) if known("operation_s") else None,
-        last_share=tuple(count / sum(last) for count in last) if sum(last) else (),
+        last_share=tuple(count / of_all for count in last) if of_all else (),
     )
 
 

@@ -152,7 +152,7 @@ def _encode_header(header: RunHeader) -> dict[str, Any]:
     columns = dict(zip(RankInfo._fields, map(list, zip(*header.ranks, strict=True)), strict=False))
     same = {name: own[0] for name, own in columns.items() if own.count(own[0]) == len(own)}
     each = {name: own for name, own in columns.items() if name not in same}
-    return line | {"ranks": {"number": len(header.ranks), "same": same, "each": each}}
+    return line | {"ranks": _as_json({"number": len(header.ranks), "same": same, "each": each})}
 
 
 def _encode(kind: str, record: Any) -> dict[str, Any]:
@@ -167,8 +167,10 @@ def _as_json(value: Any) -> Any:
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, Samples):
         return value.tolist()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [_as_json(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: _as_json(inner) for name, inner in value.items()}
     return value
 
 

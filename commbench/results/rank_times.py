@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from array import array
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from commbench.results.samples import without_samples
 from commbench.results.schema import Batch, Measurement, RankTimes
 
+BATCH_FIELDS = ("rank_medians_s", "rank_behind_s", "last_in")
+"""What a batch that was just measured has of each rank; a case has it if all its batches do."""
 FLOATS, COUNTS = "f", "I"
 """The types of arrays: 32 bits, little-endian in the journal."""
 SHARE = 0.25
@@ -25,6 +28,8 @@ class RankTimesSum:
 
     def __init__(self) -> None:
         self._iterations = 0
+        self._with: Counter[str] = Counter()
+        """How many batches there are, and how many have each field."""
         self._medians: list[tuple[int, array[float]]] = []
         """The iterations of each batch, and the median of each rank."""
         self._behind: list[float] = []
@@ -35,6 +40,8 @@ class RankTimesSum:
         if not (batch.rank_medians_s or batch.rank_behind_s or batch.last_in):
             return batch
         self._iterations += iterations
+        found = (name for name in BATCH_FIELDS if getattr(batch, name))
+        self._with.update(("", *found))
         if medians := batch.rank_medians_s:
             self._medians.append((iterations, array(FLOATS, medians)))
         if behind := batch.rank_behind_s:
@@ -54,10 +61,12 @@ class RankTimesSum:
             return ()
         weights = [weight for weight, _ in self._medians]
         by_rank = zip(*(medians for _, medians in self._medians), strict=True)
-        medians = array(FLOATS, [lower_quartile(own, weights) for own in by_rank])
-        behind = array(FLOATS, [total / self._iterations for total in self._behind])
-        last_in = array(COUNTS, self._last_in)
-        return (RankTimes(launch, self._iterations, medians, behind, last_in),)
+        medians, behind, last = (self._with[name] == self._with[""] for name in BATCH_FIELDS)
+        quartiles = [lower_quartile(own, weights) for own in by_rank] if medians else []
+        means = [total / self._iterations for total in self._behind] if behind else []
+        arrays = array(FLOATS, quartiles), array(FLOATS, means)
+        last_in = array(COUNTS, self._last_in if last else [])
+        return (RankTimes(launch, self._iterations, *arrays, last_in),)
 
 
 def with_rank_times(measurement: Measurement) -> Measurement:
@@ -107,7 +116,8 @@ def decode(values: dict[str, Any]) -> RankTimes:
     if not all(type(number) is int and 0 <= number < 1 << 53 for number in numbers):
         raise ValueError(f"rank_times of launch {found.launch!r} are of {found.iterations!r}")
     for name in ("medians_s", "behind_s"):
-        if not all(isfinite(s) and 0 <= s <= LONGEST_S for s in arrays[name]):
+        own = arrays[name]
+        if own and not (isfinite(sum(own)) and min(own) >= 0 and max(own) <= LONGEST_S):
             raise ValueError(f"{name} has numbers that are no durations")
     return found
 
