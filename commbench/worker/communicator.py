@@ -33,7 +33,7 @@ from commbench.errors import (
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
-from commbench.plan.plan import Plan
+from commbench.plan.plan import Plan, longest_join_s
 from commbench.worker import groups
 from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
@@ -175,7 +175,8 @@ class Communicator:
         data = json.dumps(part).encode()
         if len(data) > PART_BYTES:
             raise ValueError(f"a part of {len(data)} bytes exceeds {PART_BYTES}")
-        parts = self.gather(_as_bytes(bytearray(data.ljust(PART_BYTES))))
+        width = int(self.all_reduce_max(torch.tensor(len(data))))
+        parts = self.gather(_as_bytes(bytearray(data.ljust(width))))
         decision, error = None, None
         if not self.rank:
             try:
@@ -223,7 +224,8 @@ def communicator(
     plan: Plan, rank_context: RankContext, watchdog: Watchdog, logs_nccl: bool = True
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
-    set_phase(watchdog.state, JOINING)
+    join_s = longest_join_s(plan.world_size)
+    set_phase(watchdog.state, JOINING, expected_s=join_s)
     if plan.device == "cpu":
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
@@ -234,7 +236,7 @@ def communicator(
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     log = groups.start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
-    timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
+    timeout = timedelta(seconds=longest_s + join_s + TORCH_EXTRA_S)
     began = time.perf_counter()
     _init_process_group(plan, rank_context, timeout)
     init_s = time.perf_counter() - began
@@ -299,7 +301,7 @@ def _connect_or_report(
 ) -> None:
     """Connect; where this rank cannot, the error says why. The other ranks may wait for it, so that
     they learn of it as of a lost rank."""
-    set_phase(watchdog.state, CONNECTING)
+    set_phase(watchdog.state, CONNECTING, expected_s=longest_join_s(plan.world_size))
     try:
         connect(comm)
     except (RuntimeError, ValueError) as error:

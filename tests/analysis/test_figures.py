@@ -7,6 +7,7 @@ from math import hypot
 from typing import Any
 
 import pytest
+from synthetic_journal import CASES
 from synthetic_rows import batches, row
 
 import commbench
@@ -296,9 +297,7 @@ def test_figures_are_taken_over_all_batches() -> None:
         samples_s=(1e-3,) * 5, calls=2, last_in=(1, 4), entry_skew_s=3e-6, operation_s=9e-4,
         elapsed_s=0.030, queued_s=0.009, switches=1, throttled_s=0.004, stolen_s=0.0,
     )  # fmt: skip
-    found = with_rank_times(
-        Measurement(row("barrier", 2, 8, (1.0,)).measurement.case, "ok", batches=(first, second))
-    )
+    found = with_rank_times(Measurement(CASES[0], "ok", batches=(first, second)))
     assert find_interference(found.batches, rank_times=found.rank_times) == Interference(
         calls=2,
         stalled_share=0.0,

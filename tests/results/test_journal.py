@@ -169,6 +169,7 @@ batches = st.builds(
     host_round_trip_s=st.none() | seconds,
     host_copy_s=st.none() | seconds,
     work=st.text(max_size=20),
+    rank_quantiles_s=st.just(()),  # they follow from the medians
 )
 measurements = st.builds(
     Measurement,
