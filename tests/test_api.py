@@ -223,8 +223,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
-    first, second, _ = repr(run).splitlines()
-    assert first == "<Run: mine>" and second in str(run)
+    first, second = repr(run).splitlines()
+    assert first == "<Run: mine>" and second[:40] in str(run)
     assert re.fullmatch("<Measurement: .*>", repr(run.measurements[0]))
     assert str(run) == run.text()
     assert "10 GB/s" in run.text(peak="10GB/s")
@@ -383,7 +383,7 @@ PICTURED = ("run", "replay", "sweep", "comparison", "check", "machine", "predict
 def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     result = RESULTS[name]()
     title, *answer = repr(result).splitlines()
-    assert title.startswith(f"<{type(result).__name__}: ") and 1 <= len(answer) <= 2
+    assert title.startswith(f"<{type(result).__name__}: ") and len(answer) == 1
     assert result == RESULTS[name]()
     assert str(result) == result.text()
     assert len(result.frame()) >= 1

@@ -380,7 +380,8 @@ def sweep(
 
 def _texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
-    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

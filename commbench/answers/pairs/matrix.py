@@ -95,6 +95,10 @@ class PairMatrix(NamedTuple):
     size_bytes: int
     matrix: RankMatrix
 
+    def __repr__(self) -> str:
+        what = f"{self.matrix.quantity.name}, {self.title}, {self.size_bytes} B"
+        return f"<PairMatrix: {what}, {len(self.matrix.values)} values>"
+
 
 def has_matrix(plan: Plan) -> bool:
     """Whether a plan measures rounds or lists of pairs, so that its result is a matrix. One pair

@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow
 from commbench.answers.show.rows import busbw_of, time_of
+from commbench.output.paragraphs import join_words
 from commbench.plan.groups import BOTH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
@@ -200,7 +201,7 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
             usual = next((name for name in names if name not in alike), open_)
         fastest = [best, *(name for name in alike if name != usual)]
         if usual != best and (found := slower[usual]):
-            yield ordered[0], " or ".join(fastest), usual, {"ratio": found}
+            yield ordered[0], join_words(fastest, "or"), usual, {"ratio": found}
 
 
 def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -257,7 +258,7 @@ SHAPES: dict[str, Shape] = {
         "; the busiest rank {other} {max_over_mean} times the mean",
     ),
     "forms": Shape(
-        _forms, "the fastest form is {what}, {ratio} as fast as {other} calls,", has_smallest=True
+        _forms, "{what} is the fastest form, {other} takes {ratio} as long", has_smallest=True
     ),
     "first_call": Shape(
         _first_calls, "the first call on a new group takes {ratio} as long as later ones"
