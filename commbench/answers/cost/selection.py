@@ -105,16 +105,17 @@ def fit_machine(
     )  # fmt: skip
 
 
-def find_crowd(headers: Sequence[RunHeader]) -> str:
-    """`4 ranks share 2 cores`, of the run and host with the most ranks for its cores; empty where
-    no ranks on CPUs share cores."""
+def find_crowd(headers: Sequence[RunHeader], threads: int = 1) -> str:
+    """`4 ranks share 2 cores`, of the run and host with the most ranks, or `threads` of each, for
+    its cores; empty where none on CPUs share cores."""
     cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
     for number, header in enumerate(headers):
         for rank in header.ranks if header.plan.device == "cpu" else ():
             cores.setdefault((number, rank.host), []).append(rank.cores)
-    pairs = [(len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
-    ranks, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
-    return f"{ranks} ranks share {format_count(number, 'core')}" if ranks > number else ""
+    pairs = [(threads * len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
+    most, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
+    what = "ranks" if threads == 1 else "threads"
+    return f"{most} {what} share {format_count(number, 'core')}" if most > number else ""
 
 
 def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
