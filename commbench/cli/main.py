@@ -51,7 +51,7 @@ def commbench(
     commbench run --op all --dry-run              print what would be measured
     commbench show                                the table of the newest run
     commbench compare RUN OTHER                   which is faster, by how much
-    commbench sweep --env NCCL_ALGO=RING,TREE     which setting is fastest
+    commbench sweep --vary cpu-mode=quiet,plain   which setting is fastest
     commbench smoke                               does every collective work here?
     commbench doctor                              what disturbs measurements here?
     """
