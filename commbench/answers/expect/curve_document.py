@@ -37,8 +37,8 @@ from commbench.views.cells import (
     ratio_text,
     ratio_with_interval_text,
 )
-from commbench.views.document import BAD, GOOD, Document, Items, Table
-from commbench.views.pictures import GREY, Look, Series
+from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Table
+from commbench.views.pictures import GREY, RATIOS, Curves, Look, Picture, Series, nth_look
 
 WORDS = {
     SLOWER: "slow", UNDECIDED: "undecided", FASTER: "fast", SAME: "normal",
@@ -46,6 +46,7 @@ WORDS = {
 }  # fmt: skip
 """What a range of sizes is called, the most important first."""
 _LARGE = TOLERANCES[0][0]
+_SOUND = "published, with the range of sound machines"
 _MANY = 0.1
 """A larger part of rows that are too fast is named first."""
 _CAUSES = (
@@ -81,9 +82,28 @@ def describe(found: OnCurves) -> Document:
         title,
         (),
         [answer(found)],
-        [ranges, Items(notes)],
+        [ranges, Items(notes), Pictures(partial(_pictures, found))],
         tone,
     )
+
+
+def _pictures(found: OnCurves) -> list[Picture]:
+    """The ratio of each kind of call against the size, over the range of sound machines; none where
+    fewer than two sizes are compared."""
+    kinds: dict[str, dict[float, Estimate | None]] = {}
+    sound: dict[float, Estimate | None] = {}
+    for row in sorted((row for row in found.rows if row.ratio), key=lambda r: r.case.size_bytes):
+        kinds.setdefault(row.case.title, {})[row.case.size_bytes] = row.ratio
+        most = 1 + row.tolerance
+        sound[row.case.size_bytes] = Estimate(1.0, 1 / most, most)
+    if len(sound) < 2:
+        return []
+    series = [Series(_SOUND, Look(GREY, dashes=(4, 2), fill=0.2), [*sound.items()])]
+    for number, (title, ratios) in enumerate(kinds.items()):
+        series.append(Series(title, nth_look(number), [*ratios.items()], has_band=False))
+    panel = Curves("Time over the published one; above 1: slower", series, RATIOS)
+    title = f"Times of {found.run.name} over published ones"
+    return [Picture("expect", title, answer(found), [panel], [answer(found)], has_bands=True)]
 
 
 def sound_text(found: RangeOnCurve) -> str:
@@ -190,7 +210,7 @@ def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list
         points[size] = sound if is_time else sound.map(to_busbw)
     curves = rows[0].curves
     machine = f"{curves[0].ranks} x {fabric.gpu.what}{_versions(curves)}"
-    name = f"published, with the range of sound machines: {machine}"
+    name = f"{_SOUND}: {machine}"
     return [Series(name, Look(GREY, dashes=(4, 2), fill=0.2), sorted(points.items()))]
 
 

@@ -92,6 +92,11 @@ def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path)
     ]  # fmt: skip
     ratio = ranges[2].ratio
     assert ratio and ratio.value == pytest.approx(2)
+    (drawn,) = cb.expect_run(path).plot().pictures
+    sound, *calls = drawn.panels[0].series
+    assert {size: e.high for size, e in sound.points if e}[16 * MIB] == pytest.approx(1.1)
+    gathered = next(each for each in calls if each.name.startswith("all_gather"))
+    assert dict(gathered.known)[16 * MIB].value == pytest.approx(2)
 
 
 def test_a_size_between_two_is_interpolated_and_none_beyond_the_ends() -> None:
