@@ -397,6 +397,25 @@ def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
             result.plot()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: commbench.explain("all_reduce", ranks="x", size="1G", time="1ms"), "ranks cannot"),
+        (lambda: commbench.expect(5), "gpu cannot be 5\nhint: give a text"),
+        (lambda: commbench.sweep(env="x"), "env cannot be 'x'"),
+        (lambda: commbench.check("run", against="old", force="yes"), "force cannot be 'yes'"),
+        (lambda: commbench.workload.load(5), "paths cannot be 5\nhint: give a text or a path"),
+        (lambda: commbench.workload.fsdp("llama-3-8b", ranks=0), "ranks is 0"),
+        (lambda: commbench.workload.ddp(5, ranks=2), "5 is no model"),
+        (lambda: commbench.report(5), "5 has no report"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
 def test_the_package_shows_its_functions_alone() -> None:
     assert set(dir(commbench)) == {*commbench.__all__, "__version__"}
 
