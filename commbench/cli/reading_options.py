@@ -329,7 +329,7 @@ COMMANDS = {
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
     "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
-    "links": Command("judging", LINKS, view="answers.expect.links"),
+    "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),

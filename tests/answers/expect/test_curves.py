@@ -16,7 +16,6 @@ from commbench.answers.expect.curves import (
     compare_row,
     compare_run,
     load_curves,
-    sizes_are_elements,
 )
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.plan.fabrics import find_gpu
@@ -31,7 +30,7 @@ def write(path: Path, curves: list[Curve], change: Any = lambda size, time: (siz
     """The curves as a file, each size and time (us) changed."""
     lines = [COLUMNS]
     for curve in curves:
-        for size, time in zip(curve.sizes, curve.times_s, strict=True):
+        for size, time in curve.points:
             new_size, new_time = change(size, 1e6 * time)
             lines.append(f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},"
                          f"{curve.ranks},{new_size},{new_time:.6g}")  # fmt: skip
@@ -95,7 +94,8 @@ def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path)
 
 
 def test_a_size_between_two_is_interpolated_and_none_beyond_the_ends() -> None:
-    curve = Curve("h100", "2", "all_reduce", "float16", 8, (1024, 4096), (1e-5, 4e-5), "")
+    points = ((1024, 1e-5), (4096, 4e-5))
+    curve = Curve("h100", "2", "all_reduce", "float16", 8, "", "pipelined", False, points)
     assert curve.time_at(2048) == pytest.approx(2e-5)
     assert [curve.time_at(size) for size in (1024, 4096)] == [1e-5, 4e-5]
     assert curve.time_at(512) is None and curve.time_at(8192) is None
@@ -145,10 +145,10 @@ def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
 def test_sizes_in_elements_are_named(tmp_path: Path) -> None:
     elements = write(tmp_path / "e.csv", curves_of("h100_sxm", "2.29.2", 8),
                      lambda size, time: (size // 2, time))  # fmt: skip
-    assert sizes_are_elements(rows_of(elements))
+    assert cb.expect_run(elements).is_in_elements
     slow = write(tmp_path / "s.csv", curves_of("h100_sxm", "2.29.2", 8),
                  lambda size, time: (size, 1.2 * time))  # fmt: skip
-    assert not sizes_are_elements(rows_of(slow))
+    assert not cb.expect_run(slow).is_in_elements
     assert any(
         "elements" in text for text in cb.check(elements, expect="published").results[0].remarks
     )
@@ -221,7 +221,7 @@ def test_a_model_is_fitted_to_published_curves() -> None:
     predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
     (curve,) = [c for c in curves_of("h100_sxm", "2.29.2", 8) if c.operation == "all_reduce"]
     # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
-    assert 1 < predicted.predictions[0].time.value / curve.times_s[-1] < 1.5
+    assert 1 < predicted.predictions[0].time.value / curve.points[-1][1] < 1.5
     with pytest.raises(UsageError, match="no curves of 'l40s'"):
         cb.fit_model("published:l40s")
 
@@ -230,4 +230,4 @@ def test_every_packaged_curve_has_a_source_and_a_known_accelerator() -> None:
     assert len(load_curves()) > 100
     for curve in load_curves():
         assert find_gpu(curve.system) and curve.source and curve.nccl
-        assert len(curve.sizes) == len(curve.times_s) and min(curve.times_s) > 0
+        assert len(curve.points) > 10 and min(time for _, time in curve.points) > 0

@@ -54,8 +54,8 @@ class Curves(NamedTuple):
     @property
     def sizes(self) -> str:
         """The range of its sizes: `512B-512M`."""
-        smallest = min(curve.sizes[0] for curve in self.curves)
-        return format_range(smallest, max(curve.sizes[-1] for curve in self.curves))
+        smallest = min(curve.points[0][0] for curve in self.curves)
+        return format_range(smallest, max(curve.points[-1][0] for curve in self.curves))
 
     def as_json(self) -> dict[str, str]:
         """The fields of its curves, and the sizes."""
