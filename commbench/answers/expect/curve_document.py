@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter, truediv
+from operator import attrgetter
 
 from commbench.analysis.columns import COLUMNS, row_type, row_values
 from commbench.analysis.hardware import fabric_of
-from commbench.analysis.load import as_loaded_run
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.curves import (
@@ -19,20 +18,16 @@ from commbench.answers.expect.curves import (
     RangeOnCurve,
     RowOnCurve,
     compare_row,
-    compare_run,
     find_ranges,
     load_curves,
 )
 from commbench.output.paragraphs import join_words
 from commbench.plan.fabrics import find_gpu
-from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import NUMBER, RATIO, RATIO_INTERVAL, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Table
-from commbench.views.pictures import GREY, Look, Series
 
 WORDS = {
     SLOWER: "slow", UNDECIDED: "undecided", FASTER: "fast", SAME: "normal",
@@ -73,12 +68,10 @@ def describe(found: OnCurves) -> Document:
 
 def answer(found: OnCurves) -> str:
     """Whether the machine is sound, in one sentence."""
-    name, gpu = found.run.name, find_gpu(found.system)
-    numbers = sorted({row.curves[0].ranks for row in found.rows if row.ratio})
-    if not (gpu and numbers):
+    name, whose = found.run.name, _machine(found)
+    if not whose:
         reasons = dict.fromkeys(each.reason for each in found.ranges)
         return f"Cannot judge {name}: {'; '.join(reasons) or 'it has no rows'}."
-    whose = f"{join_words([*map(str, numbers)])} x {gpu.what}"
     if found.is_in_elements:
         return f"Sizes of {name} may be elements instead of bytes: then it is like {whose}."
     if found.too_fast:
@@ -177,25 +170,15 @@ def _time_of(ranks: int, row: RowOnCurve) -> float | None:
     return row.nearest.get(ranks)
 
 
-def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list[Series]:
-    """The published curve of an operation, with the range that counts as sound, beside the one run
-    that can be compared with it."""
-    if len(runs) != 1:
-        return []
-    found = compare_run(as_loaded_run(runs[0]), load_curves())
-    rows = [row for row in found.rows if row.ratio and row.row.operation == operation]
-    points: dict[float, Estimate] = {}
-    for row in rows:
-        size, most = row.row.size_bytes, 1 + row.tolerance
-        sound = Estimate(row.published_s, row.published_s / most, row.published_s * most)
-        factor = row.case._replace(ranks=row.row.world_size).busbw_factor or 0.0
-        points[size] = sound if is_time else sound.map(partial(truediv, size * factor))
-    gpu = find_gpu(found.system)
-    if not (rows and gpu):
-        return []
-    machine = f"{rows[0].row.world_size} x {gpu.what}{_versions(rows[0].curves)}"
-    name = f"published, with the range of sound machines: {machine}"
-    return [Series(name, Look(GREY, dashes=(4, 2), fill=0.2), sorted(points.items()))]
+def curves_text(found: OnCurves) -> str:
+    """What the curves are of that rows were compared with: `8 x H100 with NCCL 2.29.2`."""
+    return f"{_machine(found)}{_versions(found.curves)}"
+
+
+def _machine(found: OnCurves) -> str:
+    """The number and name of its accelerators: `8 x H100`; empty where nothing is compared."""
+    numbers, gpu = sorted({curve.ranks for curve in found.curves}), find_gpu(found.system)
+    return f"{join_words([*map(str, numbers)])} x {gpu.what}" if gpu and numbers else ""
 
 
 def _sound(found: RangeOnCurve) -> str:
