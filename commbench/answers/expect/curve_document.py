@@ -144,8 +144,9 @@ def _command(rows: Iterable[RowOnCurve]) -> Iterator[str]:
     curve = others[0].curves[0]
     low, high = (format_range(size, size) for size in (min(sizes), max(sizes)))
     yield (
-        "Published curves are of calls back to back: measure with `commbench run --op "
-        f"{operations} --sizes {low}-{high} --timing {curve.timing} --dtype {curve.dtype}`."
+        f"Curves are compared with calls like theirs: `commbench run --op {operations} --sizes "
+        f"{low}-{high} --timing {curve.timing} --dtype {curve.dtype}`. `commbench check --expect "
+        "run` judges the bandwidths of other calls."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,15 @@ from commbench.answers.expect.curves import (
     compare_run,
     load_curves,
 )
+from commbench.answers.expect.document import VIEW
+from commbench.answers.show.plots import run_pictures
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.plan.fabrics import find_gpu
+from commbench.plan.operation import Extent
+from commbench.plan.operations import OPERATIONS
 from commbench.readers.registry import import_run
 from commbench.readers.source import ImportHints
+from commbench.views.pictures import TIMES, Curves
 
 COLUMNS = "system,nccl_version,operation,dtype,world_size,size_bytes,time_us"
 MIB = 1 << 20
@@ -134,6 +141,39 @@ def test_times_that_are_too_short_are_no_pass(tmp_path: Path, factor: float) -> 
     assert answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84 rows")
 
 
+def test_a_few_rows_that_are_much_faster_pass(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 0.45 * time if size == 512 else time))  # fmt: skip
+    assert sum(row.is_too_fast for row in rows_of(path)) == 4
+    assert cb.check(path, expect="published").outcome == "pass"
+
+
+def text_of(found: Any) -> str:
+    return " ".join(VIEW.write(found).split())
+
+
+def test_other_numbers_of_gpus_are_shown_and_not_compared(tmp_path: Path) -> None:
+    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
+    path = write(tmp_path / "c.csv", [curve._replace(ranks=6)])
+    found = cb.expect_run(path)
+    assert {row.verdict for row in found.rows} == {"not measured"}
+    assert {(*row.nearest,) for row in found.rows} == {(4, 8)}
+    text = text_of(found)
+    assert "Cannot judge c: curves are of 2, 4, 8 ranks." in text
+    assert re.search(r"all_gather 512 MiB 1\.40 ms 1\.2\d ms 1\.40 ms", text)
+    assert "commbench run" not in text
+
+
+def test_calls_unlike_those_of_curves_get_the_command_that_can_be_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:2])
+    path.write_text(path.read_text().replace("float16", "float32"))
+    command = ("commbench run --op all_gather,all_reduce --sizes 512B-512M --timing pipelined "
+               "--dtype float16")  # fmt: skip
+    assert command in text_of(cb.expect_run(path))
+    (rule,) = cb.check(path, expect="published").results
+    assert rule.outcome == "no verdict" and any(command in each for each in rule.remarks)
+
+
 def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
     path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8))
     path.write_text(path.read_text().replace(",2.29.2,", ",,"))
@@ -187,7 +227,7 @@ def test_bad_curves_are_refused(tmp_path: Path, old: str, new: str, message: str
 def test_a_time_of_zero_is_refused(tmp_path: Path) -> None:
     (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
     path = write(tmp_path / "c.csv", [curve], lambda size, time: (size, 0 if size == 512 else time))
-    with pytest.raises(RecordsError, match="line 2, is damaged: its time is '0'"):
+    with pytest.raises(RecordsError, match="line 2, is damaged: its time '0' is not above 0"):
         import_run(path)
 
 
@@ -214,6 +254,73 @@ def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path) -> None:
         (r.operation, r.size_bytes) for r in again
     ]  # fmt: skip
     assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in again], rel=1e-4)
+
+
+def test_aiconfigurator_gets_only_the_dtypes_that_it_knows(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
+    path.write_text(path.read_text().replace("float16", "bfloat16"))
+    assert ",half,8,256,0.01" in str(cb.export(path, "nccl-perf"))
+    path.write_text(path.read_text().replace("bfloat16", "float32"))
+    with pytest.raises(UsageError, match="no elements of 1 or 2 bytes"):
+        cb.export(path, "nccl-perf")
+
+
+def test_autoparallel_gets_measured_times_by_the_size_of_the_input(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    head, _, *lines = str(cb.export(path, "autoparallel")).splitlines()
+    sizes = [int(size) for size in re.findall(r"(\d+)MB \(ms\)", head)]
+    assert sizes == [1, 2, 4, 8, 16, 32, 64]
+    known = {(c.operation): c for c in curves_of("h100_sxm", "2.29.2", 8)}
+    for line in lines:
+        _, ranks, name, *times = line.split()
+        operation = re.sub("_(into_)?tensor.*", "", name)
+        factor = int(ranks) if operation == "all_gather" else 1
+        expected = [1e3 * (known[operation].time_at((s << 20) * factor) or 0) for s in sizes]
+        assert [float(time) for time in times] == pytest.approx(expected, rel=1e-4)
+    small = write(tmp_path / "s.csv", [c._replace(points=c.points[:5]) for c in known.values()])
+    with pytest.raises(UsageError, match="no size of 1 MiB or more"):
+        cb.export(small, "autoparallel")
+
+
+def test_inductor_gets_measured_times_by_the_elements_of_the_output(tmp_path: Path) -> None:
+    curves = curves_of("h100_sxm", "2.29.2", 8)
+    trace = json.loads(cb.export(write(tmp_path / "c.csv", curves), "inductor"))
+    found = {
+        (each["args"]["Collective name"], each["args"]["Out msg nelems"]): each["dur"]
+        for each in trace["traceEvents"] if each["args"]["dtype"] == "Half"
+    }  # fmt: skip
+    for curve in curves:
+        operation = OPERATIONS[curve.operation]
+        for size, time_s in curve.points:
+            received = size // 8 if operation.receive is Extent.BLOCK else size
+            time_us = found[operation.torch_call, received // 2]
+            assert time_us == pytest.approx(1e6 * time_s, rel=1e-6)
+
+
+def test_a_run_without_such_calls_is_not_exported(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
+    path.write_text(path.read_text().replace("all_gather", "broadcast"))
+    for name in ("autoparallel", "inductor"):
+        with pytest.raises(UsageError, match="has no times of all_reduce"):
+            cb.export(path, name)
+
+
+def test_a_picture_has_the_published_curve_behind_each_operation(tmp_path: Path) -> None:
+    slow = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 2 * time))  # fmt: skip
+    (picture,) = run_pictures([import_run(slow)], is_whole=True)
+    assert any("published" in note and "8 x H100 with NCCL 2.23, 2.27.3" in note
+               for note in picture.notes)  # fmt: skip
+    panels = [panel for panel in picture.panels if isinstance(panel, Curves)]
+    assert len(panels) == 8  # bandwidth and time of four operations
+    for panel in panels:
+        published, own = panel.series
+        assert published.is_reference and not own.is_reference
+        of_own = dict(own.known)
+        for size, sound in published.known:
+            factor = of_own[size].value / sound.value
+            assert factor == pytest.approx(2 if panel.scale == TIMES else 0.5, rel=0.5)
+            assert sound.has_interval
 
 
 def test_a_model_is_fitted_to_published_curves() -> None:
