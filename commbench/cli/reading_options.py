@@ -113,7 +113,9 @@ EXPLAIN = {
 EXPORT = {
     "run": RUN,
     "format": Option(
-        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics or nccl-perf."
+        "FORMAT",
+        "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
+        "autoparallel or inductor.",
     ),
     "output": NEW_FILE,
 }

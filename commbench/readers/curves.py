@@ -121,8 +121,9 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
             listed = ", ".join(known)
             raise UsageError(f"{source.path} has no --{name} {wanted!r:.40}", f"it has {listed}")
         if wanted is None and len(known) > 1:
-            raise UsageError(f"{source.path} has {len(known)} values of {name}",
-                             f"choose with --{name}: {', '.join(known)}")  # fmt: skip
+            how = f"`commbench import FILE --{name} NAME` chooses"
+            hint = f"{'keep the lines of one' if name == TIMING else how}: {', '.join(known)}"
+            raise UsageError(f"{source.path} has {len(known)} values of {name}", hint)
         points = [point for point in points if wanted in (None, getattr(point, field))]
     collector.choose_ranks(point.ranks for point in points)
     for point in points:

@@ -60,7 +60,8 @@ def describe(found: OnCurves) -> Document:
     ranges = Table("", columns, shown, attrgetter("call"),
                    tone=lambda each: BAD if each.verdict == SLOWER else "")  # fmt: skip
     judged = {each.verdict for each in found.ranges if each.ratio}
-    tone = BAD if slow else GOOD if judged and judged <= {SAME, FASTER} else ""
+    is_good = judged and not found.is_slow and UNDECIDED not in judged
+    tone = BAD if found.is_slow else GOOD if is_good else ""
     notes = [*curve_notes(found), *causes]
     blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
     return Document(f"{found.run.name} beside published curves", (), [answer(found)], blocks, tone)
@@ -85,15 +86,18 @@ def answer(found: OnCurves) -> str:
     counts = [f"{verdicts.count(v)} {word}" for v, word in WORDS.items() if v in verdicts]
     rows = f"of {len(verdicts)} rows, {join_words(counts)}"
     rows = f"all {len(verdicts)} rows" if len(counts) == 1 else rows
-    if not (slow := [each for each in found.ranges if each.verdict == SLOWER]):
-        word = WORDS[UNDECIDED if UNDECIDED in verdicts else SAME]
+    slow = [each for each in found.ranges if each.verdict == SLOWER]
+    usual = UNDECIDED if UNDECIDED in verdicts else SAME
+    word = WORDS[SLOWER if found.is_slow else usual]
+    if not slow:
         return f"{name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
     more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
     sizes = format_range(worst.low_bytes, worst.high_bytes)
     return (
-        f"{name} is slow for {whose}: {worst.call.split()[0]} {sizes} takes "
-        f"{cells.ratio_with_interval_text(worst.ratio)} times as long{more}; {rows}."
+        f"{name} is {word} for {whose}{':' if found.is_slow else ', but'} "
+        f"{worst.call.split()[0]} {sizes} takes {cells.ratio_with_interval_text(worst.ratio)} "
+        f"times as long{more}; {rows}."
     )
 
 
@@ -118,12 +122,15 @@ def range_lines(rows: Sequence[ResultRow]) -> list[str]:
 def curve_notes(found: OnCurves) -> Iterator[str]:
     """What counts as sound, a likely mistake in the sizes, where the curves come from, and how to
     measure what can be compared."""
-    if found.curves:
-        steps = [
-            f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
-            for size, part in TOLERANCES
-        ]
-        yield f"Sound machines are within {join_words(steps)} of their curve."
+    steps = [
+        f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
+        for size, part in TOLERANCES
+    ]
+    if found.curves and found.tolerance is None:
+        yield (
+            f"Sound machines are within {join_words(steps)} of their curve, or as far as versions "
+            "of NCCL are from each other."
+        )
     if found.is_in_elements:
         yield "At so many elements instead of bytes, the times are those of the curves."
     for source in dict.fromkeys(curve.source for curve in found.curves):

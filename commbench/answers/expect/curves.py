@@ -43,10 +43,11 @@ LARGE = 16 << 20
 TOLERANCES = ((LARGE, 0.10), (1 << 20, 0.20), (0, 0.40))
 """From each size on: how far a sound machine may be from its curve. They follow from the
 differences within `data/curves.csv`. Of the versions of NCCL on the H100, each against the others,
-97 to 99 % of the rows from 1 MiB on are within, and 91 to 96 % below; of H100 and H200, B200 and
+97 to 98 % of the rows from 1 MiB on are within, and 91 to 96 % below; of H100 and H200, B200 and
 B300, GB200 and GB300 95 to 100 %. No row of the A100 from 16 MiB on is within those of the H100."""
+_ROUNDING = 1e-6
 _MANY = 0.1
-"""Where a larger part of the rows is too fast, a mistake is likely."""
+"""Sound machines have fewer rows that are slow, or too fast to be true."""
 
 
 class Curve(NamedTuple):
@@ -144,6 +145,7 @@ class RangeOnCurve(NamedTuple):
     ratio: Estimate | None
     """The geometric mean of the ratios of the rows; None where nothing can be compared."""
     tolerance: float
+    """The smallest of the rows."""
     verdict: str
     reason: str
 
@@ -156,6 +158,8 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
     system: str
     """Its accelerator; empty where it is not known."""
     rows: tuple[RowOnCurve, ...]
+    tolerance: float | None = None
+    """How far from its curve a sound machine may be, where that was given."""
 
     @property
     def ranges(self) -> tuple[RangeOnCurve, ...]:
@@ -166,6 +170,12 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
     def curves(self) -> tuple[Curve, ...]:
         """The curves that rows were compared with."""
         return tuple(dict.fromkeys(c for row in self.rows if row.ratio for c in row.curves))
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether more is slow than single sizes here and there, as it is on sound machines."""
+        slow = [each.rows for each in self.ranges if each.verdict == SLOWER]
+        return sum(slow) > _MANY * len(self.rows) or max(slow, default=0) > 1
 
     @property
     def too_fast(self) -> tuple[RowOnCurve, ...]:
@@ -195,16 +205,19 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
 
 
 def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
-    """The rows of each call by size, divided where verdict, tolerance or reason changes."""
+    """The rows of each call by size, divided where verdict or reason changes, and at the sizes of
+    TOLERANCES."""
     ordered = sorted(rows, key=lambda row: (row.case.title, row.case.size_bytes))
     found = []
-    for (title, part, verdict, reason), group in groupby(
-        ordered, lambda row: (row.case.title, row.tolerance, row.verdict, row.reason)
+    for (title, _, verdict, reason), group in groupby(
+        ordered,
+        lambda row: (row.case.title, tolerance_at(row.case.size_bytes), row.verdict, row.reason),
     ):
         own = list(group)
         ratios = [row.ratio for row in own if row.ratio]
         ratio = combine_ratio(_geometric_mean, *ratios) if ratios else None
         ends = own[0].case.size_bytes, own[-1].case.size_bytes
+        part = min(row.tolerance for row in own)
         found.append(RangeOnCurve(title, *ends, len(own), ratio, part, verdict, reason))
     return tuple(found)
 
@@ -284,11 +297,16 @@ def why_no_curve(row: Any) -> str:
     return "" if is_point else "there are no curves of such calls"
 
 
+def tolerance_at(size_bytes: int) -> float:
+    """How far from its curve a sound machine may be at a size, where curves do not differ more."""
+    return next(part for least, part in TOLERANCES if size_bytes >= least)
+
+
 def compare_row(
     row: Any, system: str, curves: Sequence[Curve], tolerance: float | None = None
 ) -> RowOnCurve:
     """A row of results beside the curves of a system; `tolerance` is by default that of its size
-    in TOLERANCES."""
+    in TOLERANCES, or how far the curves are from their mean, if that is more."""
     if why := why_no_curve(row):
         return RowOnCurve(row, reason=why)
     if not (gpu := find_gpu(system)):
@@ -314,9 +332,10 @@ def compare_row(
         known = " to ".join(map(format_bytes, (min(ends), max(ends))))
         return RowOnCurve(row, found, f"curves are of {known}")
     within = tuple(curve for curve in within if curve.is_own) or within
-    time_s = _geometric_mean(*(curve.time_at(size) or 0.0 for curve in within))
-    usual = next(part for least, part in TOLERANCES if size >= least)
-    part = usual if tolerance is None else tolerance
+    times = sorted(curve.time_at(size) or 0.0 for curve in within)
+    time_s = _geometric_mean(*times)
+    apart = max(times[-1] / time_s, time_s / times[0]) - 1 + _ROUNDING
+    part = max(tolerance_at(size), apart) if tolerance is None else tolerance
     return RowOnCurve(row, within, "", row.time.scaled(1 / time_s), part)
 
 
@@ -330,4 +349,4 @@ def compare_run(
     """Every row of a run beside the curves of its machine."""
     system = system_of(run)
     rows = tuple(compare_row(row, system, curves, tolerance) for row in run.rows)
-    return OnCurves(run, system, rows)
+    return OnCurves(run, system, rows, tolerance)
