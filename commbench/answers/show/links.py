@@ -122,6 +122,7 @@ def document(found: Links) -> Document:
         Column("size", lambda one: one.published.size.replace(" ", "").removesuffix("iB"), NUMBER),
         Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
         Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
+        Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
         Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
     )
     curves = (

@@ -324,13 +324,15 @@ def test_a_picture_has_the_published_curve_behind_each_operation(tmp_path: Path)
 
 
 def test_a_model_is_fitted_to_published_curves() -> None:
-    machine = cb.fit_model("published:h100")
+    machine = cb.fit_model("published:h100", op="all_reduce")
     predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
     (curve,) = [c for c in curves_of("h100_sxm", "2.29.2", 8) if c.operation == "all_reduce"]
     # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
     assert 1 < predicted.predictions[0].time.value / curve.points[-1][1] < 1.5
     with pytest.raises(UsageError, match="no curves of 'l40s'"):
         cb.fit_model("published:l40s")
+    again = cb.predict("published:h100", op="all_reduce", ranks=8, sizes="512M")
+    assert again.predictions[0].time.value == predicted.predictions[0].time.value
 
 
 def test_every_packaged_curve_has_a_source_and_a_known_accelerator() -> None:
