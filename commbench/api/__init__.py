@@ -254,6 +254,8 @@ def check(
         choose("--undecided", undecided, {PASS: None, FAIL: None})
     if tolerance is not None and expect is None:
         raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
+    if published and expect != PUBLISHED:
+        raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
         limits = {name: given[name] for name in LIMITS}

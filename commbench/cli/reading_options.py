@@ -161,9 +161,8 @@ COMPARE = {
     **FILE_HINTS,
 }  # fmt: skip
 PUBLISHED = Option(
-    "FILE", "Your own curves too: a CSV of curves, a run, or its results.csv. Repeat it for "
-    "several.", type=list[str],
-)  # fmt: skip
+    "FILE", "Your own curves: a CSV of curves, or a run. Repeat it for several.", type=list[str]
+)
 CHECK = {
     "run": RUN,
     **LIMITS,

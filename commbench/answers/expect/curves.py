@@ -120,7 +120,8 @@ class RowOnCurve(NamedTuple):
     def is_too_fast(self) -> bool:
         """Whether it is so much faster that a mistake is likely, such as in a unit: by the square
         of what a sound machine may differ."""
-        return bool(self.ratio) and decide(self.ratio, (1 + self.tolerance) ** 2 - 1) == FASTER
+        most = max(self.tolerance, tolerance_at(self.row.size_bytes))
+        return bool(self.ratio) and decide(self.ratio, (1 + most) ** 2 - 1) == FASTER
 
     @property
     def is_in_elements(self) -> bool:
@@ -310,7 +311,7 @@ def compare_row(
     if why := why_no_curve(row):
         return RowOnCurve(row, reason=why)
     if not (gpu := find_gpu(system)):
-        return RowOnCurve(row, reason="there are no curves of its processors")
+        return RowOnCurve(row, reason="it names no accelerators")
     found, size = tuple(curve for curve in curves if find_gpu(curve.system) == gpu), row.size_bytes
     if not found:
         return RowOnCurve(row, reason="curves are of other accelerators")

@@ -128,7 +128,7 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
     assert reason(num_nodes=2) == "there are no curves of several hosts"
     assert reason(group="tp") == reason(form="async") == "there are no curves of such calls"
     assert reason("l40s") == "curves are of other accelerators"
-    assert reason("") == "there are no curves of its processors"
+    assert reason("") == "it names no accelerators"
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.001])
@@ -139,6 +139,21 @@ def test_times_that_are_too_short_are_no_pass(tmp_path: Path, factor: float) -> 
     gate = cb.check(path, expect="published")
     assert gate.outcome == "no verdict"
     assert answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84 rows")
+
+
+def test_a_tight_tolerance_makes_no_row_too_fast(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    found = cb.expect_run(path, tolerance="1%")
+    assert not found.too_fast and {"slower", "faster"} < {row.verdict for row in found.rows}
+    outcomes = {check.outcome for check in cb.check(path, expect="published", tolerance=0.01)
+                .results[0].checks}  # fmt: skip
+    assert outcomes == {"pass", "fail"}
+
+
+def test_own_curves_belong_to_published_ones(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    with pytest.raises(UsageError, match="--published belongs to --expect published"):
+        cb.check(path, min_busbw="1GB/s", published=[path])
 
 
 def test_a_few_rows_that_are_much_faster_pass(tmp_path: Path) -> None:
