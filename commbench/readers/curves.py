@@ -60,12 +60,17 @@ def _cells(lines: Sequence[Line]) -> list[str]:
 
 
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
-    """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
-    UsageError for a system that is not known."""
+    """Every line; a line in which the file ends is left out. Of two lines of one size the first
+    counts in nccl_perf, as for aiconfigurator. RecordsError for a line that is damaged, UsageError
+    for a system that is not known."""
+    collector = collector or RowCollector(source, NO_HINTS)
     lines = _lines(source)
     head = _cells(lines[:1])
     columns = [NCCL_PERF.get(name, name) for name in head]
-    if missing := [name for name in COLUMNS if name not in columns]:
+    is_perf, hints = "op_name" in head, collector.hints
+    given = {"system": hints.system, "nccl_version": hints.nccl_version}  # old tables have none
+    given = {name: value for name, value in given.items() if is_perf and name not in columns}
+    if missing := [name for name in COLUMNS if name not in columns and not given.get(name)]:
         raise RecordsError(
             f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
@@ -73,13 +78,16 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        point = _point(line.number, cells.name_cells(columns, row), is_perf="op_name" in head)
+        named = {**cells.name_cells(columns, row), **{k: v or "" for k, v in given.items()}}
+        point = _point(line.number, named, is_perf)
         first = points.setdefault(point[1:7] + point[8:], point)
-        if first is not point:
+        if first is not point and is_perf:
+            collector.leave_out("a line above has the same size", line.number)
+        elif first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
     rows = [(line, _cells([line])) for line in lines[1:]]
-    (collector or RowCollector(source, NO_HINTS)).read_rows(rows, add)
+    collector.read_rows(rows, add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:

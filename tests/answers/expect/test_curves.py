@@ -18,6 +18,7 @@ from commbench.answers.expect.curves import (
     compare_row,
     compare_run,
     load_curves,
+    system_of,
 )
 from commbench.answers.expect.document import VIEW
 from commbench.answers.show.plots import run_pictures
@@ -269,6 +270,38 @@ def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path) -> None:
         (r.operation, r.size_bytes) for r in again
     ]  # fmt: skip
     assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in again], rel=1e-4)
+
+
+NCCL_PERF = """\
+framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,256,0.016030000000000000002
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,512,0.01612
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,256,0.02
+TRTLLM,2.26.2,NVIDIA H200,alltoall,NCCL,half,8,256,0.009
+"""
+
+
+def test_a_table_of_aiconfigurator_is_read_as_it_reads_it(tmp_path: Path) -> None:
+    """The first of two lines of one size counts; times have all digits of a float."""
+    path = tmp_path / "nccl_perf.txt"
+    path.write_text(NCCL_PERF)
+    run = cb.import_results(path, output=tmp_path / "run")
+    rows = as_loaded_run(run).rows
+    assert [(r.operation, r.size_bytes, round(1e6 * r.time_s, 4)) for r in rows] == [
+        ("all_reduce", 512, 16.03), ("all_reduce", 1024, 16.12), ("all_to_all", 512, 9.0),
+    ]  # fmt: skip
+    assert system_of(as_loaded_run(run)) == "h200"
+    assert {row.verdict for row in cb.expect_run(path).rows} == {"same"}
+
+
+def test_an_old_table_of_aiconfigurator_needs_its_system(tmp_path: Path) -> None:
+    path = tmp_path / "nccl_perf.txt"
+    path.write_text("nccl_dtype,num_gpus,message_size,kernel_source,op_name,latency\n"
+                    "half,8,512,NCCL,all_gather,0.01\n")  # fmt: skip
+    with pytest.raises(RecordsError, match="has no column system and no column nccl_version"):
+        cb.expect_run(path)
+    run = import_run(path, ImportHints(system="h200_sxm", nccl_version="2.23"))
+    assert run.header.devices == ("h200_sxm",) and run.header.environment["nccl"] == "2.23"
 
 
 def test_aiconfigurator_gets_only_the_dtypes_that_it_knows(tmp_path: Path) -> None:
