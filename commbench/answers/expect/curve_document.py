@@ -42,6 +42,7 @@ _CAUSES = {
     "NCCL_ALGO or NCCL_PROTO. Look at `commbench doctor`.",
 }
 """By whether sizes are large."""
+_SEE = "; `commbench expect` names usual causes"
 
 
 def describe(found: OnCurves) -> Document:
@@ -101,22 +102,22 @@ def answer(found: OnCurves) -> str:
     )
 
 
-def range_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """A line for each range of sizes of one call; or how to measure what curves can be compared
-    with. None where there are no curves of such calls."""
+def range_lines(rows: Sequence[ResultRow]) -> tuple[list[str], list[str]]:
+    """A line for each range of sizes of one call that was compared; and how to measure what curves
+    can be compared with."""
     fabric, make_row = fabric_of(rows[0].header), row_type(tuple(COLUMNS))
     if not fabric or not fabric.gpu:
-        return []
+        return [], []
     system, curves = fabric.gpu.name, load_curves()
     found = [compare_row(make_row(*row_values(row)), system, curves) for row in rows]
     whose = f"{rows[0].header.plan.world_size} x {fabric.gpu.what}"
     lines = [
         f"{format_range(each.low_bytes, each.high_bytes)}: "
         f"{cells.ratio_with_interval_text(each.ratio)} times the published time of {whose} (sound: "
-        f"{_sound(each)}): {WORDS[each.verdict]}."
+        f"{_sound(each)}): {WORDS[each.verdict]}{_SEE * (each.verdict == SLOWER)}."
         for each in find_ranges(found) if each.ratio
     ]  # fmt: skip
-    return lines or [*_command(found)]
+    return lines, [*_command(found)]
 
 
 def curve_notes(found: OnCurves) -> Iterator[str]:

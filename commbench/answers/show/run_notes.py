@@ -88,10 +88,11 @@ def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
         return []
     from commbench.answers.expect.curve_document import range_lines
     from commbench.answers.expect.document import row_text
-    from commbench.answers.expect.expectation import choose_row
+    from commbench.answers.expect.expectation import UNKNOWN, choose_row
 
-    found = choose_row(rows)
-    return [*([row_text(*found)] if found else ()), *range_lines(rows)]
+    found, (ranges, how) = choose_row(rows), range_lines(rows)
+    is_told = found and not (ranges and found[1].verdict == UNKNOWN)
+    return [*([row_text(*found)] if found and is_told else ()), *(ranges or how)]
 
 
 def _has_known_links(header: RunHeader) -> bool:
