@@ -7,7 +7,6 @@ alternative is a setting, and points, ranges and verdicts are those of sweeps (s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby, pairwise
@@ -39,6 +38,7 @@ from commbench.answers.sweep.ranking import (
 from commbench.answers.sweep.result import make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.output.paragraphs import read_sections
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.plan.case import Case
@@ -57,10 +57,7 @@ if TYPE_CHECKING:
 
 @cache
 def _templates() -> dict[str, str]:
-    """The sections of lines.txt, by name."""
-    text = Path(__file__).with_name("lines.txt").read_text(encoding="utf-8")
-    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return read_sections(Path(__file__).with_name("lines.txt"))
 
 
 def fill_lines(name: str, **values: object) -> tuple[str, ...]:

@@ -16,17 +16,21 @@ from hypothesis import strategies as st
 from synthetic_hosts import SOUND, USUAL, ceilings, checkup, facts, trials
 
 from commbench.answers.doctor import checkup as course
-from commbench.answers.doctor import report as modes
-from commbench.answers.doctor.checkup import FINDINGS, examine, make_findings
-from commbench.answers.doctor.document import RULE, VIEW, document
-from commbench.answers.doctor.host_bandwidth import median_range
-from commbench.answers.doctor.report import (
-    LARGE,
-    SIZES,
+from commbench.answers.doctor import modes
+from commbench.answers.doctor.checkup import (
+    FINDINGS,
     DoctorOptions,
     DoctorReport,
-    ModeEffect,
     OtherLoad,
+    examine,
+    make_findings,
+)
+from commbench.answers.doctor.document import RULE, VIEW, document
+from commbench.answers.doctor.host_bandwidth import median_range
+from commbench.answers.doctor.modes import (
+    LARGE,
+    SIZES,
+    ModeEffect,
     Trial,
     compare_mode,
     try_modes,
@@ -110,7 +114,7 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
 
 
 def test_every_finding_has_a_host() -> None:
-    assert [finding.name for finding in FINDINGS] == list(HOSTS)
+    assert list(FINDINGS) == list(HOSTS)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_a_check_that_was_stopped_concludes_nothing_from_its_trials() -> None:
 
 def test_every_finding_is_explained() -> None:
     page = Path(__file__).parents[3] / "docs" / "doctor.md"
-    names = [finding.name for finding in FINDINGS]
+    names = list(FINDINGS)
     assert re.findall(r"^\| `(\w+)` +\|.*\| +[\d.]+ ?[%u]?s? *\|$", page.read_text(), re.M) == names
 
 
@@ -230,8 +234,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     def launch(what: Plan) -> tuple[Any, ...]:
         found.append(what)
         if what.cpu_mode == "realtime":
-            raise UnavailableError("this user may not", "use another")
-        return trials({what.cpu_mode: (1e-6,)})[0].points
+            return (), UnavailableError("this user may not", "use another")
+        return trials({what.cpu_mode: (1e-6,)})[0].points, None
 
     monkeypatch.setattr(modes, "_launch", launch)
     return found
@@ -267,7 +271,7 @@ def test_an_interrupted_check_keeps_what_it_knows(
         yield trials({"plain": (1e-6,)})[0]
         raise stop
 
-    monkeypatch.setattr(course, "try_modes", trials_until_stopped)
+    monkeypatch.setattr(modes, "try_modes", trials_until_stopped)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
     assert found.findings == ()
@@ -316,8 +320,8 @@ def test_a_refused_mode_is_no_trouble_but_a_dead_rank_is(
     [
         ({"ranks": 1}, "--nproc-per-node is 1"),
         ({"rounds": 0}, "--rounds is 0"),
-        ({"seconds": 0.0}, "--seconds 0 is not between 0 and 86400, a day"),
-        ({"seconds": float("nan")}, "--seconds nan is not between 0 and 86400, a day"),
+        ({"seconds": 0.0}, "--seconds is 0"),
+        ({"seconds": float("nan")}, "--seconds is nan"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(wish: dict[str, Any], message: str) -> None:
