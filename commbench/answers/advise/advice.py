@@ -1,4 +1,4 @@
-"""What rows of runs say about buckets, groups of FSDP, experts, forms of calls and settings."""
+"""What rows of runs say about buckets, groups of FSDP, forms of calls and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from commbench.answers.advise.choices import (
     find_choices,
 )
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
-from commbench.answers.advise.moe import MoEAdvice, Routing, find_moe
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.advise.training_step import (
     MIB,
@@ -34,7 +33,7 @@ from commbench.output.paragraphs import join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.views.result import Result
 
 TOLERANCE = 0.02
@@ -57,7 +56,6 @@ class Question(NamedTuple):
     """Blocks of the model, for FSDP."""
     bucket_bytes: int | None = None
     """The bucket size in use; None: torch's default."""
-    routing: Routing | None = None
     tolerance: float = TOLERANCE
 
     @property
@@ -80,7 +78,7 @@ class Advice(NamedTuple):
     """Lines for a program or a shell; none where nothing should change."""
     measure: tuple[str, ...]
     """Commands that make it surer."""
-    details: BucketAdvice | GroupingAdvice | MoEAdvice | ChoiceAdvice
+    details: BucketAdvice | GroupingAdvice | ChoiceAdvice
     """The figures."""
 
 
@@ -117,12 +115,6 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     """The advice from the rows of runs. Raises UsageError for a question without an answer."""
     if question.params is not None and question.model_bytes is not None:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
-    routing = question.routing
-    if routing and routing.topk > routing.experts:
-        raise UsageError(
-            f"--topk {routing.topk} is larger than --experts {routing.experts}",
-            f"give --topk {routing.experts} or less",
-        )
     found: list[Advice | Missing] = []
     rows: list[ResultRow] = []
     groups = group_runs(runs)
@@ -246,27 +238,6 @@ def _grouping_advice(
     yield Advice(FSDP, about, verdict, paste, measure, found)
 
 
-def _moe_advice(
-    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
-    routing, ranks = question.routing, tables[0].ranks
-    assert routing
-    if routing.experts % ranks:
-        raise UsageError(
-            f"--experts {routing.experts} is no multiple of {ranks} ranks",
-            f"give --experts {routing.experts + -routing.experts % ranks}",
-        )
-    found = find_moe(tables, routing, question.tolerance)
-    if found:
-        faster, decided = found.faster, {point.faster for point in found.asked}
-        verdict = CHANGE if faster else KEEP if decided == {SAME} else UNDECIDED
-        paste = fill_lines(*faster) if len(faster) == 1 else ()
-        yield Advice(MOE, about, verdict, paste, commands.surer(verdict, measured.header), found)
-    if not found or routing.tokens not in (None, *(point.tokens for point in found.curve)):
-        subject = f"{MOE}: {routing.tokens}" if found else MOE
-        yield Missing(subject, *commands.moe_needs(measured.header, ranks, routing))
-
-
 def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
     every = [each.verdict for each in found.ranges]
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
@@ -277,7 +248,7 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
     )  # fmt: skip
 
 
-DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
+DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"
 SIMULATIONS = (
     Simulation(
         DDP, ("all_reduce",), lambda asked: [asked.lacks_model], _bucket_advice,
@@ -286,10 +257,6 @@ SIMULATIONS = (
         FSDP, ("all_gather", "reduce_scatter"),
         lambda asked: [asked.lacks_model, "" if asked.blocks else "--blocks (such as the layers)"],
         _grouping_advice,
-    ),
-    Simulation(
-        MOE, ("all_gather", "reduce_scatter", "all_to_all"),
-        lambda asked: [] if asked.routing else ["--topk", "--experts", "--hidden"], _moe_advice,
     ),
 )  # fmt: skip
 """The simulations, in the order of the output."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby, pairwise
+from math import log
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import NormalDist, geometric_mean
+from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.rows import ResultRow
-from commbench.answers.advise.time_table import (
-    Crossing,
-    draw_factors,
-    find_crossing,
-    is_timed,
-    size_range_text,
-    widen,
-)
+from commbench.analysis.statistics import Z
+from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,
     SweepPoint,
@@ -50,9 +45,6 @@ from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import parse_size
 from commbench.views.as_json import fields_of
-
-if TYPE_CHECKING:
-    from numpy import ndarray
 
 
 @cache
@@ -160,6 +152,18 @@ class RangeAdvice(NamedTuple):
     """The best one that needs no other memory, where `best` does."""
 
 
+class Crossing(NamedTuple):
+    """Where another alternative becomes the fastest."""
+
+    below: Setting
+    """The fastest one of smaller sizes."""
+    above: Setting
+    at_bytes: float
+    """The logarithm of the ratio of times is taken as linear in that of the size."""
+    measured_below_bytes: int
+    measured_above_bytes: int
+
+
 class ChoiceAdvice(NamedTuple):
     """What rows of one kind say about a choice."""
 
@@ -169,8 +173,7 @@ class ChoiceAdvice(NamedTuple):
     default: Setting
     ranges: tuple[RangeAdvice, ...]
     """By ascending size."""
-    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
-    """The faster one of smaller sizes, that of larger sizes, and where that turns."""
+    crossings: tuple[Crossing, ...]
     points: tuple[SweepPoint, ...]
 
     @property
@@ -183,11 +186,7 @@ class ChoiceAdvice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without what they were computed from."""
-        crossings = [
-            {"below": below, "above": above, **crossing.in_units("bytes")}
-            for below, above, crossing in self.crossings
-        ]
-        return {**fields_of(self, without=("choice", "points")), "crossings": crossings}
+        return fields_of(self, without=("choice", "points"))
 
 
 def _is_nccl(header: RunHeader) -> bool:
@@ -289,11 +288,10 @@ def _decide(
             else:
                 ranges.append(each)
     ranges = [_find_slower(each, default, points) for each in ranges]
-    crossings = []
-    for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
-        if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
-            crossings.append((a, b, crossing))
-    return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
+    turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
+    crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
+    found_crossings = tuple(filter(None, crossings))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), found_crossings, tuple(points))
 
 
 def _decide_range(
@@ -312,7 +310,7 @@ def _decide_range(
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
-    if gain and decide(widen(gain, comparisons), tolerance) == SLOWER:
+    if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
         chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
@@ -358,24 +356,28 @@ def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate
     return allow_for_launches(mean, *rows)
 
 
-def _crossing_of(
-    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+def _find_crossing(
+    points: Sequence[SweepPoint], before: RangeAdvice, after: RangeAdvice
 ) -> Crossing | None:
-    """Where `b` becomes faster than `a`."""
-    import numpy as np
-
-    chance = np.random.default_rng(0)
-    sizes: list[int] = []
-    ratios: list[Estimate] = []
-    replicates: list[ndarray] = []
+    """Where the alternative for larger sizes becomes faster than that for smaller ones."""
+    low, high, logs = before.high_bytes, after.low_bytes, []
     for point in points:
-        times = {each.setting: each.time for each in point.by_time}
-        found = ratio(times.get(a), times.get(b))
-        if found and point.size_bytes:
-            sizes.append(point.size_bytes)
-            ratios.append(found)
-            replicates.append(found.value * draw_factors(found, chance))
-    return find_crossing(sizes, ratios, tolerance, replicates)
+        times = {each.setting: each.time.value for each in point.by_time}
+        if point.size_bytes in (low, high) and {before.best, after.best} <= times.keys():
+            logs.append(log(times[before.best] / times[after.best]))
+    if not low or len(logs) != 2 or not logs[0] < logs[1]:
+        return None
+    part = min(1.0, max(0.0, -logs[0] / (logs[1] - logs[0])))
+    return Crossing(before.best, after.best, low * (high / low) ** part, low, high)
+
+
+def _for_all(found: Estimate, comparisons: int) -> Estimate:
+    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
+    normal distribution of its logarithm."""
+    if not found.low or not found.high or comparisons < 2:
+        return found
+    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) / Z
+    return found.map(lambda end: found.value * (end / found.value) ** factor)
 
 
 def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:

@@ -9,12 +9,10 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.row_names import format_range
-from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Question
+from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
-from commbench.answers.advise.measured import UNKNOWN
-from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
-from commbench.answers.advise.plot import picture_blocks
-from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
+from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
+from commbench.answers.advise.time_table import ESTIMATED, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
     FORWARD_PART,
     MOST_BUCKETS,
@@ -26,23 +24,37 @@ from commbench.answers.advise.training_step import (
 )
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
+from commbench.errors import UnavailableError
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
-from commbench.views import cells
+from commbench.views import cells, pictures
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
+from commbench.views.document import (
+    Block,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
 from commbench.views.formats import View
+from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_ROWS = 12
 """Rows of a curve that a terminal shows, unless all are asked for."""
 _VERDICTS = {CHANGE: "change it", KEEP: "keep it", UNDECIDED: "not decided"}
 _CHOSEN = {CHANGE: "recommended", UNDECIDED: "perhaps faster"}
 """The mark of what is recommended, by verdict; none where that in use is kept."""
-MEMORY, ABOUT = Unit(format_about), Unit(format_about)
+MOST_PANELS = 6
+BUCKETS = Axis(size_label, "bucket size; bucket_cap_mb is this in MiB")
+MEMORY = Unit(format_about)
 
 
 def document(report: AdviceReport) -> Document:
@@ -56,8 +68,14 @@ def document(report: AdviceReport) -> Document:
     return Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section(report.warnings), *blocks, *_missing(report.missing),
-         *picture_blocks(report)],
+         *_pictures(report)],
     )  # fmt: skip
+
+
+def _pictures(report: AdviceReport) -> list[Block]:
+    """The picture, where several bucket sizes were simulated."""
+    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
+    return [Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -77,8 +95,6 @@ def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
         return _buckets(found, verdict, question)
     if isinstance(found, GroupingAdvice):
         return _groups(found, verdict, question)
-    if isinstance(found, MoEAdvice):
-        return _moe_answer(found, verdict), _experts(found)
     return _choice_answer(found, verdict, question), _choices(found)
 
 
@@ -92,10 +108,7 @@ def _section(advice: Advice, question: Question) -> Section:
     if advice.measure:
         text = f"To know more, {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [Text(f"{text}.")]
-    verdict = _VERDICTS[advice.verdict]
-    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # none is in use
-        verdict = f"use {' or '.join(advice.details.faster)}"
-    return Section(f"{advice.subject}: {verdict}", blocks)
+    return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
 
 def _code(text: str, lines: Sequence[str]) -> list[Block]:
@@ -265,85 +278,6 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
     return answer, [Table("", columns, found.curve), Facts(facts)]
 
 
-# Tokens to experts
-
-
-def _moe_answer(found: MoEAdvice, verdict: str) -> str:
-    ways, crossing = found.faster, found.crossing
-    main = Counter(p.faster for p in found.asked if p.faster in ways).most_common(1)
-    points = [p for p in found.asked if main and p.faster == main[0][0]] or found.asked
-    first, last = points[0].tokens, points[-1].tokens
-    where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
-    if main and not (crossing and len(ways) > 1):
-        ((way, _),) = main
-        gains = [point.ratio for point in points]
-        if way == GATHERED:
-            gains = [gain.map(lambda value: 1 / value) for gain in gains]
-        least, *_, most = sorted(gains, key=attrgetter("value")) * 2
-        gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
-        if len(points) < len(found.asked):
-            rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            return f"{way} is {gain} for {rest} ({where}); no such gain is known for the others"
-        return f"{way} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
-    if ways and crossing:
-        small, large = _sides(crossing)
-        return f"{small} up to about {crossing.at:.0f} tokens on each rank, {large} for more"
-    if verdict == KEEP:
-        return f"both ways take equally long for {where}"
-    return f"the rows do not decide which way is faster for {where}"
-
-
-def _sides(crossing: Crossing) -> tuple[str, str]:
-    """The faster way for few tokens, and that for many."""
-    return (GATHERED, EXCHANGED) if crossing.rises else (EXCHANGED, GATHERED)
-
-
-EXPERT_COLUMNS = (
-    Column("tokens of\na rank", attrgetter("tokens"), cells.NUMBER),
-    Column("all_gather +\nreduce_scatter", attrgetter("gathered_s"), cells.TIME),
-    Column("2 all_to_all", attrgetter("exchanged_s"), cells.TIME),
-    Column("first over\nsecond", attrgetter("ratio"), cells.RATIO),
-    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
-    Column("faster", attrgetter("faster"), cells.TEXT),
-)
-
-
-def _experts(found: MoEAdvice) -> list[Block]:
-    routing, crossing = found.routing, found.crossing
-    step, curve = -(-len(found.curve) // MOST_ROWS), found.curve
-    brief = [p for n, p in enumerate(curve) if n % step == 0 or p.faster != curve[n - 1].faster]
-    copies = f"{found.copies:.2f} of {found.ranks} ranks on average"
-    experts = f"top-{routing.topk} of {routing.experts} experts"
-    blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]
-    facts = [("a token goes to", f"{copies} ({experts})")]
-    if any(point.faster == UNDECIDED for point in found.asked):
-        number = len(found.asked)
-        facts.append(
-            ("undecided", f"not known with 95 % for all {number} rows together (Bonferroni)")
-        )
-    blocks.append(Facts(facts))
-    if crossing:
-        blocks.append(_crossovers([(*_sides(crossing), crossing)], Unit("{:.0f}".format)))
-    return blocks
-
-
-def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
-    """The faster of smaller sizes, that of larger sizes, and the crossing."""
-
-    def place(row: tuple[str, str, Crossing]) -> str:
-        at, low, high = map(unit.write, row[2][:3])
-        return f"{at} ({low} … {high})"
-
-    columns = (
-        Column("faster below", lambda row: row[0], cells.TEXT, is_wrapped=True),
-        Column("faster above", lambda row: row[1], cells.TEXT, is_wrapped=True),
-        Column("crossover", place, cells.TEXT),
-        Column("measured\nbelow", lambda row: row[2].below, unit, 7),
-        Column("measured\nabove", lambda row: row[2].above, unit, 7),
-    )
-    return Table("", columns, rows)
-
-
 # Forms of calls, graphs, memory and settings
 
 
@@ -374,7 +308,7 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
         left = [s for s in each.candidates if s not in (found.default, each.alternative)]
         return join_words([names[s] for s in left]) if left else ""
 
-    columns = (
+    alternatives = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), cells.TEXT),
         Column("verdict", lambda each: _VERDICTS[each.verdict], cells.TEXT),
         Column(
@@ -386,13 +320,74 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
     )
     fallbacks = dict.fromkeys(names[each.fallback] for each in found.ranges if each.fallback)
     copies = f"Where the tensors are not one block of memory, use {' or '.join(fallbacks)}."
-    blocks: list[Block] = [Table(f"Compared with {names[found.default]}", columns, found.ranges)]
+    blocks: list[Block] = [
+        Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
+    ]
     shown = {s: None for r in found.ranges for s in (found.default, r.alternative, *r.candidates)}
     forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
     blocks += [Facts([(form.name, form.summary) for form in forms])]
     blocks += [Text(copies)] if fallbacks else []
-    crossings = [(names[a], names[b], crossing) for a, b, crossing in found.crossings]
-    return [*blocks, _crossovers(crossings, ABOUT)] if crossings else blocks
+    columns = (
+        Column("faster below", lambda each: names[each.below], cells.TEXT, is_wrapped=True),
+        Column("faster above", lambda each: names[each.above], cells.TEXT, is_wrapped=True),
+        Column("crossover", attrgetter("at_bytes"), MEMORY),
+        Column("measured\nbelow", attrgetter("measured_below_bytes"), cells.BYTES, 7),
+        Column("measured\nabove", attrgetter("measured_above_bytes"), cells.BYTES, 7),
+    )
+    return [*blocks, Table("", columns, found.crossings)]
 
 
-VIEW = View(document, schema=2)
+# The picture of a backward pass over the bucket size.
+
+
+def advice_picture(report: AdviceReport) -> Picture:
+    """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
+    with the options or the command that help, where no size was simulated or only one."""
+    chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
+    drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
+    if not drawable:
+        why = "no plot of bucket sizes: "
+        if chosen:
+            larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
+            hint = next(larger, "give more --params or --tensors, or measure larger sizes")
+            raise UnavailableError(f"{why}there is only one size to draw", hint)
+        lacking = next(each for each in report.missing if each.subject.startswith(DDP))
+        hint = lacking.command or "add --params 350M --backward 120ms"
+        raise UnavailableError(f"{why}{lacking.needs}", hint)
+    sentences = answers([advice for advice, _ in drawable], report.question)
+    return Picture(
+        "buckets",
+        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
+        " ".join(sentences),
+        [_panel(*pair) for pair in drawable],
+        sentences if len(drawable) == 1 else [],
+        has_bands=True,
+    )
+
+
+def _panel(advice: Advice, found: BucketAdvice) -> Curves:
+    sizes = [point.bucket_bytes for point in found.curve]
+    low, high = max(found.good[0], sizes[0]), min(found.good[1], sizes[-1])
+    good = Mark(
+        Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
+        is_upright=True,
+    )  # fmt: skip
+    marks = [good] if low <= high and advice.verdict != UNDECIDED else []
+    now, alone = found.now.time.value, found.step.backward_s
+    others = (
+        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
+        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), alone, name="backward alone"),
+    )
+    values = [point.time.value for point in found.curve]
+    # One that is far from the curve would take most of the panel.
+    marks += [m for m in others if min(values) / 2 <= m.low <= max(values) * 2]
+    points = [(point.bucket_bytes, point.time) for point in found.curve]
+    series = [Series("simulated from measured times", pictures.nth_look(0), points)]
+    if advice.verdict != UNDECIDED:
+        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time.value))
+        series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
+    heading = f"Backward pass and all_reduce: {advice.about}"
+    return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
+
+
+VIEW = View(document, schema=3)

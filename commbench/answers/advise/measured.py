@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import Choice
-from commbench.answers.advise.moe import Routing
 from commbench.answers.advise.time_table import ESTIMATED, Slowdown, TimeTable
 from commbench.answers.advise.training_step import Blocks, BucketAdvice
 from commbench.answers.sweep.runner import SettingResult
@@ -299,17 +298,3 @@ def grouping_needs(header: RunHeader, step: Blocks) -> Needs:
     sizes = f"{format_size(_power_from(least / 2))}-{format_size(_power_from(8 * block))}"
     needs = f"blocks have {format_about(least)} and more, which is not among the measured sizes"
     return needs, run_command(header, ("all_gather", "reduce_scatter"), "", sizes)
-
-
-def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> Needs:
-    """What experts need where their sizes were not measured."""
-    tokens = routing.tokens or 1
-    gathered = routing.gathered_bytes(ranks, tokens)
-    exchanged = routing.exchanged_bytes(ranks, tokens)
-    sizes = f"1K-{format_size(max(1 << 30, _power_from(max(gathered, exchanged))))}"
-    needs = (
-        f"{tokens} tokens are {format_about(gathered)} of all_gather and "
-        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes"
-    )
-    operations = ("all_gather", "reduce_scatter", "all_to_all")
-    return needs, run_command(header, operations, "", sizes)
