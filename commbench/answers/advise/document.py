@@ -197,7 +197,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     mark, within = _mark(found, verdict), f"within {_percent(question)}"
 
     def words(point: BucketTime) -> str:
-        is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
+        is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
         is_unsure = point.largest_bytes > found.table.largest
         times = point.largest_bytes // found.table.largest
         far = f" {times} times" if times >= TOO_FAR else ""
@@ -207,8 +207,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
         Column("number", attrgetter("buckets"), cells.NUMBER),
-        Column("backward with\nall_reduce", attrgetter("time"), cells.TIME),
-        Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 8),
+        Column("backward with\nall_reduce", attrgetter("time_s"), cells.TIME),
+        Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL, 8),
         Column("", words, cells.TEXT),
     )
     rows = [*(point for point in found.curve if point != found.now), found.now]
@@ -219,7 +219,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
 
 def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
-    yield f"within {_percent(question)} of the best", size_range_text(*found.good)
+    yield f"within {_percent(question)} of the best", size_range_text(*found.good_bytes)
     yield "gradients", format_about(step.gradient_bytes)
     yield "backward alone", _backward(step.backward_s, question)
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
@@ -233,7 +233,7 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     if found.largest_sent > largest:
         sent = format_about(found.largest_sent)
         yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
-    if not found.best.time.has_interval:
+    if not found.best.time_s.has_interval:
         yield "intervals", "not known: the medians alone decide"
     if found.table.busy and found.table.busy.kind == ESTIMATED:
         yield "calls at once", "several: each is estimated from a single call"
@@ -346,14 +346,12 @@ def advice_picture(report: AdviceReport) -> Picture:
     chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
     drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
     if not drawable:
-        why = "no plot of bucket sizes: "
-        if chosen:
-            larger = (line for line in chosen[0][0].measure if WIDE_SIZES in line)
-            hint = next(larger, "give more --params or --tensors, or measure larger sizes")
-            raise UnavailableError(f"{why}there is only one size to draw", hint)
-        lacking = next(each for each in report.missing if each.subject.startswith(DDP))
-        hint = lacking.command or "add --params 350M --backward 120ms"
-        raise UnavailableError(f"{why}{lacking.needs}", hint)
+        missing = [each for each in report.missing if each.subject.startswith(DDP)]
+        why = missing[0].needs if missing else "there is only one size to draw"
+        commands = [each.command for each in missing] or [*chosen[0][0].measure]
+        known = next((line for line in commands if WIDE_SIZES in line), "")
+        hint = known or "add --params 350M --backward 120ms; more of them make more sizes"
+        raise UnavailableError(f"no plot of bucket sizes: {why}", hint)
     sentences = answers([advice for advice, _ in drawable], report.question)
     return Picture(
         "buckets",
@@ -367,24 +365,24 @@ def advice_picture(report: AdviceReport) -> Picture:
 
 def _panel(advice: Advice, found: BucketAdvice) -> Curves:
     sizes = [point.bucket_bytes for point in found.curve]
-    low, high = max(found.good[0], sizes[0]), min(found.good[1], sizes[-1])
+    low, high = max(found.good_bytes[0], sizes[0]), min(found.good_bytes[1], sizes[-1])
     good = Mark(
         Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
         is_upright=True,
     )  # fmt: skip
     marks = [good] if low <= high and advice.verdict != UNDECIDED else []
-    now, alone = found.now.time.value, found.step.backward_s
+    now, alone = found.now.time_s.value, found.step.backward_s
     others = (
         Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
         Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), alone, name="backward alone"),
     )
-    values = [point.time.value for point in found.curve]
+    values = [point.time_s.value for point in found.curve]
     # One that is far from the curve would take most of the panel.
     marks += [m for m in others if min(values) / 2 <= m.low <= max(values) * 2]
-    points = [(point.bucket_bytes, point.time) for point in found.curve]
+    points = [(point.bucket_bytes, point.time_s) for point in found.curve]
     series = [Series("simulated from measured times", pictures.nth_look(0), points)]
     if advice.verdict != UNDECIDED:
-        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time.value))
+        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time_s.value))
         series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
     heading = f"Backward pass and all_reduce: {advice.about}"
     return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)

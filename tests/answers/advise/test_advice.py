@@ -43,7 +43,7 @@ def test_a_gain_that_may_be_noise_is_not_decided() -> None:
     run = run_of(seconds, noise=0.2, sizes=SIZES, backend="nccl", device="cuda")
     sure, _ = of_buckets(run, bucket_bytes=MIB)
     assert sure.verdict == "change"
-    good = of_buckets(run)[1].good
+    good = of_buckets(run)[1].good_bytes
     doubtful, found = of_buckets(run, bucket_bytes=int(good[1] * 1.3))
     assert (doubtful.verdict, doubtful.paste) == ("undecided", ())
     assert "the same run with --launches 6" in doubtful.measure[0]

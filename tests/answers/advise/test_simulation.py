@@ -129,7 +129,7 @@ def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_kee
     assert not found.is_communication_bound
     # The next size that is tried is at most a quarter larger.
     assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
-    assert found.best.time.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
+    assert found.best.time_s.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
 
 
 def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
@@ -139,12 +139,12 @@ def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alp
     assert found.is_communication_bound
     assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
     least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
-    assert found.best.time.value == pytest.approx(least, rel=0.01)
-    low, high = found.good
+    assert found.best.time_s.value == pytest.approx(least, rel=0.01)
+    low, high = found.good_bytes
     assert low <= found.recommended.bucket_bytes <= high
     for point in found.curve:
         is_good = low <= point.bucket_bytes <= high
-        assert (point.time.value <= 1.02 * found.best.time.value) == is_good
+        assert (point.time_s.value <= 1.02 * found.best.time_s.value) == is_good
 
 
 def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
@@ -199,7 +199,7 @@ def test_sizes_that_make_too_many_buckets_are_not_simulated() -> None:
     # Thousands of buckets of the size in use are all simulated.
     now = find_buckets(table, step, NONE, 0.02, 128 << 10).now
     assert now.buckets == 4096
-    assert now.time.value == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
+    assert now.time_s.value == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
 
 
 def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
