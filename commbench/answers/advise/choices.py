@@ -252,9 +252,11 @@ def find_choices(
         points = steps_as_made(points) or points
     found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
-        sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))
+        default = results[0].setting
+        timed = (p for p in same if default in [each.setting for each in p.by_time])
+        sized = sorted(timed, key=attrgetter("size_bytes"))
         if sized:
-            found.append(_decide(choice, kind, results[0].setting, sized, tolerance))
+            found.append(_decide(choice, kind, default, sized, tolerance))
     return found
 
 

@@ -151,7 +151,7 @@ def test_the_fastest_of_three_settings_is_named_for_each_range_of_sizes(tmp_path
         (1 << 10, 1 << 14, "faster", ["OMP_NUM_THREADS=1"]),
         (1 << 18, 1 << 20, "faster", ["OMP_NUM_THREADS=2"]),
     ]
-    assert {each.ratio for point in result.points for each in point.times[:1] if each} == {None}
+    assert {each.ratio for point in result.points for each in point.rows[:1] if each} == {None}
     assert document(result).answer == [
         "all_reduce 1K-16K: OMP_NUM_THREADS=1 is the fastest; OMP_NUM_THREADS=2 takes 1.30 "
         "(1.29 … 1.31) times as long.",
