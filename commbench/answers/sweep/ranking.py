@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import product
 from math import exp, log
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -270,15 +271,15 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
         same = sorted(
             (point for point in points if point.kind == kind), key=attrgetter("size_bytes")
         )
-        first, *others = [rank.setting for rank in rank_settings(same)] or [None]
-        for setting in others:
+        ranked = [rank.setting for rank in rank_settings(same)]
+        for first, setting in product(ranked[:1], ranked[1:]):
             rows = []
             for point in same:
                 times = {each.setting: each.row for each in point.by_time}
                 if first in times and setting in times:
                     rows.append(_compare(kind, times[first], times[setting], tolerance))
             pooled = pool_kind([row for row in rows if row.ratio], tolerance)
-            found += [PooledSetting(setting, first, each) for each in pooled if first]
+            found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
 
 
@@ -290,8 +291,8 @@ _COLUMNS = (
 
 def _compare(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> ComparedRow:
     """The time of b over that of a."""
-    values: list[Any] = [row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b)]
-    row = compare_rows(kind, *values, tolerance)
+    of_a, of_b = (row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b))
+    row = compare_rows(kind, of_a, of_b, tolerance)
     return row._replace(samples=(a.measurement, b.measurement))
 
 

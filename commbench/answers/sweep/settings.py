@@ -66,8 +66,7 @@ def make_settings(
     """Every combination of the values of variables and of run options.
 
     Raises UsageError for what is no variable or cannot be varied, for fewer than two settings and
-    for too
-    many.
+    for too many.
     """
     from commbench.runner.run_options import VARIED_OPTIONS
 
@@ -88,14 +87,12 @@ def make_settings(
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
         raise UsageError(why, "use fewer values")
-    return tuple(
-        Setting(
-            tuple(zip(variables, chosen, strict=False)),
-            tuple(zip(options, chosen[number:], strict=True)),
-        )
-        for chosen in product(*variables.values(), *options.values())
-        for number in [len(variables)]
-    )
+    named = [
+        [(name, value) for value in values]
+        for name, values in (*variables.items(), *options.items())
+    ]
+    number = len(variables)
+    return tuple(Setting(each[:number], each[number:]) for each in product(*named))
 
 
 def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
