@@ -124,11 +124,6 @@ class Choice(NamedTuple):
     is_of_steps: bool = False
     """Whether the alternatives are steps of a workload, instead of single calls."""
 
-    @property
-    def field(self) -> str:
-        """The field of Case that its option sets."""
-        return next(d.field for d in DIMENSIONS if d.option == f"--{self.option}")
-
 
 class RangeAdvice(NamedTuple):
     """What is best for neighbouring sizes."""
@@ -262,10 +257,11 @@ def find_choices(
 
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
+    field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
     by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
     for row in rows:
         if is_timed(row) and choice.suits(row.measurement.case):
-            by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
+            by_value.setdefault(getattr(row.measurement.case, field), []).append(row)
     default = next((value for value in choice.defaults if by_value[value]), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
@@ -312,8 +308,14 @@ def _decide_range(
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
+
+    def in_other_memory(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
     if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
-        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+        chosen, verdict = named, CHANGE
+        if in_other_memory(named):
+            fallback = next((each for each in order if not in_other_memory(each)), None)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
@@ -333,29 +335,16 @@ def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoi
     return found._replace(alternative=slower, gain=gain)
 
 
-def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
-    """The fastest setting that needs no other memory, where the best one does."""
-
-    def needs_other(setting: Setting) -> bool:
-        return dict(setting.options).get(choice.option) in choice.needs_other_memory
-
-    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
-
-
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
     sizes are independent; but single launches of two runs differ in all sizes."""
-    known: list[Estimate] = []
-    rows: list[ResultRow] = []
-    for point in points:
-        times = {each.setting: each for each in point.by_time}
-        if a in times and b in times and (found := ratio(times[b].time, times[a].time)):
-            known.append(found)
-            rows = [times[a].row, times[b].row]
+    times = [{each.setting: each for each in point.by_time} for point in points]
+    both = [(own[a], own[b]) for own in times if a in own and b in own]
+    known = [found for of_a, of_b in both if (found := ratio(of_b.time, of_a.time))]
     if not known:
         return None
     mean = combine_ratio(lambda *values: geometric_mean(values), *known)
-    return allow_for_launches(mean, *rows)
+    return allow_for_launches(mean, *(each.row for each in both[-1]))
 
 
 def _find_crossing(

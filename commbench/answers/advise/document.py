@@ -115,41 +115,38 @@ def _code(text: str, lines: Sequence[str]) -> list[Block]:
     return [Code(text, "\n".join(map(clean, lines)))] if lines else []
 
 
-MISSING_COLUMNS = (
-    Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
-    Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
-)
-
-
 def _missing(missing: Sequence[Missing]) -> list[Block]:
     """What is missing, and the commands that measure it; first what is asked for."""
-    asked = [each for each in missing if each.is_asked]
-    others = [each for each in missing if not each.is_asked]
-    blocks: list[Block] = []
-    if missing:
-        blocks.append(Table("", MISSING_COLUMNS, [*asked, *others], brief=asked))
-    blocks += _code(
-        "What measures that (then advise from these runs too):",
-        [each.command for each in asked if each.command],
+    columns = (
+        Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
+        Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
     )
-    if more := _code("", [each.command for each in others if each.command]):
-        blocks.append(Folded("Commands for the others", more))
-    return blocks
+    rows = sorted(missing, key=lambda each: not each.is_asked)
+    asked = [each for each in rows if each.is_asked]
+    others = rows[len(asked) :]
+    measure, more = ([each.command for each in some if each.command] for some in (asked, others))
+    blocks: list[Block] = [Table("", columns, rows, brief=asked)] if rows else []
+    blocks += _code("What measures that (then advise from these runs too):", measure)
+    return [*blocks, *([Folded("Commands for the others", _code("", more))] if more else [])]
 
 
-def _gain(gain: Estimate | None) -> str:
+def _gain(gain: Estimate) -> str:
     """`1.70 times as fast (1.67 … 1.73)`."""
     return f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
 
 
-def _why_undecided(gain: Estimate, question: Question) -> str:
-    """Why a gain is not decided whose whole interval is above 1; empty for any other."""
-    low = gain.ends[0]
-    if low <= 1:
-        return ""
-    if low <= 1 + question.tolerance:
-        return f", perhaps less than the {_percent(question)} that count (--tolerance)"
-    return ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
+def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Question) -> str:
+    """What to use; and why a gain is not decided whose whole interval is above 1."""
+    if verdict == CHANGE:
+        return f"{chosen} instead of {used}, {_gain(gain)}"
+    if verdict == KEEP:
+        return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
+    why, low = "", gain.ends[0]
+    if low > 1 + question.tolerance:
+        why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
+    elif low > 1:
+        why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
+    return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
 
 
 def _percent(question: Question) -> str:
@@ -157,17 +154,6 @@ def _percent(question: Question) -> str:
 
 
 # Simulated steps
-
-
-def _simulated_answer(
-    chosen: str, used: str, gain: Estimate, verdict: str, question: Question
-) -> str:
-    if verdict == CHANGE:
-        return f"{chosen} instead of {used}, {_gain(gain)}"
-    if verdict == UNDECIDED:
-        why = _why_undecided(gain, question)
-        return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
-    return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
 
 
 def _mark(found: BucketAdvice | GroupingAdvice, verdict: str) -> Callable[[Any], str]:
@@ -190,7 +176,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    answer = _simulated_answer(size, used, found.gain, verdict, question)
+    answer = _decision(size, used, found.gain, verdict, question)
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
@@ -272,7 +258,7 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
         ("reshard_after_forward=False", known if is_faster else "no known gain"),
         *_slowdown(found.slowdown),
     ]
-    answer = _simulated_answer(chosen, used, found.gain, verdict, question)
+    answer = _decision(chosen, used, found.gain, verdict, question)
     if found.is_alone:
         answer = f"only {used} lies within the measured sizes: nothing is compared"
     return answer, [Table("", columns, found.curve), Facts(facts)]
@@ -282,23 +268,13 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
 
 
 def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str:
-    names = found.names
-    said = []
+    names, decided = found.names, []
     for each in found.ranges:
-        sizes = size_range_text(each.low_bytes, each.high_bytes)
-        at = f" for {sizes}" if sizes else ""
-        if each.verdict == verdict == CHANGE:
-            said.append(
-                f"{names[each.best]} instead of {names[found.default]}{at}, {_gain(each.gain)}"
-            )
-        elif each.verdict == verdict == UNDECIDED and each.alternative:
-            alternative = names[each.alternative]
-            why = _why_undecided(each.gain, question) if each.gain else ""
-            said.append(
-                f"the rows do not decide whether {alternative} is faster than "
-                f"{names[found.default]}{at}: {_gain(each.gain)}{why}"
-            )
-    return "; ".join(said) or f"keep {names[found.default]}"
+        if each.verdict == verdict != KEEP and each.alternative and each.gain:
+            sizes = size_range_text(each.low_bytes, each.high_bytes)
+            used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
+            decided.append(_decision(names[each.alternative], used, each.gain, verdict, question))
+    return "; ".join(decided) or f"keep {names[found.default]}"
 
 
 def _choices(found: ChoiceAdvice) -> list[Block]:

@@ -194,10 +194,7 @@ def bucket_sizes(table: TimeTable, step: Step) -> list[int]:
     most = min(table.largest, step.gradient_bytes)
     least = min(max(table.smallest, least_size(step)), most)
     found = {most} if step.gradient_bytes <= table.largest else set()
-    octave = 1
-    while octave <= most:
-        found |= {int(octave * part) for part in STEPS_PER_OCTAVE}
-        octave *= 2
+    found |= {int((1 << k) * p) for k in range(most.bit_length()) for p in STEPS_PER_OCTAVE}
     return sorted(size for size in found if least <= size <= most) or [most]
 
 
