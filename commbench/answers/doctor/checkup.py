@@ -8,7 +8,6 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -205,7 +204,7 @@ def make_findings(report: DoctorReport) -> tuple[Finding, ...]:
 def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, object]:
     """What a text may name: the figure, also in percent and as a time, and facts."""
     system = report.gpu_system or GpuSystem()
-    reasons = chain.from_iterable(gpu.throttle_reasons for gpu in report.gpus)
+    reasons = [reason for gpu in report.gpus for reason in gpu.throttle_reasons]
     busiest = ", ".join(f"{name} {cores:.1f}" for name, cores in facts.busiest)
     return {
         "figure": figure,

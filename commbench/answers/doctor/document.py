@@ -7,7 +7,6 @@ from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import DoctorReport
 from commbench.answers.doctor.modes import MODES, ModeEffect
-from commbench.output.paragraphs import join_words
 from commbench.stats.estimate import known, ratio
 from commbench.stats.verdict import FASTER, SLOWER
 from commbench.units import format_bytes, format_count
@@ -114,13 +113,11 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
-    untried = [mode for mode in MODES if mode not in {trial.mode for trial in report.trials}]
     done = len([trial for trial in report.trials if trial.points])
     planned = report.request.rounds * (len(MODES) - len(refused))
-    if report.trials and untried:
-        notes.append(f"Not tried, because the check ended before: {join_words(untried)}.")
-    if 0 < done < planned and not report.ended:
-        notes.append(f"The time was up after {done} of {planned} launches: use more --seconds.")
+    if 0 < done < planned:
+        how = "" if report.ended else ": use more --seconds"
+        notes.append(f"It made {done} of {planned} launches{how}.")
     yield Items(notes)
     if report.modes:
         yield Folded("Every size", [Table("", COLUMNS, _without_verdicts(report.modes))])

@@ -105,13 +105,12 @@ def _launch(plan: Plan) -> tuple[tuple[SizeResult, ...], CommbenchError | None]:
         raise
     except CommbenchError as error:
         return (), error
-    timed = [(row, row.time) for row in rows if row.time]
     return tuple(
         SizeResult(
-            row.measurement.case.size_bytes, time.iterations, time.median, row.busbw,
+            row.measurement.case.size_bytes, row.time.iterations, row.time.median, row.busbw,
             *(getattr(row.interference, name) for name in SizeResult._fields[4:]),
         )
-        for row, time in timed
+        for row in rows if row.time
     ), None  # fmt: skip
 
 

@@ -202,7 +202,7 @@ def test_a_check_that_was_stopped_claims_nothing() -> None:
     assert "stopped" in found.answer[0]
     (_, effects) = (block for block in found.blocks if isinstance(block, Table))
     assert {(row.verdict, row.chance) for row in effects.rows} == {("", None)}
-    assert RULE not in notes(stopped) and "launches" not in notes(stopped)
+    assert RULE not in notes(stopped) and "use more --seconds" not in notes(stopped)
     clock, *_ = document(whole(ended=stopped.ended, facts=facts(clock_source="hpet"))).answer
     assert "hpet" in clock
 
