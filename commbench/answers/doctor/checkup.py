@@ -106,8 +106,7 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     def as_json(self) -> dict[str, Any]:
         """Everything that is known, and the version that found it."""
         fit = self.facts.ranks_fit if self.facts else None
-        found = fields_of(self, "effects", "modes")
-        return {"commbench": __version__, "ranks_fit": fit, **found}
+        return {"commbench": __version__, "ranks_fit": fit, **fields_of(self, "effects", "modes")}
 
 
 def _effects(
