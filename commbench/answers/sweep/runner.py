@@ -123,11 +123,13 @@ def read_sweep(folder: Path) -> Sweep:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
             raise ValueError("its format is unknown")
-        for name in ("arguments", "environments"):
-            values[name] = _tuples(values[name])
-        names = ("variables", "options")
-        settings = [Setting(*(_tuples(s[name]) for name in names)) for s in values["settings"]]
-        sweep = build(Sweep, {**values, "settings": settings})
+        values["settings"] = [
+            Setting(_pairs(each["variables"]), _pairs(each["options"]))
+            for each in values["settings"]
+        ]
+        values["arguments"] = [tuple(map(_text, each)) for each in values["arguments"]]
+        values["environments"] = [*map(_pairs, values["environments"])]
+        sweep = build(Sweep, values)
         _require_valid(sweep)
         return sweep
     except OSError as error:
@@ -137,13 +139,15 @@ def read_sweep(folder: Path) -> Sweep:
     raise RecordsError(why, hint)
 
 
-def _tuples(values: Any) -> Any:
-    """Lists of texts, at any depth, as tuples; ValueError for anything else in them."""
-    if isinstance(values, list):
-        return tuple(map(_tuples, values))
-    if not isinstance(values, str) or "\0" in values:
-        raise ValueError(f"{brief(values)} is no text")
-    return values
+def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((_text(name), _text(value)) for name, value in values)
+
+
+def _text(value: Any) -> str:
+    """The value; ValueError for one that is no text, or that no process can be given."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{brief(value)} is no text")
+    return value
 
 
 def _require_valid(sweep: Sweep) -> None:

@@ -268,6 +268,23 @@ def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
         commbench.load_sweep(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 2}, {"rounds": 0}, {"tolerance": 11}, {"settings": []}, {"backends": [1]},
+        {"settings": [{"variables": [["A", 1]], "options": []}] * 2},
+        {"settings": [{"variables": "AB", "options": []}] * 2},
+        {"arguments": [["a\0b"], []]}, {"environments": [[["A B", "1"]], []]}, {"arguments": [[]]},
+    ],
+)  # fmt: skip
+def test_a_damaged_description_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
+    synthetic_sweep(tmp_path / "swept", rounds=1)
+    path = tmp_path / "swept" / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(RecordsError, match="describes no sweep"):
+        load_sweep(tmp_path / "swept")
+
+
 def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> None:
     setting, _ = make_settings({"NCCL_ALGO": ("RING", "TREE")}, {})
     asked = plan(
