@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
-    from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
@@ -89,8 +89,7 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.answers.doctor.checkup import examine
-    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.answers.doctor.checkup import DoctorOptions, examine
     from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
