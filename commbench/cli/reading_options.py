@@ -58,7 +58,7 @@ LENIENCE = {
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
 HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
-STEP, MIXTURE = "The training step", "Experts"
+STEP = "The training step"
 SHOW = {
     "run": argument(
         "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
@@ -113,7 +113,9 @@ EXPLAIN = {
 EXPORT = {
     "run": RUN,
     "format": Option(
-        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics or nccl-perf."
+        "FORMAT",
+        "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
+        "autoparallel or inductor.",
     ),
     "output": NEW_FILE,
 }
@@ -159,9 +161,8 @@ COMPARE = {
     **FILE_HINTS,
 }  # fmt: skip
 PUBLISHED = Option(
-    "FILE", "Your own curves too: a CSV of curves, a run, or its results.csv. Repeat it for "
-    "several.", type=list[str],
-)  # fmt: skip
+    "FILE", "Your own curves: a CSV of curves, or a run. Repeat it for several.", type=list[str]
+)
 CHECK = {
     "run": RUN,
     **LIMITS,
@@ -203,10 +204,6 @@ ADVISE = {
         "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
         "of 1M]", STEP,
     ),
-    "topk": Option("K", "Experts of a token.", MIXTURE),
-    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
-    "hidden": Option("N", "Numbers of a token.", MIXTURE),
-    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
     "format": AS_DOCUMENT["format"],
     "output": AS_DOCUMENT["output"]._replace(
@@ -329,7 +326,7 @@ COMMANDS = {
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
     "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
-    "links": Command("judging", LINKS, view="answers.expect.links"),
+    "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),

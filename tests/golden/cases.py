@@ -177,15 +177,13 @@ CASES = (
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
     "advise results/made_up_step --params 350M --backward 300ms -o buckets.svg",
     "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
-    *(f"advise results/made_up_step {options} {how}".strip()
-      for options in (
-          "--topk 2 --experts 8 --hidden 64", "--params 350M --backward 300ms --blocks 24"
-      )
+    *(f"advise results/made_up_step --params 350M --backward 300ms --blocks 24 {how}".strip()
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
     "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
-    "advise results/made_up_step --topk 2 --experts 8 --hidden 64 --tokens 512 -o advice.html",
+    "advise results/made_up_step --topk 2 --experts 8 --hidden 64",
+    "advise results/made_up_step --params 350M --backward 300ms -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
     FIT, f"{FIT} -o fitted.json", f"{FIT} --leave-out ranks=4 --leave-out sizes=1M-",
@@ -200,7 +198,8 @@ CASES = (
     "model predict files/machine.json --ranks 4 --op scatter",
     "model predict files/rules.toml --ranks 4",
     "model fit published:h100 --op all_reduce", "model fit published:l40s",
-    "export other/published/h100_curves.csv --format nccl-perf",
+    *(f"export other/published/h100_curves.csv --format {how}"
+      for how in ("nccl-perf", "autoparallel")),
     *(f"expect other/published/h100_curves.csv --format {how}" for how in ("text", "json")),
     "expect other/published/h100_curves.csv --published other/published/h100_curves.csv "
     "--save-curve own.csv", "expect results/two_ranks", "expect results/two_ranks --busbw 3GB/s",
