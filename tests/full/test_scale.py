@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import resource
 import subprocess
 import sys
 import time
+from array import array
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +26,7 @@ from commbench.results.schema import Batch, Measurement, RankInfo, RunEnd, RunHe
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.hang_analysis import Watched, diagnose
 from commbench.worker.watchdog.heartbeats import LOST, HostFolder, HostLeader
-from commbench.worker.watchdog.rank_state import HEARTBEATS, Delays, open_state
+from commbench.worker.watchdog.rank_state import STATES, Delays, RankState
 
 pytestmark = pytest.mark.full
 
@@ -86,7 +89,7 @@ def test_a_lost_host_of_1250_is_named_in_ten_seconds_with_200_operations_a_secon
             folder = tmp_path / f"host{host}"
             folder.mkdir()
             ranks = range(host * PER_HOST, (host + 1) * PER_HOST)
-            states.append([open_state(folder, rank) for rank in ranks])
+            states.append([RankState(pid=os.getpid(), rank=rank) for rank in ranks])
             context = RankContext(
                 rank=ranks[0], world_size=RANKS, local_rank=0, local_world_size=PER_HOST,
                 launcher="srun", init_method=address,
@@ -125,8 +128,9 @@ def drive(leaders: list[DrivenLeader], states: list[Any], beat_s: float) -> floa
             if lost and host == 700:
                 continue
             if is_look:
-                for state in states[host]:
-                    state[HEARTBEATS] += 1
+                beats = [each._replace(heartbeats=int(now)) for each in states[host]]
+                numbers = array("q", chain.from_iterable(beats))
+                (leader._folder.path / STATES).write_bytes(numbers)
             if now >= leader._next_beat or leader._due or (lost and host == 3):
                 leader.step()
         if not lost and now > began + 3 * beat_s:

@@ -180,7 +180,8 @@ def pair_matrices(run: Run) -> list[RankMatrix]:
         case = measurement.case
         if is_of_matrix(case) and measurement.batches:
             known = with_rank_times(measurement).rank_times
-            times = [(own.medians_s, own.iterations) for own in known]
+            # 32 bits hold seven digits.
+            times = [([float(f"{s:.7g}") for s in own.medians_s], own.iterations) for own in known]
             key = (case.title_without("pairs"), case.size_bytes)
             kinds.setdefault(key, PairValues(run.header, case)).add(case, times)
     found = [values.matrix() for values in kinds.values()]

@@ -37,6 +37,7 @@ from commbench.worker.watchdog.rank_state import (
     Delays,
     RankState,
     is_process_alive,
+    is_process_stopped,
     read_failures,
     read_states,
     write_json,
@@ -51,6 +52,8 @@ RECORD, FOLDER = "commbench/record/", "commbench/folder/"
 NOTHING_TOLD = ((), "", "")
 ALARM, DIAGNOSIS = b"!", b"="
 """How a message to a host begins; a record begins with `{`."""
+RANKS_PER_CORE = 8
+"""From twice as many on, heartbeats may be late."""
 SHARED, LOCK = "commbench-", "lock"
 """How the names of folders begin, and the file in them that is locked while they are in use."""
 
@@ -259,7 +262,10 @@ class HostLeader:
         self._reached = 0.0
         """When the store answered last; 0: never."""
         self._beats: dict[int, tuple[int, int]] = {}
-        """Of each rank its heartbeats, and how many were missed since."""
+        """Of each rank its heartbeats, and how many looks have not seen another."""
+        self._missed: dict[int, int] = {}
+        """How many heartbeats of each rank were missed. Where many ranks share a core, a heartbeat
+        may be late, unless the process is stopped."""
         self._next_beat = self._asked = self._alarmed = self._due = 0.0
         """When to publish next, when this host began to ask, when an alarm came, when the diagnosis
         is due that this leader makes; 0: never."""
@@ -270,14 +276,19 @@ class HostLeader:
 
     def look(self) -> None:
         """Count heartbeats that are missed; to be called once per heartbeat."""
-        beats = {}
-        for rank, state in read_states(self._folder.path).items():
-            before, missed = self._beats.get(rank, (-1, 0))
-            missed = missed + 1 if before == state.heartbeats else 0
+        beats, states = {}, read_states(self._folder.path)
+        patience = max(1, len(states) // (RANKS_PER_CORE * (os.cpu_count() or 1)))
+        for rank, state in states.items():
+            before, looks = self._beats.get(rank, (-1, 0))
+            looks = looks + 1 if before == state.heartbeats else 0
             if state.phase != DONE and not is_process_alive(state.pid):
-                missed = max(missed, MISSED_BEATS)
-            beats[rank] = state.heartbeats, missed
+                looks = max(looks, patience * MISSED_BEATS)
+            beats[rank] = state.heartbeats, looks
         self._beats = beats
+        self._missed = {rank: looks // patience for rank, (_, looks) in beats.items()}
+        for rank, (_, looks) in beats.items():
+            if patience > 1 and looks >= MISSED_BEATS and is_process_stopped(states[rank].pid):
+                self._missed[rank] = MISSED_BEATS
 
     def close(self) -> None:
         """Publish for the last time. A thread within a call of the store would crash this process
@@ -298,7 +309,7 @@ class HostLeader:
                     self._conclude(asked, self._heartbeats())
 
     def _heartbeats(self) -> dict[int, Heartbeat]:
-        return self._folder.heartbeats({rank: missed for rank, (_, missed) in self._beats.items()})
+        return self._folder.heartbeats(self._missed)
 
     def _conclude(self, why: str, heartbeats: Heartbeats, is_store_lost: bool = False) -> Diagnosis:
         diagnosis = self._diagnose(why, heartbeats, is_store_lost)

@@ -195,6 +195,14 @@ def is_process_alive(pid: int) -> bool:
     return True
 
 
+def is_process_stopped(pid: int) -> bool:
+    """Whether a process of this host is stopped by a signal or a debugger."""
+    with suppress(OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+    return False
+
+
 def kill_process(pid: int) -> None:
     """Kill a process of this host, also a stopped one; does nothing for the pid 0."""
     if pid:
