@@ -81,8 +81,8 @@ class Ended(NamedTuple):
 
 
 def journal_lines(journal: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; headers with the list of their ranks."""
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    """The complete lines of a journal; headers with the list of their ranks."""
+    lines = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
     for line in lines:
         if isinstance(ranks := line.get("ranks"), dict):
             each = [dict(zip(ranks["each"], row, strict=True))

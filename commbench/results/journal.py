@@ -143,7 +143,9 @@ def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
 def _encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """The JSON object of a finished case."""
     line = _encode("case", measurement._replace(batches=(), rank_times=()))
-    return line | {"rank_times": [rank_times.encode(each) for each in measurement.rank_times]}
+    del line["rank_times"]
+    times = [rank_times.encode(each) for each in measurement.rank_times]
+    return line | ({"rank_times": times} if times else {})
 
 
 def _encode_header(header: RunHeader) -> dict[str, Any]:
