@@ -200,9 +200,7 @@ class StoreRecords:
             message = message if found.startswith(b"{") else found
         self._last = record
         if not self._is_listed:
-            names = self._store.get(HOSTS).decode().split() if self._store.check([HOSTS]) else []
-            if self._name not in names:
-                self._store.append(HOSTS, f"{self._name} ")
+            self._store.append(HOSTS, f"{self._name} ")
             self._is_listed = True
         return message
 
@@ -218,14 +216,18 @@ class StoreRecords:
         """Let others make the next diagnosis."""
         self._store.compare_set(CLAIM, self._claimed, "")
 
+    def _names(self) -> list[str]:
+        """The names of all hosts; a leader that follows another one adds its host's once more."""
+        return [*dict.fromkeys(self._store.get(HOSTS).decode().split())]
+
     def read(self) -> dict[str, bytes]:
         """What is in the place of each record, by host."""
-        names = self._store.get(HOSTS).decode().split()
+        names = self._names()
         return dict(zip(names, self._store.multi_get([RECORD + n for n in names]), strict=True))
 
     def send(self, message: bytes) -> None:
         """Put a message in the place of all records."""
-        names = self._store.get(HOSTS).decode().split()
+        names = self._names()
         self._store.multi_set([RECORD + name for name in names], [message] * len(names))
 
 
