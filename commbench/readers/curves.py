@@ -15,8 +15,16 @@ from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector
+from commbench.readers.base import (
+    MICROSECONDS,
+    MILLISECONDS,
+    ImportedFile,
+    RowCollector,
+    name_cells,
+    parse_seconds,
+    parse_size,
+    parse_whole,
+)
 from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
@@ -26,6 +34,7 @@ NCCL_PERF = {
     "num_gpus": "world_size", "message_size": "elements", "latency": "time_ms",
 }  # fmt: skip
 """The columns of nccl_perf, by ours. Its elements are nccl-tests' size over the dtype's width."""
+_INSTEAD = {"size_bytes": "elements", "time_us": "time_ms"}
 _FIRST = ({"system", "operation"}, {"op_name", "num_gpus"})
 
 
@@ -61,13 +70,9 @@ def _cells(line: Line) -> list[str]:
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
     """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
     UsageError for a system that is not known."""
-    if not (lines := _lines(source)):
-        raise RecordsError(f"{source.path} is empty", "give a file of curves")
-    head, *lines = lines
+    head, *lines = _lines(source) or [Line(1, "")]
     columns = [NCCL_PERF.get(name, name) for name in _cells(head)]
-    written = {"elements": "size_bytes", "time_ms": "time_us"}
-    known = {*columns, *(written.get(name, name) for name in columns)}
-    if missing := [name for name in COLUMNS if name not in known]:
+    if missing := [n for n in COLUMNS if n not in columns and _INSTEAD.get(n) not in columns]:
         raise RecordsError(
             f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
@@ -75,8 +80,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        found = cells.name_cells(columns, row)
-        point = _point(line.number, found)
+        point = _point(line.number, name_cells(columns, row))
         first = points.setdefault(point[1:7] + point[8:], point)
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
@@ -96,23 +100,22 @@ def _point(line: int, row: dict[str, str]) -> Point:
     timing = row.get(TIMING) or PIPELINED
     if timing not in TIMING_MODES:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
-    unit = cells.MILLISECONDS if "time_ms" in row else cells.MICROSECONDS
+    unit = MILLISECONDS if "time_ms" in row else MICROSECONDS
     time = row.get("time_ms") or row["time_us"]
-    if time.startswith("-"):
-        raise ValueError(f"its time {time:.20} is not above 0")
-    if not (time_s := cells.parse_seconds(time, unit)):
-        raise ValueError(f"its time is {time!r:.20}")
+    if time.startswith("-") or not (time_s := parse_seconds(time, unit)):
+        raise ValueError(f"its time is {time!r:.20}, not above 0")
     try:
         operation = find_operation(NCCL_TESTS.get(row["operation"], row["operation"])).name
         dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
-    ranks = cells.parse_whole(row["world_size"])
     is_elements = "elements" in row
-    size = cells.parse_size(row["elements" if is_elements else "size_bytes"])
-    size *= dtype.size_bytes if is_elements else 1
-    return Point(line, row["system"], row["nccl_version"], operation, dtype.name, ranks, size,
-                 time_s, timing)  # fmt: skip
+    size = parse_size(row["elements" if is_elements else "size_bytes"])
+    return Point(
+        line, row["system"], row["nccl_version"], operation, dtype.name,
+        parse_whole(row["world_size"]), size * (dtype.size_bytes if is_elements else 1), time_s,
+        timing,
+    )  # fmt: skip
 
 
 def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
@@ -141,8 +144,8 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
                 {"time": f"{point.time_s:.12g}"}, "mean", exponent=0,
                 reduce_op="sum" if operation.reduces else "", placement=operation.placements[0],
             )  # fmt: skip
+    first = points[0]
     return collector.make_file(
-        tool="curves", timing=points[0].timing if points else PIPELINED, backend="nccl",
-        devices=tuple({point.system: None for point in points}),
-        environment={"nccl": points[0].nccl if points else ""},
+        tool="curves", timing=first.timing, backend="nccl", devices=(first.system,),
+        environment={"nccl": first.nccl},
     )  # fmt: skip

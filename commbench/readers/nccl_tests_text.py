@@ -13,8 +13,17 @@ from itertools import pairwise
 from commbench.errors import RecordsError
 from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector, unique
+from commbench.readers.base import (
+    MICROSECONDS,
+    MILLISECONDS,
+    ImportedFile,
+    LeftOut,
+    RowCollector,
+    is_whole,
+    name_cells,
+    require_dtype,
+    unique,
+)
 from commbench.readers.nccl_tests import (
     BEGINS,
     CPU_TIME,
@@ -24,14 +33,13 @@ from commbench.readers.nccl_tests import (
     add_notes,
     note_launch_mode,
     parse_library_version,
-    translate_dtype,
 )
 from commbench.readers.source import ImportHints, Line, SourceText
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
 _BEGINNINGS: dict[tuple[str, ...], int] = {
-    ("size", "count", "type"): cells.MICROSECONDS,
-    ("bytes", "N", "type"): cells.MILLISECONDS,
+    ("size", "count", "type"): MICROSECONDS,
+    ("bytes", "N", "type"): MILLISECONDS,
 }
 """The first columns of a header, with its unit of time: milliseconds in the first versions."""
 _NAMES = {
@@ -50,11 +58,10 @@ class _Section:
 
     preamble: Preamble
     columns: tuple[str, ...] = ()
-    exponent: int = cells.MICROSECONDS
+    exponent: int = MICROSECONDS
     """The unit of time is ten to this power of a second."""
     placements: tuple[str, ...] = ()
     """Of each group of columns, in their order; empty where its numbers cannot be used."""
-    unusable_because: str = ""
     rows: list[tuple[Line, list[str]]] = field(default_factory=list)
     others: list[Line] = field(default_factory=list)
     """Lines between and after its rows."""
@@ -62,32 +69,31 @@ class _Section:
     def read_header(self, text: str, title: str) -> None:
         """Take a header with the title line before it; ValueError where a necessary column is
         missing."""
-        printed = tuple(text.lstrip("# \t").split())
+        printed = _words(text)
         self.exponent = _BEGINNINGS[printed[:3]]
         self.columns = tuple(_NAMES.get(name, name) for name in printed)
         if "cputime" in self.columns:
-            self.unusable_because = CPU_TIME
             return
-        starts = self._group_starts()
+        _, *groups = self._groups(self.columns)
         self.placements = tuple(_TITLES[name] for name in _TITLE.findall(title))
-        if not self.placements and len(starts) == 2:
+        if not self.placements and len(groups) == 2:
             self.placements = (OUT_OF_PLACE, IN_PLACE)  # the order of every version
-        if not starts or not len({*self.placements}) == len(self.placements) == len(starts):
+        if not groups or not len({*self.placements}) == len(self.placements) == len(groups):
             raise ValueError("the header does not contain which times are in place")
-        for start, end in pairwise([*starts, len(self.columns)]):
-            group = self.columns[start:end]
-            if not {"algbw", "busbw"} <= {*group} or len({*group}) != len(group):
-                raise ValueError("a column is missing in the header, or is there twice")
+        if any(len({*names}) != len(names) or not {"algbw", "busbw"} <= {*names}
+               for names in groups):  # fmt: skip
+            raise ValueError("a column is missing in the header, or is there twice")
 
-    def _group_starts(self) -> list[int]:
-        """The index at which the columns of each placement begin."""
-        return [index for index, name in enumerate(self.columns) if name == "time"]
+    def _groups(self, cells: tuple[str, ...] | list[str]) -> list[list[str]]:
+        """The cells before the first time, and those of each placement."""
+        starts = [index for index, name in enumerate(self.columns) if name == "time"]
+        return [[*cells[start:end]] for start, end in pairwise([0, *starts, len(self.columns)])]
 
     def read_line(self, line: Line) -> None:
         """Take a line that follows the header. Rows of the first versions may begin with `#`."""
-        is_legacy = self.exponent != cells.MICROSECONDS
+        is_legacy = self.exponent != MICROSECONDS
         row = (line.text.lstrip("# ") if is_legacy else line.text).split()
-        is_damaged_row = len(row) == len(self.columns) and cells.is_whole(row[0])
+        is_damaged_row = len(row) == len(self.columns) and is_whole(row[0])
         if _looks_like_row(row) or (self.placements and is_damaged_row):
             self.rows.append((line, row))
         else:
@@ -103,10 +109,8 @@ class _Section:
         last = len(self.columns) - 1
         if self.columns[-1] == _TIMESTAMP and len(row) == last + 2:
             row = [*row[:last], " ".join(row[last:])]
-        cells.name_cells(self.columns, row)
-        named = list(zip(self.columns, row, strict=True))
-        starts = [0, *self._group_starts(), len(self.columns)]
-        key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
+        name_cells(self.columns, row)
+        key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))
         return key, list(map(PlacementCells, self.placements, groups))
 
 
@@ -118,15 +122,15 @@ def is_text(source: SourceText) -> bool:
 def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     sections = _find_sections(source)
+    preambles = [section.preamble for section in sections]
     if not any(section.rows for section in sections):
         raise RecordsError(
             f"{source.path} is the output of nccl-tests, but it ends before its first row",
             "give the whole output, or measure again",
         )
     collector = RowCollector(source, hints)
-    collector.choose_ranks(each.preamble.known_ranks for each in sections)
+    collector.choose_ranks(preamble.known_ranks for preamble in preambles)
     tables = [table for each in sections if (table := _read_section(each, collector))]
-    preambles = [section.preamble for section in sections]
     if len({preamble.timing for preamble in preambles}) > 1:
         raise RecordsError(
             f"{source.path} has runs with option -z and without it, which time different things",
@@ -137,8 +141,7 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     add_notes(collector, tables)
     devices = [device for preamble in preambles for device in preamble.devices]
     libraries = unique(preamble.library for preamble in preambles)
-    nccl = ", ".join(map(parse_library_version, libraries))
-    warmups = {preamble.integers.get("warmup") for preamble in preambles}
+    warmups = {preamble.options.get("warmup iters") for preamble in preambles}
     return collector.make_file(
         tool="nccl-tests",
         tool_version=", ".join(unique(preamble.version for preamble in preambles)),
@@ -148,23 +151,29 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
         backend="nccl",
         buffers=ROTATING,
         warmup=warmups.pop() if len(warmups) == 1 else None,
-        environment={"nccl": nccl} if libraries else {},
+        environment={"nccl": ", ".join(map(parse_library_version, libraries))} if libraries else {},
     )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.lstrip("# \t").split())
 
 
 def _looks_like_row(row: list[str]) -> bool:
     """Whether cells begin like a row, whatever the columns of the table are."""
-    if len(row) < 3 or (cells.is_whole(row[0]) and cells.is_whole(row[1])):
-        return len(row) > 2
+    if len(row) < 3:
+        return False
+    if is_whole(row[0]) and is_whole(row[1]):
+        return True
     try:
-        return bool(translate_dtype(row[2]))
-    except LookupError:
+        return bool(require_dtype(row[2]))
+    except LeftOut:
         return False
 
 
 def _is_header(text: str) -> bool:
     """Whether a line names the columns of a table."""
-    return tuple(text.lstrip("# \t").split()[:3]) in _BEGINNINGS
+    return _words(text)[:3] in _BEGINNINGS
 
 
 def _is_title(text: str) -> bool:
@@ -178,10 +187,10 @@ def _find_sections(source: SourceText) -> list[_Section]:
     for line in source.lines:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
-            others = [other.text for other in section.others]
-            preamble, title, section = Preamble(), "", None
-            for other in others:
-                preamble.read_command(other)
+            preamble, title = Preamble(), ""
+            for other in section.others:
+                preamble.read_command(other.text)
+            section = None
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
@@ -207,15 +216,15 @@ def _read_section(section: _Section, collector: RowCollector) -> NcclTestsTable 
     """Add its rows; None where it has none, or none that can be used."""
     if not section.rows:
         return None
-    preamble, first = section.preamble, section.rows[0][0].number
+    preamble, lines = section.preamble, [line.number for line, _ in section.rows]
     try:
-        if section.unusable_because:
-            raise LookupError(section.unusable_because)
+        if not section.placements:
+            raise LeftOut(CPU_TIME)
         if preamble.known_ranks not in (None, collector.ranks):
-            raise LookupError(f"measured on {preamble.known_ranks} ranks")
-        table = NcclTestsTable(collector, preamble, first, section.exponent)
-    except LookupError as reason:
-        collector.leave_out_all(str(reason), section.rows)
+            raise LeftOut(f"measured on {preamble.known_ranks} ranks")
+        table = NcclTestsTable(collector, preamble, lines[0], section.exponent)
+    except LeftOut as left_out:
+        collector.leave_out(left_out.reason, *lines)
         return None
     collector.read_rows(section.rows, lambda line, row: table.add(line.number, *section.split(row)))
     return table
