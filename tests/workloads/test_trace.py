@@ -99,7 +99,7 @@ def test_an_operation_with_a_root_does_not_say_who_is_waited_for() -> None:
     waits = {waiting.rank: waiting for waiting in analysis.waits}
     assert {r: round(w.waiting_s, 4) for r, w in waits.items()} == {0: 0.05, 1: 0, 2: 0.04, 3: 0.05}
     assert {waits[r].for_rank for r in (0, 2, 3)} == {1}
-    assert "Waiting leaves out broadcast: ranks of" in text_of(analysis)
+    assert "in a step, without operations with a root" in text_of(analysis)
 
 
 def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:

@@ -3,7 +3,6 @@ trace, which variant saves time; tables and pictures of the operations and of th
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 from commbench.answers.replay.replay import OperationReplay, StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
-from commbench.plan.workload import MESSAGES, Step, Workload
+from commbench.plan.workload import Step, Workload
 from commbench.plan.workload_fit import was_shrunk
 from commbench.plan.workload_variants import BUCKET, CALLS, GAPS
 from commbench.results.schema import Run
@@ -63,38 +62,28 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
     lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
-    return [*lines, *_largest(found), *_waiting(found)]
-
-
-def _largest(found: StepReplay) -> Iterator[str]:
-    """Which operation takes most; sends and receives are messages, since each is both."""
-    kinds: dict[str, list[OperationReplay]] = defaultdict(list)
-    for one in found.operations:
-        name = "messages" if one.traced.operation in MESSAGES else one.traced.operation
-        kinds[f"{name} over {one.traced.group}"].append(one)
-    if len(kinds) == 1:
-        yield f"All calls are {next(iter(kinds))}."
-        return
-    shares: dict[str, list[str]] = defaultdict(list)
-    for where, seconds in (
-        ("in the trace", lambda one: one.traced_s),
-        ("here", lambda one: one.replayed and one.replayed.value),
-    ):
-        times = {name: known_sum(map(seconds, own)) for name, own in kinds.items()}
-        if total := known_sum(times.values()):
-            largest = max(times, key=lambda name: times[name] or 0.0)
-            shares[largest].append(f"{format_share((times[largest] or 0.0) / total)} {where}")
-    for name, parts in shares.items():
-        yield f"Of the time of all calls, {name} takes most: {', '.join(parts)}."
-
-
-def _waiting(found: StepReplay) -> Iterator[str]:
+    for where, time_of in (("in the trace", _traced_s), ("here", _here_s)):
+        times = [time_of(one) for one in found.operations]
+        if total := known_sum(times):
+            share, at = max(
+                (time / total, -at) for at, time in enumerate(times) if time is not None
+            )
+            most = found.operations[-at].traced
+            name = f"{most.operation} over {most.group}"
+            lines.append(f"{name} takes most {where}: {format_share(share)} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = format_share(found.waiting_s / found.communication_s)
-        where = "`commbench workload show TRACES` says for which"
-        yield f"In the trace, ranks wait for others during {part} of the communication: {where}."
-    elif found.communication_s is not None:
-        yield "The trace does not say how much of its communication is waiting."
+        which = "`commbench workload show TRACES` says for which"
+        lines.append(f"Ranks wait for others during {part} of the traced communication: {which}.")
+    return lines
+
+
+def _traced_s(one: OperationReplay) -> float | None:
+    return one.traced_s
+
+
+def _here_s(one: OperationReplay) -> float | None:
+    return one.replayed.value if one.replayed else None
 
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
@@ -119,20 +108,17 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
 
 def _would_help(found: StepReplay) -> Iterator[str]:
     """Which variant saves most, or that none does."""
-    compared = [(each.ratio, each.variant) for each in found.variants if each.ratio]
-    faster = [(r, v) for r, v in compared if (r.value if r.high is None else r.high) < 1]
-    if faster:
-        ratio, variant = min(faster)
+    compared = [(each.ratio, name_variant(each.variant)) for each in found.variants if each.ratio]
+    ratio, name = min(compared, default=(None, ""))
+    slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
+    if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
         saved = share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"{name_variant(variant)} would save most: {saved} % of the step{unsure}"
+        yield f"{name} would save most: {saved} % of the step{unsure}"
     elif compared:
-        slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
+        for ratio, name in slower:
+            yield f"{name} is slower: {ratio_with_interval_text(ratio)} times as long"
         undecided = "whether a variant of the step is faster is not decided"
-        yield from (
-            f"{name_variant(v)} is slower: {ratio_with_interval_text(r)} times as long"
-            for r, v in slower
-        )
         yield "no variant of the step is faster" if len(slower) == len(compared) else undecided
 
 
