@@ -39,7 +39,7 @@ from commbench.readers.traces.base import (
     in_bytes,
     read_groups,
 )
-from commbench.readers.traces.kineto_calls import make_calls
+from commbench.readers.traces.kineto import make_calls
 from commbench.readers.traces.source import Source
 from commbench.readers.traces.torch_calls import OPERATOR, RECORD, Event
 
