@@ -211,13 +211,8 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     if is_trial:
         calls, compute_s = tuple(call._replace(compute_s=0.0) for call in calls), 0.0
     known_matrices = _matrices(plan, step.name)
-    matrices = iter(
-        [
-            known_matrices.get((rank, number), ())
-            for number, call in enumerate(traced)
-            if call.send_splits
-        ]
-    )
+    with_blocks = [number for number, call in enumerate(traced) if call.send_splits]
+    matrices = iter([known_matrices.get((rank, number), ()) for number in with_blocks])
     waits = waits_after(calls)
     until = {index: at for at, waited in enumerate(waits) for index in waited}
     known: dict[tuple[Any, ...], tuple[Case, int]] = {}
@@ -239,9 +234,7 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
         own, size = known[key]
         begin = memory.take(own.dtype, size, index, until[index])
         made.append(ReplayedCall(call, own, begin, tuple(waits[index]), together))
-    regions = memory.regions()
-    placed = (one._replace(begin=one.begin + regions[one.case.dtype]) for one in made)
-    return ReplayedStep(tuple(placed), compute_s, memory.size_bytes)
+    return ReplayedStep(tuple(made), compute_s, memory.size_bytes)
 
 
 def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
@@ -269,34 +262,24 @@ class _Memory:
     are slow to add."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, list[tuple[int, int, int]]] = {}
-        """By element type: begin, end, and the last call during which it is in use."""
-        self._ends: dict[str, int] = {}
+        self.size_bytes = 0
+        self._places: list[tuple[str, int, int, int]] = []
+        """Of each place the element type, the size, the begin, and the last call that uses it."""
 
     def take(self, dtype: str, size: int, index: int, until: int) -> int:
-        """The first place of a region with so many free bytes while the calls from `index` to
-        `until` are begun."""
+        """The begin of the smallest free place that is large enough, or of a new one, for a call
+        that is in use while the calls from `index` to `until` are begun."""
         size = -(-size // PAGE) * PAGE
-        taken = sorted(each for each in self._taken.get(dtype, ()) if each[2] >= index)
-        begin = 0
-        for first, end, _ in taken:
-            if first - begin >= size:
-                break
-            begin = max(begin, end)
-        self._taken[dtype] = [*taken, (begin, begin + size, until)]
-        self._ends[dtype] = max(self._ends.get(dtype, 0), begin + size)
-        return begin
-
-    def regions(self) -> dict[str, int]:
-        """Where the region of each element type begins."""
-        begins, begin = {}, 0
-        for dtype, size in self._ends.items():
-            begins[dtype], begin = begin, begin + size
-        return begins
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(self._ends.values())
+        free = [each for each in self._places
+                if each[0] == dtype and each[1] >= size and each[3] < index]  # fmt: skip
+        if free:
+            place = min(free, key=lambda each: each[1:3])
+            self._places.remove(place)
+        else:
+            place = (dtype, size, self.size_bytes, until)
+            self.size_bytes += size
+        self._places.append((*place[:3], until))
+        return place[2]
 
 
 @lru_cache(maxsize=256)

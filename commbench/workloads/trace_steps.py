@@ -50,15 +50,8 @@ class GroupSets(NamedTuple):
     a mesh would have."""
     impossible: tuple[str, ...] = ()
     """Groups with a rank that no job has; they belong to no set."""
-
-    def members(self, name: str, rank: int) -> tuple[int, ...]:
-        """The group of a set in which a rank is; empty where that is not known."""
-        return next((group for group in self.sets.get(name, ()) if rank in group), ())
-
-
-def group_id(trace: RankTrace, name: str) -> GroupId:
-    """The group of that name in a trace."""
-    return trace.groups.get(name, TracedGroup()).ranks or name
+    members: dict[tuple[str, int], tuple[int, ...]] = {}  # noqa: RUF012 - never changed
+    """The group of a set in which a rank is, where that is known."""
 
 
 def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
@@ -97,7 +90,8 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
         if is_world and world_size > 1:
             sets.setdefault(name, (everyone,))
         names[own] = name
-    return GroupSets(sets, names, tuple(completed), tuple(impossible))
+    members = {(name, r): g for name, found in sets.items() for g in found[::-1] for r in g}
+    return GroupSets(sets, names, tuple(completed), tuple(impossible), members)
 
 
 def _unused(name: str, sets: dict[str, Groups]) -> str:
@@ -136,13 +130,15 @@ class RankStep:
     step: TracedStep
     calls: list[Call] = field(default_factory=list)
     """Their `group` is the name of a set of groups."""
-    groups: list[GroupId] = field(default_factory=list)
-    """The group of each call."""
 
     @property
     def rank(self) -> int:
         """The global rank."""
         return self.trace.rank or 0
+
+    def fill(self, index: int, **known: Any) -> None:
+        """Write into a call what is known by those of other ranks."""
+        self.calls[index] = self.calls[index]._replace(**known)
 
     @property
     def length_s(self) -> float:
@@ -215,10 +211,8 @@ def place_calls(traces: Sequence[RankTrace], sets: GroupSets) -> tuple[list[Rank
             if part is None:
                 outside += 1
                 continue
-            group = group_id(trace, call.group)
-            name = sets.names.get(group, UNKNOWN_GROUP) if call.group else UNKNOWN_GROUP
-            part.calls.append(call._replace(group=name))
-            part.groups.append(group)
+            group = trace.groups.get(call.group, TracedGroup()).ranks or call.group
+            part.calls.append(call._replace(group=sets.names.get(group, UNKNOWN_GROUP)))
     return found, outside
 
 
@@ -294,7 +288,7 @@ def _make_calls(sets: GroupSets, part: RankStep) -> list[Call]:
     streams: dict[int | str, int] = {}
     calls, busy_until = [], begin_s
     for index, call in enumerate(part.calls):
-        ranks = len(sets.members(call.group, part.rank))
+        ranks = len(sets.members.get((call.group, part.rank), ()))
         operation = OPERATIONS.get(call.operation)
         start = call.ready_s if call.start_s is None else call.start_s
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
