@@ -117,13 +117,12 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
     calls = [call for part in parts for call in part.calls]
-    left_out = "their waiting is left out"
     notes = [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
-    notes += [f"{differing} calls differ between the ranks of a group: {left_out}"] * bool(
-        differing
-    )
-    if outside:
-        notes.append(f"{outside} calls are left out: no whole step of all ranks has them")
+    for number, text in (
+        (differing, "differ between the ranks of a group: their waiting is left out"),
+        (outside, "are left out: no whole step of all ranks has them"),
+    ):
+        notes += [f"{number} calls {text}"] if number else []
     notes += dict.fromkeys(note for trace in traces for note in trace.notes)
     return TraceAnalysis(
         traces=tuple(traces),
@@ -144,13 +143,12 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
 def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
     """What files that end early lack, and which ranks were not traced."""
     for trace in [trace for trace in traces if trace.is_cut][:MOST_CUT]:
-        text = f"{trace.path.rpartition('/')[2]} ends early"
-        if not trace.cut_step:
-            yield f"{text}: the figures are of the calls before its end"
-        elif trace.steps:
-            yield f"{text}, in {trace.cut_step}: this step is left out"
-        else:
-            yield f"{text}, in {trace.cut_step}, and has no whole step"
+        where = f", in {trace.cut_step}" if trace.cut_step else ""
+        has_steps = "" if trace.steps or not where else "; no step is whole"
+        yield (
+            f"{trace.path.rpartition('/')[2]} ends early{where}: what the calls before that lack "
+            f"may be in the rest{has_steps}"
+        )
     if len(traces) == 1 and world_size > 1:
         yield (
             f"only rank {traces[0].rank} of {world_size} was traced, so transfer and waiting are "
@@ -165,9 +163,7 @@ def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
 
 def _unknown(parts: Sequence[RankStep], sets: GroupSets, has_times: bool) -> Iterator[str]:
     """What calls do not say, and what is not known of the groups."""
-    calls = [call for part in parts for call in part.calls]
-    if not calls and all(part.trace.calls for part in parts):
-        yield "no step is whole in the traces of all ranks, so there is nothing to show"
+    calls = [call for part in parts if not part.trace.is_cut for call in part.calls]
     why = "this trace names no groups (older PyTorch)"
     if any("gloo" in part.trace.backend for part in parts):
         why = "gloo's traces name none, and several would fit"
