@@ -15,16 +15,8 @@ from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
-from commbench.readers.base import (
-    MICROSECONDS,
-    MILLISECONDS,
-    ImportedFile,
-    RowCollector,
-    name_cells,
-    parse_seconds,
-    parse_size,
-    parse_whole,
-)
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, RowCollector
 from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
@@ -80,7 +72,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        point = _point(line.number, name_cells(columns, row))
+        point = _point(line.number, base.name_cells(columns, row))
         first = points.setdefault(point[1:7] + point[8:], point)
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
@@ -100,21 +92,20 @@ def _point(line: int, row: dict[str, str]) -> Point:
     timing = row.get(TIMING) or PIPELINED
     if timing not in TIMING_MODES:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
-    unit = MILLISECONDS if "time_ms" in row else MICROSECONDS
+    unit = base.MILLISECONDS if "time_ms" in row else base.MICROSECONDS
     time = row.get("time_ms") or row["time_us"]
-    if time.startswith("-") or not (time_s := parse_seconds(time, unit)):
+    if time.startswith("-") or not (time_s := base.parse_seconds(time, unit)):
         raise ValueError(f"its time is {time!r:.20}, not above 0")
     try:
         operation = find_operation(NCCL_TESTS.get(row["operation"], row["operation"])).name
         dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
-    is_elements = "elements" in row
-    size = parse_size(row["elements" if is_elements else "size_bytes"])
+    ranks, is_elements = base.parse_whole(row["world_size"]), "elements" in row
+    size = base.parse_size(row["elements" if is_elements else "size_bytes"])
     return Point(
-        line, row["system"], row["nccl_version"], operation, dtype.name,
-        parse_whole(row["world_size"]), size * (dtype.size_bytes if is_elements else 1), time_s,
-        timing,
+        line, row["system"], row["nccl_version"], operation, dtype.name, ranks,
+        size * (dtype.size_bytes if is_elements else 1), time_s, timing,
     )  # fmt: skip
 
 

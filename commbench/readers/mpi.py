@@ -24,19 +24,8 @@ from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import DEFAULT_PAIRS
 from commbench.plan.timing_modes import ISOLATED, PIPELINED
-from commbench.readers.base import (
-    ImportedFile,
-    LeftOut,
-    RowCollector,
-    is_number,
-    is_whole,
-    name_cells,
-    parse_columns,
-    parse_number,
-    parse_size,
-    parse_whole,
-    unique,
-)
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import ImportHints, Line, SourceText
 
 _DTYPES = {
@@ -212,15 +201,15 @@ def read_osu(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The rows of a file of OSU."""
     collector = RowCollector(source, hints)
     tables = _read_tables(OSU, collector)
-    devices = unique(table.facts.get("device", "").lstrip("-").lower() for table in tables)
+    devices = base.unique(table.facts.get("device", "").lstrip("-").lower() for table in tables)
     is_one = len({table.facts.get("device") for table in tables}) == 1
     return collector.make_file(
         tool="osu",
-        tool_version=", ".join(unique(table.facts.get("version", "") for table in tables)),
+        tool_version=", ".join(base.unique(table.facts.get("version", "") for table in tables)),
         timing=ISOLATED,
         devices=devices if is_one else (),
         device="" if devices else None,
-        backend=", ".join(unique(t.facts.get("library", "MPI").lower() for t in tables)),
+        backend=", ".join(base.unique(t.facts.get("library", "MPI").lower() for t in tables)),
     )
 
 
@@ -242,7 +231,7 @@ def read_imb(source: SourceText, hints: ImportHints) -> ImportedFile:
         collector.note("the file mixes runs that time each operation and runs that time a loop")
     return collector.make_file(
         tool="imb",
-        tool_version=", ".join(unique(table.facts.get("version", "") for table in tables)),
+        tool_version=", ".join(base.unique(table.facts.get("version", "") for table in tables)),
         timing=ISOLATED if timings == {ISOLATED} else PIPELINED,
         backend="mpi",
     )
@@ -308,13 +297,13 @@ def _read_line(layout: Format, collector: RowCollector, tables: list[Table], lin
     header = layout.header.match(line.text)
     sound = sum(len(table.rows) for table in tables)
     if (header and table and table.rows and table.benchmark) or (
-        not table and (header or (row[1:] and all(map(is_number, row))))
+        not table and (header or (row[1:] and all(map(base.is_number, row))))
     ):
         why = "a table without a title before it"
         raise collector.source.damaged(line.number, why, sound)
     if table and table.benchmark and header:
         try:
-            table.columns = tuple(parse_columns(line.text[header.end() :], layout.columns))
+            table.columns = tuple(base.parse_columns(line.text[header.end() :], layout.columns))
         except ValueError as error:
             raise collector.source.damaged(line.number, error, sound) from None
     elif table and row and not row[0].startswith("#") and _is_row(row, len(table.columns)):
@@ -326,10 +315,10 @@ def _read_line(layout: Format, collector: RowCollector, tables: list[Table], lin
 def _is_row(row: list[str], width: int) -> bool:
     """Whether words below a header of so many columns are meant as a row, damaged or not: other
     lines seldom begin with two numbers."""
-    if is_whole(row[0]) and row[1:] and row[1].startswith(_FAILURES):
+    if base.is_whole(row[0]) and row[1:] and row[1].startswith(_FAILURES):
         return True
-    is_usual = row[0][0].isdigit() or sum(map(is_number, row)) * 2 > width
-    return all(map(is_number, row[:2])) or (len(row) == width and is_usual)
+    is_usual = row[0][0].isdigit() or sum(map(base.is_number, row)) * 2 > width
+    return all(map(base.is_number, row[:2])) or (len(row) == width and is_usual)
 
 
 def _why_unusable(table: Table) -> str:
@@ -373,15 +362,15 @@ def _read_rows(layout: Format, table: Table, collector: RowCollector) -> None:
             raise LeftOut(f"IMB gave up ({row[1].rstrip('.;')})", is_fault=True)
         if not has_header:
             raise ValueError("no header before it names its columns")
-        named = name_cells(table.columns, row)
+        named = base.name_cells(table.columns, row)
         if named.get("validation", "Pass") != "Pass":
             raise LeftOut("its results were wrong (validation)", is_fault=True)
-        if parse_number(named.get("defects", "0")):
+        if base.parse_number(named.get("defects", "0")):
             raise LeftOut("its results were wrong (defects)", is_fault=True)
-        size = parse_size(named["size"]) if operation.has_data else 0
-        rate = parse_number(named.get("bandwidth", "0"))
+        size = base.parse_size(named["size"]) if operation.has_data else 0
+        rate = base.parse_number(named.get("bandwidth", "0"))
         named["time"] = f"{pairs * size / rate:.9f}" if rate else named[time_column]
-        iterations = parse_whole(named.get("iterations", "0"))
+        iterations = base.parse_whole(named.get("iterations", "0"))
         collector.add(
             line.number, operation.name, dtype, size * (collector.ranks if is_block else 1),
             named, statistic.format(f"{iterations} " if iterations else ""),

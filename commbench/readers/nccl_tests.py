@@ -18,16 +18,8 @@ from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
-from commbench.readers.base import (
-    MICROSECONDS,
-    LeftOut,
-    RowCollector,
-    join_numbers,
-    parse_number,
-    parse_size,
-    parse_whole,
-    require_dtype,
-)
+from commbench.readers import base
+from commbench.readers.base import LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
@@ -186,7 +178,11 @@ class NcclTestsTable:
     """
 
     def __init__(
-        self, collector: RowCollector, preamble: Preamble, line: int, exponent: int = MICROSECONDS
+        self,
+        collector: RowCollector,
+        preamble: Preamble,
+        line: int,
+        exponent: int = base.MICROSECONDS,
     ) -> None:
         given = preamble.known_operation
         self.line, self._preamble, self._exponent = line, preamble, exponent
@@ -207,12 +203,12 @@ class NcclTestsTable:
         where there are such columns `redop` and `root`."""
         operation, ranks = OPERATIONS[self._operation], self._collector.ranks
         kind = " ".join(cell for name, cell in key.items() if name not in ("size", "count"))
-        size, reduce_op = parse_size(key["size"]), key.get("redop", "")
+        size, reduce_op = base.parse_size(key["size"]), key.get("redop", "")
         self._printed.setdefault(kind, []).append(size)
-        dtype = require_dtype(key["type"])
+        dtype = base.require_dtype(key["type"])
         if operation.reduces and reduce_op not in ("", "none", *REDUCE_OPS):
             raise LeftOut(f"commbench has no reduce op {reduce_op!r:.40}")
-        count, blocks = parse_whole(key["count"]), ranks if operation.blocks else 1
+        count, blocks = base.parse_whole(key["count"]), ranks if operation.blocks else 1
         if operation.reduces and reduce_op in ("", "none"):
             self._refuse(line, f"it has no reduce op, but {operation.name} reduces")
         if size != count * blocks * DTYPES[dtype].size_bytes:
@@ -252,7 +248,7 @@ class NcclTestsTable:
                 if not (at := bisect_right(printed, size)) or printed[at - 1] <= size - 16 * blocks
             ]
             if lacking:
-                sizes = join_numbers("size", lacking)
+                sizes = base.join_numbers("size", lacking)
                 why = f"lacks rows that it announces: {kind}, {sizes}"
                 self._collector.note(f"the table at line {self.line} {why}", is_fault=True)
 
@@ -279,14 +275,14 @@ def add_notes(collector: RowCollector, tables: Sequence[NcclTestsTable]) -> None
 def _parse_root(cell: str, ranks: int) -> int | None:
     if cell in ("", "-1"):
         return None
-    if parse_whole(cell) >= ranks:
+    if base.parse_whole(cell) >= ranks:
         raise ValueError(f"root {cell} is not a rank of {ranks}")
     return int(cell)
 
 
 def _parse_wrong(row: Mapping[str, str]) -> int | None:
     """The number of wrong elements in a row; None where it has none."""
-    value = parse_number(row.get("wrong") or row.get("deviation") or "nan")
+    value = base.parse_number(row.get("wrong") or row.get("deviation") or "nan")
     return None if value is None or (value and "wrong" not in row) else int(value)
 
 

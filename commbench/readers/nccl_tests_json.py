@@ -15,7 +15,8 @@ from commbench.errors import RecordsError
 from commbench.host.environment import VARIABLE_PREFIXES
 from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers.base import ImportedFile, LeftOut, RowCollector, parse_whole, unique
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.nccl_tests import (
     CPU_TIME,
     NcclTestsTable,
@@ -89,8 +90,8 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
     return collector.make_file(
         tool="nccl-tests",
         timing=preamble.timing,
-        hosts=unique(device.host for device in preamble.devices),
-        devices=unique(device.name for device in preamble.devices),
+        hosts=base.unique(device.host for device in preamble.devices),
+        devices=base.unique(device.name for device in preamble.devices),
         backend="nccl",
         buffers=ROTATING,
         environment=environment,
@@ -156,8 +157,8 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     for device in _get(config, "devices", []):
         # The first of a process; the others, of the ranks that follow, are not listed.
         first = RankDevice(
-            rank=parse_whole(_get(_require(device, dict, "a device"), "rank")),
-            group=parse_whole(_get(device, "group", "0")),
+            rank=base.parse_whole(_get(_require(device, dict, "a device"), "rank")),
+            group=base.parse_whole(_get(device, "group", "0")),
             host=_get(device, "hostname", ""),
             name=_get(device, "device_info", ""),
         )
@@ -233,4 +234,4 @@ def _get(values: dict[str, Any], name: str, default: Any = None) -> Any:
 
 def _get_whole(values: dict[str, Any], name: str) -> int | None:
     """The whole number of a key, None where it is missing or null."""
-    return None if values.get(name) is None else parse_whole(_get(values, name))
+    return None if values.get(name) is None else base.parse_whole(_get(values, name))

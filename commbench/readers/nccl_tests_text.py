@@ -13,17 +13,8 @@ from itertools import pairwise
 from commbench.errors import RecordsError
 from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers.base import (
-    MICROSECONDS,
-    MILLISECONDS,
-    ImportedFile,
-    LeftOut,
-    RowCollector,
-    is_whole,
-    name_cells,
-    require_dtype,
-    unique,
-)
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.nccl_tests import (
     BEGINS,
     CPU_TIME,
@@ -38,8 +29,8 @@ from commbench.readers.source import ImportHints, Line, SourceText
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
 _BEGINNINGS: dict[tuple[str, ...], int] = {
-    ("size", "count", "type"): MICROSECONDS,
-    ("bytes", "N", "type"): MILLISECONDS,
+    ("size", "count", "type"): base.MICROSECONDS,
+    ("bytes", "N", "type"): base.MILLISECONDS,
 }
 """The first columns of a header, with its unit of time: milliseconds in the first versions."""
 _NAMES = {
@@ -58,7 +49,7 @@ class _Section:
 
     preamble: Preamble
     columns: tuple[str, ...] = ()
-    exponent: int = MICROSECONDS
+    exponent: int = base.MICROSECONDS
     """The unit of time is ten to this power of a second."""
     placements: tuple[str, ...] = ()
     """Of each group of columns, in their order; empty where its numbers cannot be used."""
@@ -91,9 +82,9 @@ class _Section:
 
     def read_line(self, line: Line) -> None:
         """Take a line that follows the header. Rows of the first versions may begin with `#`."""
-        is_legacy = self.exponent != MICROSECONDS
+        is_legacy = self.exponent != base.MICROSECONDS
         row = (line.text.lstrip("# ") if is_legacy else line.text).split()
-        is_damaged_row = len(row) == len(self.columns) and is_whole(row[0])
+        is_damaged_row = len(row) == len(self.columns) and base.is_whole(row[0])
         if _looks_like_row(row) or (self.placements and is_damaged_row):
             self.rows.append((line, row))
         else:
@@ -109,7 +100,7 @@ class _Section:
         last = len(self.columns) - 1
         if self.columns[-1] == _TIMESTAMP and len(row) == last + 2:
             row = [*row[:last], " ".join(row[last:])]
-        name_cells(self.columns, row)
+        base.name_cells(self.columns, row)
         key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))
         return key, list(map(PlacementCells, self.placements, groups))
 
@@ -140,14 +131,14 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
         _note_section(section, collector)
     add_notes(collector, tables)
     devices = [device for preamble in preambles for device in preamble.devices]
-    libraries = unique(preamble.library for preamble in preambles)
+    libraries = base.unique(preamble.library for preamble in preambles)
     warmups = {preamble.options.get("warmup iters") for preamble in preambles}
     return collector.make_file(
         tool="nccl-tests",
-        tool_version=", ".join(unique(preamble.version for preamble in preambles)),
+        tool_version=", ".join(base.unique(preamble.version for preamble in preambles)),
         timing=preambles[0].timing,
-        hosts=unique(device.host for device in devices),
-        devices=unique(device.name for device in devices),
+        hosts=base.unique(device.host for device in devices),
+        devices=base.unique(device.name for device in devices),
         backend="nccl",
         buffers=ROTATING,
         warmup=warmups.pop() if len(warmups) == 1 else None,
@@ -163,10 +154,10 @@ def _looks_like_row(row: list[str]) -> bool:
     """Whether cells begin like a row, whatever the columns of the table are."""
     if len(row) < 3:
         return False
-    if is_whole(row[0]) and is_whole(row[1]):
+    if base.is_whole(row[0]) and base.is_whole(row[1]):
         return True
     try:
-        return bool(require_dtype(row[2]))
+        return bool(base.require_dtype(row[2]))
     except LeftOut:
         return False
 

@@ -16,14 +16,8 @@ from commbench.errors import UsageError
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import ISOLATED, PIPELINED
-from commbench.readers.base import (
-    ImportedFile,
-    LeftOut,
-    RowCollector,
-    name_cells,
-    parse_columns,
-    parse_size,
-)
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import COLLECTIVES, ImportHints, Line, SourceText
 
 _OPERATIONS = {name: name for name in (*COLLECTIVES, "all_to_all")} | {
@@ -98,7 +92,7 @@ def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Lin
         if rest and not label and not rest[0][0].isdigit():
             columns = []  # of another kind of benchmark
             with suppress(ValueError):
-                columns = parse_columns(line.text[match.end() :], _COLUMNS)
+                columns = base.parse_columns(line.text[match.end() :], _COLUMNS)
         elif columns is None:
             raise source.damaged(line.number, "no header before it names its columns", len(results))
         else:
@@ -116,7 +110,7 @@ def _add(
         raise LeftOut("another operation ran at the same time")
     if not {*columns} >= _NEEDED:
         raise ValueError("the header before it has not all columns that are needed")
-    named = name_cells(columns, row)
+    named = base.name_cells(columns, row)
     name, _, rest = label.partition("-")
     if label and name not in _OPERATIONS:
         raise LeftOut(f"commbench has no operation for {name!r:.40}")
@@ -128,7 +122,7 @@ def _add(
         raise ValueError(error.message) from None
     operation = OPERATIONS[chosen]
     collector.add(
-        line, chosen, hints.choose_dtype(path, given, line), parse_size(named["size"]), named,
+        line, chosen, hints.choose_dtype(path, given, line), base.parse_size(named["size"]), named,
         "mean over iterations, median over ranks",
         reduce_op="sum" if operation.reduces else "",
         placement=operation.placements[0],

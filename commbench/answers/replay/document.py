@@ -23,20 +23,8 @@ from commbench.units import (
     format_time,
     parse_size,
 )
-from commbench.views.cells import (
-    BANDWIDTH,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    Unit,
-    ratio_with_interval_text,
-    share_with_interval_text,
-    time_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, Unit
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
 from commbench.workloads.document import FIGURES
@@ -88,10 +76,9 @@ def _here_s(one: OperationReplay) -> float | None:
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
-    ratio, compared = found.over_trace, found.compared
-    if ratio is None or compared is None:
+    ratio, calls = found.over_trace, found.variant(CALLS)
+    if not (ratio and calls and calls.time):
         return
-    how = "one after another" if compared.is_in_order else "each alone"
     if was_shrunk(workload):
         meaning = "the trace had more ranks, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
@@ -100,10 +87,10 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = "communication takes about as long here as in the trace"
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
-    yield (
-        f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
-    )
+    times = cells.ratio_with_interval_text(ratio)
+    here, there = cells.time_text(calls.time), format_time(found.calls_only_s or 0.0)
+    one_by_one = f"the calls, one after another, take {here} here and {there} there"
+    yield f"{meaning}: {one_by_one}, {times} times as long"
 
 
 def _would_help(found: StepReplay) -> Iterator[str]:
@@ -112,12 +99,12 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     ratio, name = min(compared, default=(None, ""))
     slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
-        saved = share_with_interval_text(ratio.map(lambda each: 1 - each))
+        saved = cells.share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
         yield f"{name} would save most: {saved} % of the step{unsure}"
     elif compared:
         for ratio, name in slower:
-            yield f"{name} is slower: {ratio_with_interval_text(ratio)} times as long"
+            yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"
         undecided = "whether a variant of the step is faster is not decided"
         yield "no variant of the step is faster" if len(slower) == len(compared) else undecided
 
@@ -134,17 +121,17 @@ MEANINGS = {
 }
 """What columns and lines mean."""
 OPERATION_COLUMNS = (
-    Column("group", attrgetter("traced.group"), TEXT, 11),
-    Column("ranks", attrgetter("traced.ranks"), NUMBER, 1),
-    Column("operation", attrgetter("traced.operation"), TEXT, 12),
-    Column("calls", lambda one: f"{one.traced.calls:g}", NUMBER, 4),
+    Column("group", attrgetter("traced.group"), cells.TEXT, 11),
+    Column("ranks", attrgetter("traced.ranks"), cells.NUMBER, 1),
+    Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
+    Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
     Column("bytes", lambda one: one.traced.size_bytes, Unit(format_about), 6),
-    Column("traced\ntime", attrgetter("traced_s"), TIME),
-    Column("waiting", attrgetter("traced.waiting_s"), TIME, 7),
-    Column("replay\ntime", attrgetter("replayed"), TIME, 10),
-    Column("95 %\ninterval", attrgetter("replayed"), TIME_INTERVAL, 5),
-    Column("busbw\nGB/s", attrgetter("busbw"), BANDWIDTH, 3),
-    Column("at\npeak", attrgetter("peak_s"), TIME, 5),
+    Column("traced\ntime", attrgetter("traced_s"), cells.TIME),
+    Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
+    Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
+    Column("95 %\ninterval", attrgetter("replayed"), cells.TIME_INTERVAL, 5),
+    Column("busbw\nGB/s", attrgetter("busbw"), cells.BANDWIDTH, 3),
+    Column("at\npeak", attrgetter("peak_s"), cells.TIME, 5),
 )
 
 
@@ -181,13 +168,13 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
 
 def _whole_table(found: StepReplay) -> Table:
     columns = (
-        Column("", attrgetter("name"), TEXT),
-        Column("time", attrgetter("time"), TIME),
-        Column("95 %\ninterval", attrgetter("time"), TIME_INTERVAL, 7),
-        Column("over the step\nof the trace", attrgetter("over_step"), RATIO, 6),
+        Column("", attrgetter("name"), cells.TEXT),
+        Column("time", attrgetter("time"), cells.TIME),
+        Column("95 %\ninterval", attrgetter("time"), cells.TIME_INTERVAL, 7),
+        Column("over the step\nof the trace", attrgetter("over_step"), cells.RATIO, 6),
         Column("over all calls\n" + WHOLE[found.baseline].removeprefix("all calls "),
-               attrgetter("over_baseline"), RATIO, 8),
-        Column("95 % ", attrgetter("over_baseline"), RATIO_INTERVAL, 7),
+               attrgetter("over_baseline"), cells.RATIO, 8),
+        Column("95 % ", attrgetter("over_baseline"), cells.RATIO_INTERVAL, 7),
     )  # fmt: skip
     return Table("Whole step", columns, [*whole_rows(found)])
 

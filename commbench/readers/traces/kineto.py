@@ -22,22 +22,8 @@ from typing import Any, TypeAlias
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import RECV, SEND, Call
-from commbench.readers.traces.base import (
-    MOST_RECORDS,
-    NO_CALL,
-    Fields,
-    RankTrace,
-    TracedGroup,
-    TracedStep,
-    TraceFormat,
-    count_elements,
-    find_dtype_name,
-    find_reduce_op,
-    in_bytes,
-    merged,
-    rank_in_name,
-    read_groups,
-)
+from commbench.readers.traces import base
+from commbench.readers.traces.base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
 from commbench.readers.traces.source import Source
 from commbench.readers.traces.torch_calls import (
     ANNOTATION,
@@ -118,12 +104,12 @@ class _Events:
         elif kind == _COMPUTING:
             self.computing += [(start, start + duration)] if duration else []
             if len(self.computing) > self._room:
-                self.computing = merged(self.computing)
+                self.computing = base.merged(self.computing)
                 self._room = 2 * len(self.computing) + _PENDING
         elif kind == _STEP:
             if category != "gpu_user_annotation":
                 self.steps.append(TracedStep(name[:40], start, start + duration))
-        elif len(self.events) < MOST_RECORDS:
+        elif len(self.events) < base.MOST_RECORDS:
             # A large trace repeats a few texts: each is kept once.
             thread = intern(f"{values.get('pid')!r:.30}/{values.get('tid')!r:.30}")
             kept = {
@@ -175,8 +161,8 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         raise RecordsError(f"{source.path} has damaged times: no call has a valid one", _HINT)
     facts = Fields(source.facts)
     info = facts.fields("distributedInfo")
-    groups, rank = read_groups(info), info.rank("rank")
-    rank = rank_in_name(source.path.name) if rank is None else rank
+    groups, rank = base.read_groups(info), info.rank("rank")
+    rank = base.rank_in_name(source.path.name) if rank is None else rank
     # A file has the events of one thread after those of another, so one that ends early may lack
     # the transfers of some threads of gloo. Those of the others cannot be told apart then. The
     # sizes of the calls are those of the transfers.
@@ -201,7 +187,7 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         groups=groups,
         steps=tuple(sorted(steps, key=lambda step: step.start_s)),
         backend=info.text("backend") or ", ".join(sorted(backends)),
-        computing=array("d", chain.from_iterable(merged(found.computing))),
+        computing=array("d", chain.from_iterable(base.merged(found.computing))),
         has_kernels=found.has_kernels,
         host=facts.text("host_name"),
         cut_step=cut_step,
@@ -304,11 +290,13 @@ def _make_call(
             group = record.args.text("Process Group Name")
             waits[group, record.args.count("Seq")] = record.start_s
         if name:
-            unknown |= {name} if name.lower().replace("_", "") not in NO_CALL else set()
+            unknown |= {name} if name.lower().replace("_", "") not in base.NO_CALL else set()
             return None, None
     call = _merge(recorded, described.call if described else None)
     if recorded is None and note and (call is None or not call.dtype):
-        call = _merge(call, _from_annotation(note))
+        kind, elements, dtype = note.shape()  # of these the input is not S
+        elements = None if kind in ("all_gather", "gather", "scatter") else elements
+        call = _merge(call, base.make_call(kind, dtype, elements, group=""))
     if call is None:
         unknown.update([operator.name] if operator else [])
         return None, None
@@ -317,7 +305,7 @@ def _make_call(
         start, end = min(k.start_s for k in kernels), max(k.end_s for k in kernels)
         call = call._replace(
             start_s=start, time_s=end - start, stream=kernels[0].thread,
-            reduce_op=call.reduce_op or find_reduce_op(call.operation, kernels[0].name),
+            reduce_op=call.reduce_op or base.find_reduce_op(call.operation, kernels[0].name),
         )  # fmt: skip
     return call, described
 
@@ -329,15 +317,6 @@ def _merge(call: Call | None, other: Call | None) -> Call | None:
     fields = ("dtype", "size_bytes", "asynchronous", "root", "peer")
     missing = {name: getattr(other, name) for name in fields if getattr(call, name) in (None, "")}
     return call._replace(**missing, tensors=max(call.tensors, other.tensors))
-
-
-def _from_annotation(event: Event) -> Call | None:
-    """The call that an annotation describes: S where the input has it."""
-    name, elements, dtype = event.shape()
-    if not name:
-        return None
-    size = None if name in ("all_gather", "gather", "scatter") else in_bytes(elements, dtype)
-    return Call(name, "", dtype, size)
 
 
 def _add_loose_kernels(
@@ -360,7 +339,7 @@ def _add_loose_kernels(
         named = _KERNEL_NAME.search(kernel.name)
         operations = _OF_KERNELS.get(named[1].lower()) if named else None
         if call := read_record(kernel.args, groups):
-            reduce_op = find_reduce_op(call.operation, kernel.name)
+            reduce_op = base.find_reduce_op(call.operation, kernel.name)
             calls.append(call._replace(**times, reduce_op=reduce_op))
             continue
         while waiting and (calls[waiting[0]].ready_s or 0.0) <= kernel.start_s:
@@ -372,7 +351,7 @@ def _add_loose_kernels(
         if not taken:
             lost += 1
             if operations and operations != _PEER_KERNELS:
-                reduce_op = find_reduce_op(operations[0], kernel.name)
+                reduce_op = base.find_reduce_op(operations[0], kernel.name)
                 calls.append(Call(operations[0], "", reduce_op=reduce_op, **times))
         for index in taken:
             share = {"time_s": times["time_s"] / len(taken)}
@@ -394,7 +373,9 @@ def _with_waits(calls: list[Call], waits: _Waits, tensors: list[Event]) -> list[
         types, shapes = event.args.list("Input type"), event.args.list("Input Dims")
         if not (types and shapes):
             continue
-        queue = open_calls.get(in_bytes(count_elements(shapes[0]), find_dtype_name(types[0])))
+        queue = open_calls.get(
+            base.in_bytes(base.count_elements(shapes[0]), base.find_dtype_name(types[0]))
+        )
         if queue and (found[queue[0]].ready_s or 0.0) <= event.start_s:
             index = queue.popleft()
             found[index] = found[index]._replace(waited_s=event.start_s)

@@ -17,17 +17,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from commbench.plan.workload import MESSAGES, MOST_RANKS, SEND, Call
-from commbench.readers.traces.base import (
-    NO_DATA,
-    Fields,
-    TracedGroup,
-    as_counts,
-    count_elements,
-    find_dtype_name,
-    find_operation_name,
-    in_bytes,
-)
+from commbench.plan.workload import MOST_RANKS, SEND, Call
+from commbench.readers.traces import base
+from commbench.readers.traces.base import Fields, TracedGroup
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
 _GLOO = "gloo:"
@@ -52,9 +44,9 @@ class Event(NamedTuple):
     def shape(self) -> tuple[str, int | None, str]:
         """The operation of an annotation, the elements of its input, and their type."""
         shapes = self.args.list("Input Dims")
-        name = find_operation_name(self.name.partition(":")[2].partition(" ")[0])
+        name = base.find_operation_name(self.name.partition(":")[2].partition(" ")[0])
         dtype = _read_dtype(self.args.list("Input type")[:1])
-        return name, count_elements(shapes) if shapes else None, dtype
+        return name, base.count_elements(shapes) if shapes else None, dtype
 
     @property
     def external_id(self) -> Any:
@@ -116,7 +108,7 @@ class Operator(NamedTuple):
     def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
         """Its call in the process group of that name, with the size that follows from a block."""
         size = call.size_bytes
-        block = in_bytes(self.input_elements, call.dtype) if self.is_nested else None
+        block = base.in_bytes(self.input_elements, call.dtype) if self.is_nested else None
         if size is None and block is not None:
             size = block * groups[name].size
         return call._replace(group=name, size_bytes=size)
@@ -125,63 +117,60 @@ class Operator(NamedTuple):
 def read_operator(event: Event) -> Operator | None:
     """The call of an operator `c10d::...`; None for one that is no call."""
     name = event.name.removeprefix("c10d::")
-    operation, tensors = find_operation_name(name.rstrip("_")), _OPERATORS.get(name)
-    if not operation or tensors is None:
+    if (tensors := _OPERATORS.get(name)) is None:
         return None
     shapes, values = (event.args.list(key) for key in ("Input Dims", "Concrete Inputs"))
-    counts = [count_elements(_at(shapes, at)) for at in tensors.whole]
+    counts = [base.count_elements(_at(shapes, at)) for at in tensors.whole]
     known = [count for count in counts if count is not None]
     elements = max(known) if known and len(known) == len(counts) else None
-    dtype = _read_dtype(event.args.list("Input type")[:2])
     first = _at(shapes, (tensors.whole or (0,))[0])
     is_several = isinstance(first, list) and all(isinstance(one, list) for one in first)
     flags = [value for value in values if str(value) in ("True", "False")]
-    call = Call(
-        operation,
-        "",
-        "" if operation in NO_DATA else dtype,
-        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
+    call = base.make_call(
+        name.rstrip("_"),
+        _read_dtype(event.args.list("Input type")[:2]),
+        elements,
+        group="",
         tensors=max(1, len(first)) if is_several else 1,
         asynchronous=str(flags[0]) == "True" if flags else None,
         root=_read_number(values, tensors.root),
         peer=_read_number(values, tensors.peer),
     )
-    if tensors.splits:
-        output, given = (as_counts(_at(values, at)) for at in tensors.splits)
-        call = _with_splits(call, (elements, count_elements(_at(shapes, 0))), (given, output))
+    if call and tensors.splits:
+        output, given = (base.as_counts(_at(values, at)) for at in tensors.splits)
+        call = _with_splits(call, (elements, base.count_elements(_at(shapes, 0))), (given, output))
     sent = counts[-1] if counts else None
     ratio = None
-    if operation in ("all_gather", "reduce_scatter") and len(known) == 2:
+    if len(known) == 2:
         large, small = max(known), min(known)
         ratio = large // small if small and large % small == 0 else None
     if tensors.block is not None:
-        sent = count_elements(_at(shapes, tensors.block))
-    return Operator(call, sent, ratio, tensors.block is not None)
+        sent = base.count_elements(_at(shapes, tensors.block))
+    return call and Operator(call, sent, ratio, tensors.block is not None)
 
 
 def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
     that is no call, or is not known. What they say of its group is added to `groups`."""
-    operation = find_operation_name(args.get("Collective name"))
-    if not operation:
-        return None
-    dtype = "" if operation in NO_DATA else find_dtype_name(args.get("dtype"))
     sent, received = args.count("In msg nelems"), args.count("Out msg nelems")
     elements = None if sent is None or received is None else max(sent, received)
-    is_asynchronous = args.get("Is asynchronized op")
-    call = Call(
-        operation,
-        group=_add_group(args, groups),
-        dtype=dtype,
-        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
-        asynchronous=None if is_asynchronous is None else str(is_asynchronous) in ("True", "1"),
+    flag = args.get("Is asynchronized op")
+    call = base.make_call(
+        args.get("Collective name"),
+        args.get("dtype"),
+        elements,
+        group=args.text("Process Group Name"),
+        asynchronous=None if flag is None else str(flag) in ("True", "1"),
         sequence=args.count("Seq"),
     )
-    if operation in MESSAGES:
-        peer = args.count("Dst Rank" if operation == SEND else "Src Rank")
+    if call is None:
+        return None
+    _add_group(args, groups)
+    if call.is_message:
+        peer = args.count("Dst Rank" if call.operation == SEND else "Src Rank")
         call = call._replace(peer=_place(peer, call.group, groups, args.count("Rank")))
-    if operation in ("all_to_all", "all_to_all_v"):
-        splits = as_counts(args.get("In split size")), as_counts(args.get("Out split size"))
+    if call.operation in ("all_to_all", "all_to_all_v"):
+        splits = args.counts("In split size"), args.counts("Out split size")
         call = _with_splits(call, (sent, received), splits)
     return call
 
@@ -213,19 +202,19 @@ def _with_splits(
         found.append(tuple(number * rows for number in given))
     if not any(found) or len({number for each in found for number in each}) == 1:
         return call._replace(operation="all_to_all")
-    size = in_bytes(elements[0], call.dtype)
+    size = base.in_bytes(elements[0], call.dtype)
     return call._replace(
         operation="all_to_all_v", send_splits=found[0], receive_splits=found[1], size_bytes=size
     )
 
 
-def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> str:
-    """The name of the process group of a record, with what the record says of it."""
+def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> None:
+    """Add what a record says of its process group."""
     name = args.text("Process Group Name")
     known = groups.get(name, TracedGroup())
     size = args.rank("Group size") or 0
     if not name or known.ranks:
-        return name
+        return
     ranks = args.ranks("Process Group Ranks")
     start = args.rank("Global rank start")
     stride = args.rank("Global rank stride")
@@ -233,7 +222,6 @@ def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> str:
         ranks = tuple(range(start, start + stride * size, stride))
     described = args.text("Process Group Description") or known.description
     groups[name] = TracedGroup(ranks, described, size or len(ranks) or known.size)
-    return name
 
 
 def _at(values: list[Any], at: int | None) -> Any:
@@ -241,7 +229,7 @@ def _at(values: list[Any], at: int | None) -> Any:
 
 
 def _read_dtype(types: list[Any]) -> str:
-    return next(filter(None, map(find_dtype_name, types)), "")
+    return next(filter(None, map(base.find_dtype_name, types)), "")
 
 
 def _read_number(values: list[Any], at: int | None) -> int | None:
@@ -339,7 +327,7 @@ def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:
         return call
     size = call.size_bytes
     if size is None and not operator.is_nested:
-        size = in_bytes(operator.input_elements, dtype)
+        size = base.in_bytes(operator.input_elements, dtype)
     return call._replace(dtype=dtype, size_bytes=size)
 
 
