@@ -8,11 +8,10 @@ from math import isinf
 from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import RecordsError, UsageError
-from commbench.plan.backends import DEFAULT_MEMORY
+from commbench.plan.case import Case
 from commbench.plan.dimensions import HOT
 from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import EAGER
 from commbench.readers.source import ImportHints, Line, SourceText
 from commbench.results.schema import ReportedTiming
 from commbench.units import GB, LARGEST_SIZE, format_count
@@ -127,39 +126,18 @@ def name_cells(columns: Sequence[str], row: Sequence[str]) -> dict[str, str]:
 
 
 class ImportedRow(NamedTuple):
-    """One measurement of another tool: one size, one placement; with commbench's names."""
+    """One measurement of another tool: one size, one placement."""
 
     line: int
     """Line of the file, from 1; in JSON the number of the result, from 1."""
-    operation: str
-    dtype: str
-    """Empty for an operation without data."""
-    size_bytes: int
-    """By nccl-tests' convention (see commbench.plan.operations), whatever the tool's own is."""
-    count: int  # type: ignore[assignment]  # hides tuple.count
-    """Elements of the tensor, or of one block in an operation with blocks."""
+    case: Case
+    """What was measured, in commbench's names; what the file does not say is left empty."""
     reported: ReportedTiming
     """The tool's main time of one operation, and what it says of the iterations."""
     samples_s: tuple[float, ...] = ()
     """Seconds of each iteration, of the slowest rank."""
-    reduce_op: str = ""
-    """Empty for an operation that does not reduce."""
-    placement: str = ""
-    """`in_place`, `out_of_place`; empty for an operation without data."""
-    root: int | None = None
-    """None where there is no root or the file does not say which."""
-    launch_mode: str = EAGER
-    """`eager` or `graph`: how calls reached the device."""
-    memory: str = DEFAULT_MEMORY
-    """The kind of memory of the buffers (plan.backends)."""
-    p2p_call: str = ""
-    pairs: str = ""
-    window: int | None = None
-    """For pairs of ranks: the kind of call, which ranks are pairs, and the messages of a window."""
     wrong: int | None = None
     """Wrong elements; None where the tool did not check."""
-    timing: str = ""
-    """Empty: that of the file."""
 
 
 class ImportedFile(NamedTuple):
@@ -180,8 +158,6 @@ class ImportedFile(NamedTuple):
     """Names of the devices, each once."""
     device: str | None = None
     """Device type of torch, empty if not known; None: the only one of the backend."""
-    buffers: str = HOT
-    """`hot` or `rotating`, by the loop that the tool documents."""
     warmup: int | None = None
     """Calls before the timed ones; None where the file does not say."""
     notes: tuple[str, ...] = ()
@@ -270,14 +246,13 @@ class RowCollector:
     def add(
         self, line: int, operation: str, dtype: str, size_bytes: int, row: Mapping[str, str],
         statistic: str, *, exponent: int = MICROSECONDS, of_iterations: bool = False,
-        iterations: int = 0, samples: Iterable[str] = (),
-        **fields: Any,
+        iterations: int = 0, samples: Iterable[str] = (), wrong: int | None = None, **known: Any,
     ) -> None:  # fmt: skip
         """Add a row, or note why not; ValueError for a cell that is invalid.
 
         `row` has the cells by column: `time` in units of ten to the power of `exponent` seconds,
         `algbw` and `busbw` in GB/s, and in microseconds fields of ReportedTiming, which are taken
-        over ranks or `of_iterations`. `fields` are those of ImportedRow.
+        over ranks or `of_iterations`. `known` are fields of Case.
         """
         entry = OPERATIONS[operation]
         dtype = dtype if entry.has_data else ""
@@ -296,15 +271,18 @@ class RowCollector:
         elif why := self._why_not_requested(operation, dtype):
             self.leave_out(why, line)
         elif time_s is None:
-            where = f" ({fields['placement']})" if fields.get("placement") else ""
+            where = f" ({known['placement']})" if known.get("placement") else ""
             self.leave_out(f"its time is {row['time']!r:.20}{where}", line, is_fault=True)
         else:
             times = times if of_iterations else {"mean_s": times.get("mean_s")}
-            added = ImportedRow(
-                line, operation, dtype, size_bytes, count,
-                ReportedTiming(time_s, statistic, iterations, **times),
-                tuple(s for s in samples_s if s) if None not in samples_s else (), **fields,
+            known = {"reduce_op": "", "root": None, "placement": "", "timing": ""} | known
+            case = Case(
+                index=0, operation=operation, dtype=dtype, size_bytes=size_bytes, count=count,
+                ranks=self.ranks, **known,
             )  # fmt: skip
+            reported = ReportedTiming(time_s, statistic, iterations, **times)
+            found = tuple(s for s in samples_s if s) if None not in samples_s else ()
+            added = ImportedRow(line, case, reported, found, wrong)
             if "busbw" in row:
                 self._check_bandwidths(added, exponent, row["time"], row["algbw"], row["busbw"])
             self.rows.append(added)
@@ -325,10 +303,10 @@ class RowCollector:
     ) -> None:
         """Check whether the printed bandwidths (GB/s) follow from the printed time and the size,
         and the second one from the first, each rounded to its last digit."""
-        factor = OPERATIONS[row.operation].busbw_factor
+        factor = OPERATIONS[row.case.operation].busbw_factor
         if factor is None or None in (parse_number(algbw), parse_number(busbw)):
             return
-        by, moved = factor(self.ranks), row.size_bytes / GB
+        by, moved = factor(self.ranks), row.case.size_bytes / GB
         shortest, longest = (edge * 10.0**exponent for edge in _edges(time))
         slowest, fastest = moved / longest, moved / shortest if shortest > 0 else _ANY
         least, most = _edges(algbw)
@@ -356,8 +334,9 @@ class RowCollector:
             why = "the printed bandwidth does not follow from size and time"
             self.note(f"in {format_count(wrong, 'row')} {why} ({rows})", is_fault=True)
 
-    def make_file(self, **facts: Any) -> ImportedFile:
-        """The file with these facts; raises an error where it has no row."""
+    def make_file(self, timing: str, buffers: str = HOT, **facts: Any) -> ImportedFile:
+        """The file with these facts; raises an error where it has no row. `timing` and `buffers`
+        are those of its rows, by the loop that the tool documents."""
         notes = {note: note for note in self._notes} | {
             f"{format_count(len(n), self._unit)} left out ({join_numbers('', n)}): {reason}": reason
             for reason, n in self._left_out.items()
@@ -373,7 +352,13 @@ class RowCollector:
         return ImportedFile(
             path=self.source.path,
             ranks=self.ranks,
-            rows=tuple(self.rows),
+            timing=timing,
+            rows=tuple(
+                row._replace(
+                    case=row.case._replace(timing=row.case.timing or timing, buffers=buffers)
+                )
+                for row in self.rows
+            ),
             notes=tuple(notes),
             faults=tuple(text for text, reason in notes.items() if reason in self._faults),
             **facts,

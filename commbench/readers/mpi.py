@@ -218,8 +218,7 @@ def read_imb(source: SourceText, hints: ImportHints) -> ImportedFile:
     collector = RowCollector(source, hints)
     tables = _read_tables(IMB, collector)
     timings = {_find_imb_timing(table) for table in tables}
-    collector.rows = [r if r.dtype else r._replace(timing=PIPELINED) for r in collector.rows]
-    if ISOLATED in timings and not all(row.dtype for row in collector.rows):
+    if ISOLATED in timings and not all(row.case.dtype for row in collector.rows):
         collector.note("Barrier is timed as a loop, unlike the others")
     if any("version" not in table.facts for table in tables):
         collector.note(
@@ -377,6 +376,7 @@ def _read_rows(layout: Format, table: Table, collector: RowCollector) -> None:
             iterations=iterations,
             placement=benchmark.placement,
             reduce_op=_REDUCE_OPS[table.reduce_op] if operation.reduces else "",
+            timing="" if operation.has_data or layout is OSU else PIPELINED,
             p2p_call=benchmark.p2p_call,
             pairs=DEFAULT_PAIRS[0] if benchmark.p2p_call else "",
             window=int(table.facts.get("window") or benchmark.window or 0) or None,
