@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import KIND, Workload, make_workload, workload_values
@@ -22,22 +22,10 @@ def write_workload(path: Path, workload: Workload) -> None:
 
 
 def workload_text(workload: Workload) -> str:
-    """The content of its file: JSON with one call a line."""
-    values = workload_values(workload)
-    steps = ",\n".join(map(_step_text, values.pop("steps")))
-    head = json.dumps(values, indent=1, allow_nan=False).removesuffix("\n}")
-    return f'{head},\n "steps": [\n{steps}\n ]\n}}\n'
-
-
-def _step_text(step: dict[str, Any]) -> str:
-    programs = ",\n".join(map(_program_text, step.pop("programs")))
-    head = json.dumps(step, allow_nan=False).removesuffix("}")
-    return f'  {head}, "programs": [\n{programs}\n  ]}}'
-
-
-def _program_text(program: dict[str, Any]) -> str:
-    calls = ",\n".join(f"    {json.dumps(call, allow_nan=False)}" for call in program["calls"])
-    return f'   {{"ranks": {json.dumps(program["ranks"])}, "calls": [\n{calls}\n   ]}}'
+    """The content of its file: JSON with a line for each step, program and call. Quotation marks
+    within texts follow a backslash, so that no text looks like the begin of one of these."""
+    text = json.dumps(workload_values(workload), allow_nan=False)
+    return re.sub(r'(?: |(?<=\[))(?=\{"(?:name|ranks|operation)": )', "\n", text) + "\n"
 
 
 def is_workload(path: Path) -> bool:

@@ -240,7 +240,7 @@ def make_calls(
     only = sized[0] if is_complete and len(sized) == 1 else ""
     find_groups(calls, without_group, groups, rank, only)
     calls = _with_waits(calls, waits, _of_kind(events, WAIT))
-    return sorted(calls, key=lambda call: call.begin_s or 0.0), notes
+    return calls, notes
 
 
 def _of_kind(events: list[Event], kind: str) -> list[Event]:

@@ -134,7 +134,7 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
         notes.append("it has no durations: set TORCH_NCCL_ENABLE_TIMING=1 where the job runs")
     return RankTrace(
         world_size=max((len(group.ranks) for group in groups.values()), default=0) or None,
-        calls=tuple(sorted(calls, key=lambda call: call.ready_s or 0.0)),
+        calls=tuple(calls),
         groups=groups,
         backend=entries[0].text("profiling_name").partition(":")[0],
         notes=tuple(notes),
@@ -206,7 +206,7 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     return RankTrace(
         rank=ranks[largest],
         world_size=size,
-        calls=tuple(sorted(calls, key=lambda call: call.start_s or 0.0)),
+        calls=tuple(calls),
         groups=groups,
         backend="nccl",
         host=hosts.pop() if len(hosts) == 1 else "",
