@@ -26,9 +26,10 @@ from collections.abc import Iterator
 from commbench.errors import UsageError
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD, Layout, group_sets, parse_mesh
-from commbench.plan.workload import Program, Step, Workload
+from commbench.plan.workload import Program, Workload
 from commbench.units import format_about, format_count
 from commbench.validation import require_within
+from commbench.workloads.data_parallel import generated
 from commbench.workloads.megatron_calls import EMBEDDING, EXPERT_DATA, Sizes, StageCalls, Training
 from commbench.workloads.models import Transformer
 
@@ -77,15 +78,9 @@ def megatron_workload(
     calls = StageCalls(model, training, sizes, frozenset(groups), data, model_parallel)
     programs = [Program(members, tuple(calls.step(stage))) for stage, members in enumerate(stages)]
     used_names = {call.group for program in programs for call in program.calls}
-    return Workload(
-        name=f"megatron {model.name}",
-        source=f"generated for Megatron-LM, {mesh}",
-        world_size=ranks,
-        ranks_per_node=ranks_per_node,
-        groups={name: found for name, found in groups.items() if name in used_names},
-        steps=(Step("step", tuple(programs)),),
-        formulas=tuple(_formulas(calls)),
-    )
+    groups = {name: found for name, found in groups.items() if name in used_names}
+    made_for = f"megatron {model.name}", f"Megatron-LM, {mesh}"
+    return generated(*made_for, groups, programs, _formulas(calls), ranks_per_node)
 
 
 def _require_possible(model: Transformer, training: Training, sizes: Sizes) -> None:

@@ -176,12 +176,8 @@ def _unknown(parts: Sequence[RankStep], sets: GroupSets, has_times: bool) -> Ite
     ):  # fmt: skip
         if number:
             yield f"{number} of {len(calls)} calls {text}"
-    for names, text in (
-        (sets.impossible, "no job has the ranks of these groups, which are left out"),
-        (sets.completed, "groups of ranks without a trace are taken to be those of a mesh"),
-    ):
-        if names:
-            yield f"{text}: {', '.join(names)}"
+    if names := ", ".join(sets.completed):
+        yield f"groups of ranks without a trace are taken to be those of a mesh: {names}"
 
 
 # The same call on several ranks.

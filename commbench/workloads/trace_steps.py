@@ -48,8 +48,6 @@ class GroupSets(NamedTuple):
     completed: tuple[str, ...]
     """Sets that have groups of ranks without a trace: they are taken to be those that the ranks of
     a mesh would have."""
-    impossible: tuple[str, ...] = ()
-    """Groups with a rank that no job has; they belong to no set."""
     members: dict[tuple[str, int], tuple[int, ...]] = {}  # noqa: RUF012 - never changed
     """The group of a set in which a rank is, where that is known."""
 
@@ -58,7 +56,6 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
     """Put groups into one set that have the same description, size and distance of ranks."""
     kinds: dict[tuple[str, int, int], dict[tuple[int, ...], None]] = defaultdict(dict)
     nameless: dict[str, tuple[str, int]] = {}
-    impossible: dict[str, None] = {}
     everyone = tuple(range(world_size))
     for trace in traces:
         for name in sorted({call.group for call in trace.calls if call.group}):
@@ -66,9 +63,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
             text = "" if group.description in _UNNAMED else group.description
             if not group.ranks:
                 nameless[name] = group.description, group.size
-            elif (last := max(group.ranks)) > MOST_RANKS:
-                impossible[f"{name} (rank {last})"] = None
-            else:
+            elif max(group.ranks) < MOST_RANKS:  # no job has more; the group is not known
                 if tuple(sorted(group.ranks)) == everyone:
                     text = text if text.removeprefix(_MESH) else WORLD
                 kinds[text, len(group.ranks), _stride(group.ranks)][group.ranks] = None
@@ -91,7 +86,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
             sets.setdefault(name, (everyone,))
         names[own] = name
     members = {(name, r): g for name, found in sets.items() for g in found[::-1] for r in g}
-    return GroupSets(sets, names, tuple(completed), tuple(impossible), members)
+    return GroupSets(sets, names, tuple(completed), members)
 
 
 def _unused(name: str, sets: dict[str, Groups]) -> str:

@@ -143,6 +143,7 @@ class WholeRow(NamedTuple):
     over_step: Estimate | None = None
     """Over the step of the trace."""
     over_baseline: Estimate | None = None
+    is_traced: bool = False
 
 
 def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
@@ -157,7 +158,7 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
     ):
         if seconds is not None:
             of_step = Estimate(seconds / step_s) if step_s and seconds != step_s else None
-            yield WholeRow(f"trace: {name}", Estimate(seconds), of_step)
+            yield WholeRow(f"trace: {name}", Estimate(seconds), of_step, is_traced=True)
     if found.alone:
         yield WholeRow("each call alone", found.alone)
     for each in found.variants:
@@ -223,17 +224,17 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     workload = replayed_workload(run.header.plan)
     calls = []
     for one in found.operations[:MOST_OPERATIONS]:
-        bars = [*_traced(one.traced_s, one.traced.waiting_s), *_here(one.replayed)]
+        traced, waiting = one.traced_s, one.traced.waiting_s or 0.0
+        bars = [] if traced is None else [Bar(Estimate(traced), TRACE, waiting, WAITING)]
+        bars += [Bar(one.replayed, HERE)] if one.replayed else []
         calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))
-    transfer = found.communication_s if found.transfer_s is None else found.transfer_s
     whole = [
-        BarRow("trace: whole step", _traced(found.step.time_s or None)),
-        BarRow("trace: communication", _traced(transfer or None, found.waiting_s)),
-        *(BarRow(name_variant(v.variant), _here(v.time)) for v in found.variants),
+        BarRow(row.name, [Bar(row.time, TRACE if row.is_traced else HERE)])
+        for row in whole_rows(found)
     ]
     panels = [
         Bars("Calls of one rank in a step", calls),
-        Bars("Whole step", [row for row in whole if row.bars]),
+        Bars("Whole step", whole),
     ]
     notes = [f"{run.name}: {run.header.describe_ranks()}"]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
@@ -245,14 +246,3 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
         [panel for panel in panels if panel.rows],
         notes,
     )
-
-
-def _traced(seconds: float | None, waiting: float | None = None) -> list[Bar]:
-    """The bar of a time in the trace, of two parts where ranks waited."""
-    if seconds is None:
-        return []
-    return [Bar(Estimate(seconds), TRACE, waiting or 0.0, WAITING)]
-
-
-def _here(time: Estimate | None) -> list[Bar]:
-    return [Bar(time, HERE)] if time else []
