@@ -148,16 +148,3 @@ def _formulas(calls: StageCalls) -> Iterator[str]:
                 f"{group}: {elements:,} gradients{whose} of a rank of the first stage, in "
                 f"{training.gradient_dtype}, buckets of {limit}{others}"
             )
-    width = DTYPES[training.gradient_dtype].size_bytes
-    copied, tied = calls.replicated_elements(0) * width, calls.embedding_elements() * width
-    norms = [group for group in calls.norm_groups() if group in groups]
-    after = {
-        f"gradients of tensors that are not cut, over tp, {format_about(copied)}":
-            "tp" in groups and copied,
-        f"those of the tied embedding, over {EMBEDDING}, {format_about(tied)}":
-            EMBEDDING in groups,
-        f"the norm of all gradients, over {' and '.join(norms)}, 4 B": norms,
-    }  # fmt: skip
-    if any(after.values()):
-        small = "; ".join(text for text, is_made in after.items() if is_made)
-        yield f"all_reduce after the passes: {small}"

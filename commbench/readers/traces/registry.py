@@ -12,7 +12,7 @@ from commbench.readers.traces.base import RankTrace, TraceFormat, rank_in_name
 from commbench.readers.traces.kineto import KINETO
 from commbench.readers.traces.other_formats import CHAKRA, FLIGHT_RECORDER, INSPECTOR
 from commbench.readers.traces.source import Source, read_plain_pickle
-from commbench.results.files import first_bytes, is_folder, read_whole
+from commbench.results.files import first_bytes, is_folder, read_whole, why_unreadable
 from commbench.results.workload_file import is_workload
 from commbench.units import format_count
 from commbench.validation import by_name
@@ -103,13 +103,13 @@ def _is_pickle(path: Path) -> bool:
 
 def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> RankTrace:
     """The trace in one file; RecordsError where it is none."""
+    if why := why_unreadable(path):
+        raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
     if is_workload(path):
-        raise RecordsError(
-            f"{path} is a workload, not a trace",
-            f"show it alone: commbench workload show {quote(str(path))}",
-        )
+        show = f"show it alone: commbench workload show {quote(str(path))}"
+        raise RecordsError(f"{path} is a workload, not a trace", show)
+    start = first_bytes(path, _START_BYTES)
     with Source(path, report) as source:
-        start = first_bytes(path, _START_BYTES)
         if not start and not path.stat().st_size:
             raise RecordsError(f"{path} is empty", _HINT)
         is_pickle = start[:2] in _PICKLES

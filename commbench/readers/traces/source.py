@@ -20,7 +20,7 @@ from pickletools import genops
 from typing import Any, NoReturn
 
 from commbench.errors import RecordsError
-from commbench.results.files import GZIP, why_unreadable
+from commbench.results.files import GZIP
 
 PIECE = 1 << 20
 """Characters that are read at a time, or bytes of a compressed file."""
@@ -46,8 +46,8 @@ class Source:
     """The text of a file: `text` from `at` on is what was read and not used yet."""
 
     def __init__(self, path: Path, report: Callable[[float], None] = lambda _: None) -> None:
-        """`report` is called with the part of the file that was read, 0 to 1. Raises RecordsError
-        where the file cannot be read."""
+        """`report` is called with the part of the file that was read, 0 to 1. The file is a regular
+        one that can be read."""
         self.path = path
         self.text, self.at = "", 0
         self.is_at_end = False
@@ -57,17 +57,10 @@ class Source:
         """How many values were left out because they are no JSON."""
         self.facts: dict[str, Any] = {}
         """What `records` found beside the records."""
-        if why := why_unreadable(path):
-            raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        try:
-            self._file = path.open("rb")
-            self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
-        except OSError as error:
-            raise RecordsError(
-                f"cannot read {path}: {error.strerror}", "check its permissions"
-            ) from None
+        self._file = path.open("rb")
+        self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
         self._bytes = max(1, path.stat().st_size)
         self._content: Any = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
         self._expanded = 0
