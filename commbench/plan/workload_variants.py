@@ -65,10 +65,7 @@ def match_calls(workload: Workload, step: Step) -> list[Match]:
 
 
 def _require_end(
-    step: Step,
-    programs: dict[int, tuple[Call, ...]],
-    matches: Sequence[Match],
-    lacking: list[int],
+    step: Step, programs: dict[int, tuple[Call, ...]], matches: Sequence[Match], lacking: list[int]
 ) -> None:
     """Raise UsageError where ranks wait for one another forever. A rank goes on when all ranks have
     begun the calls that it waits for. `lacking`: how many ranks have not begun a match."""

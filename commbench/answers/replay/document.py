@@ -232,10 +232,7 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
         BarRow(row.name, [Bar(row.time, TRACE if row.is_traced else HERE)])
         for row in whole_rows(found)
     ]
-    panels = [
-        Bars("Calls of one rank in a step", calls),
-        Bars("Whole step", whole),
-    ]
+    panels = [Bars("Calls of one rank in a step", calls), Bars("Whole step", whole)]
     notes = [f"{run.name}: {run.header.describe_ranks()}"]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
         notes.append(f"{left_out} more operations are not drawn")
