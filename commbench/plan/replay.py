@@ -47,7 +47,8 @@ class ReplayedCall(NamedTuple):
     begin: int
     """Where its buffers begin, in bytes."""
     waits: tuple[int, ...]
-    """The indices of the calls that the rank waits for when it has begun this one."""
+    """The indices of the calls that the rank waits for when it has begun this one; of a batch the
+    first one."""
     together: int
     """How many messages, from this one on, begin as one batch; 0 within a batch."""
 
@@ -107,9 +108,13 @@ def replay_cases(plan: Plan) -> tuple[Case, ...]:
             for key in used[step.name]
             if found[key].status != READY
         ]
-        size = max((_moved_bytes(p.calls) for p in step.programs), default=0)
+        moved = [sum(call.size_bytes or 0 for call in p.calls) for p in step.programs]
         for variant in expand_variants(plan.variants, step):
-            case = _step_case(plan, step, variant, size)
+            case = Case(
+                index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
+                timing=ISOLATED, size_bytes=max(moved, default=0), count=0, ranks=plan.world_size,
+                step=step.name, variant=variant,
+            )  # fmt: skip
             if why := (reasons[:1] or [why_no_variant(variant, step)])[0]:
                 case = case._replace(status=UNSUPPORTED, reason=why)
             found[case.key()] = case
@@ -133,18 +138,6 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
                 if key not in known:
                     known[key] = _call_case(plan, call, rank, matrix)
                 yield call, known[key], 1 if is_message else len(program.ranks)
-
-
-def _moved_bytes(calls: Sequence[Call]) -> int:
-    return sum(call.size_bytes or 0 for call in calls)
-
-
-def _step_case(plan: Plan, step: Step, variant: str, size_bytes: int) -> Case:
-    return Case(
-        index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
-        timing=ISOLATED, size_bytes=size_bytes, count=0, ranks=plan.world_size, step=step.name,
-        variant=variant,
-    )  # fmt: skip
 
 
 def _find_step(plan: Plan, name: str) -> Step:
@@ -218,7 +211,8 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     known: dict[tuple[Any, ...], tuple[Case, int]] = {}
     """Of each different call its case, and the bytes of its buffers."""
     memory = _Memory()
-    made = []
+    made: list[ReplayedCall] = []
+    leaders: list[int] = []
     for index, (call, together) in enumerate(zip(calls, _batches(calls, until), strict=True)):
         matrix = next(matrices) if call.send_splits else ()
         key = (*call.what(), matrix)
@@ -233,7 +227,9 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
             known[key] = own, own.piece_bytes(group.index(rank)) + 2 * PAGE
         own, size = known[key]
         begin = memory.take(own.dtype, size, index, until[index])
-        made.append(ReplayedCall(call, own, begin, tuple(waits[index]), together))
+        leaders.append(index if together else leaders[-1])
+        waited = tuple(dict.fromkeys(leaders[each] for each in waits[index]))
+        made.append(ReplayedCall(call, own, begin, waited, together))
     return ReplayedStep(tuple(made), compute_s, memory.size_bytes)
 
 
@@ -242,18 +238,14 @@ def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
     group, all waited for after the last of them, as torch's batch_isend_irecv begins them."""
     index = 0
     while index < len(calls):
-        end = index
-        while end < len(calls) and _is_next(calls, index, end):
+        end, group = index, calls[index].group
+        while end < len(calls) and calls[end].is_message and calls[end].group == group:
             end += 1
         while end > index + 1 and min(until[i] for i in range(index, end)) < end - 1:
             end -= 1
         number = max(1, end - index)
         yield from (number, *[0] * (number - 1))
         index += number
-
-
-def _is_next(calls: Sequence[Call], first: int, index: int) -> bool:
-    return calls[index].is_message and calls[index].group == calls[first].group
 
 
 class _Memory:

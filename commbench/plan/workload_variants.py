@@ -170,13 +170,8 @@ def _require_alike(first: MadeCall, second: MadeCall) -> None:
 
 def _work(call: Call) -> tuple[object, ...]:
     size = None if call.send_splits or call.receive_splits else call.size_bytes
-    return (
-        "message" if call.is_message else call.operation,
-        call.dtype,
-        size,
-        call.root,
-        call.tensors,
-    )
+    kind = "message" if call.is_message else call.operation
+    return kind, call.dtype, size, call.root, call.tensors
 
 
 def _name(call: Call) -> str:

@@ -58,10 +58,7 @@ def megatron_workload(
         raise UsageError(f"--mesh {mesh} leaves the number of ranks open", "give dp=2, not dp=-1")
     sizes = Sizes(**found)
     _require_possible(model, training, sizes)
-    data = "dp+cp" if sizes.dp > 1 and sizes.cp > 1 else "cp" if sizes.cp > 1 else "dp"
-    both = sizes.tp > 1 and sizes.pp > 1
-    model_parallel = "pp+tp" if both else "tp" if sizes.tp > 1 else "pp"
-    over = ["tp", "pp", "cp", data, model_parallel]
+    over = ["tp", "pp", "cp", sizes.over("dp", "cp"), sizes.over("pp", "tp")]
     if model.is_moe:
         over += ["ep", EXPERT_DATA, "pp+ep"]
         given = [f"{name}=1" for name in ("ep", "etp") if name not in parse_mesh(mesh)]
@@ -75,7 +72,7 @@ def megatron_workload(
         stages = [tuple(sorted(members)) for members in zip(*pipelines, strict=True)]
     if ranks > 1:
         groups[WORLD] = (tuple(range(ranks)),)
-    calls = StageCalls(model, training, sizes, frozenset(groups), data, model_parallel)
+    calls = StageCalls(model, training, sizes, frozenset(groups))
     programs = [Program(members, tuple(calls.step(stage))) for stage, members in enumerate(stages)]
     used_names = {call.group for program in programs for call in program.calls}
     groups = {name: found for name, found in groups.items() if name in used_names}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.answers.replay.replay import OperationReplay, StepReplay, analyse_replay
+from commbench.answers.replay.replay import StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload import Step, Workload
@@ -50,28 +50,18 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
     lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
-    for where, time_of in (("in the trace", _traced_s), ("here", _here_s)):
-        times = [time_of(one) for one in found.operations]
+    for where, field in (("in the trace", "traced_s"), ("here", "here_s")):
+        times = [getattr(one, field) for one in found.operations]
         if total := known_sum(times):
-            share, at = max(
-                (time / total, -at) for at, time in enumerate(times) if time is not None
-            )
-            most = found.operations[-at].traced
+            at = times.index(max(times))
+            most, share = found.operations[at].traced, format_share(times[at] / total)
             name = f"{most.operation} over {most.group}"
-            lines.append(f"{name} takes most {where}: {format_share(share)} of the time.")
+            lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = format_share(found.waiting_s / found.communication_s)
         which = "`commbench workload show TRACES` says for which"
         lines.append(f"Ranks wait for others during {part} of the traced communication: {which}.")
     return lines
-
-
-def _traced_s(one: OperationReplay) -> float | None:
-    return one.traced_s
-
-
-def _here_s(one: OperationReplay) -> float | None:
-    return one.replayed.value if one.replayed else None
 
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:

@@ -49,6 +49,11 @@ class OperationReplay(NamedTuple):
         return self.traced.seconds
 
     @property
+    def here_s(self) -> float | None:
+        """Seconds here."""
+        return self.replayed.value if self.replayed else None
+
+    @property
     def busbw(self) -> Estimate | None:
         """The bus bandwidth of the replay in bytes/s; None for an operation without one."""
         if (time := self.replayed) is None:
@@ -57,14 +62,11 @@ class OperationReplay(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """The calls, and their times in the trace, here and at the peak."""
+        calls = fields_of(self.traced, "waiting_s", without=("step", "step_share"))
+        times = ("time_s", "transfer_s", "waiting_s")
         return {
-            **fields_of(
-                self.traced, without=("step", "step_share", "time_s", "transfer_s", "size_bytes")
-            ),
+            **{f"traced_{name}" if name in times else name: v for name, v in calls.items()},
             "size_bytes": self.traced.size_bytes and round(self.traced.size_bytes),
-            "traced_time_s": self.traced.time_s,
-            "traced_transfer_s": self.traced.transfer_s,
-            "traced_waiting_s": self.traced.waiting_s,
             "replayed_s": self.replayed,
             "busbw_bytes_per_s": self.busbw,
             "at_peak_s": self.peak_s,
@@ -180,10 +182,7 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     for traced in workload_totals(workload, step):
         own = [(w, rows.get(key)) for key, w in made[traced.group, traced.operation].items()]
         operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
-    operations.sort(
-        key=lambda one: (one.traced_s or 0.0, one.replayed.value if one.replayed else 0.0),
-        reverse=True,
-    )
+    operations.sort(key=lambda one: (one.traced_s or 0.0, one.here_s or 0.0), reverse=True)
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
         step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
