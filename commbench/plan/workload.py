@@ -185,7 +185,7 @@ class Workload(NamedTuple):
 
 def workload_values(workload: Workload) -> dict[str, Any]:
     """The workload as plain JSON values; what a call does not say is left out."""
-    return {KIND: VERSION} | _values(workload)
+    return {KIND: VERSION, **_values(workload)}
 
 
 def _values(value: Any) -> Any:

@@ -145,10 +145,10 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
         )
     config = _get(document, "config", {})
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
-    numbers = {name: _get_whole(config, key) for key, name in _OPTIONS.items()}
+    numbers = {key: number for key in _OPTIONS if (number := _get_whole(config, key)) is not None}
     preamble = Preamble(
         program=next(iter(find_programs(PurePath(arguments[0]).name)), None) if arguments else None,
-        options={n: number for n, number in numbers.items() if number or (n, number) == _EAGER},
+        options={_OPTIONS[key]: n for key, n in numbers.items() if n or key == "graph"},
         over_ranks=_read_average(arguments),
         # A boolean is also written as a text or as a number.
         blocking=_BLOCKING if config.get("blocking_collectives") in _TRUE else "",
@@ -167,7 +167,6 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     return preamble
 
 
-_EAGER = "graph", 0
 _TRUE = (True, "true", "1", "2", "3")
 
 

@@ -96,14 +96,13 @@ def document(found: Found) -> Document:
 
 
 def _title(workload: Workload, analysis: TraceAnalysis | None) -> str:
+    of = format_count(workload.world_size, "rank")
     if analysis:
         trace = analysis.traces[0]
-        backend = f", {trace.backend}" if trace.backend else ""
-        of = format_count(analysis.world_size, "rank")
-        return f"{trace.format}{backend}: {len(analysis.traces)} of {of}"
+        name = ", ".join(filter(None, [trace.format, trace.backend]))
+        return f"{name}: {len(analysis.traces)} of {of}"
     ranks = max((sum(len(p.ranks) for p in s.programs) for s in workload.steps), default=0)
-    of = f"{ranks} of " if ranks < workload.world_size else ""
-    return f"{workload.name}: {of}{format_count(workload.world_size, 'rank')}"
+    return f"{workload.name}: {f'{ranks} of ' if ranks < workload.world_size else ''}{of}"
 
 
 def _step(workload: Workload, step: Step) -> Iterator[Block]:

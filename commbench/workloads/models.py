@@ -150,7 +150,7 @@ class Transformer(NamedTuple):
         tensors = tuple(t._replace(dtype=dtype) for t in (*before, *inner, *after))
         return Model(self.name, tensors, blocks, source=self.source)
 
-    def _ffn(self) -> dict[str, tuple[int, ...]]:
+    def _ffn(self) -> Mapping[str, tuple[int, ...]]:
         h, f = self.hidden, self.ffn
         return {"w1": (f, h), "w2": (h, f)} | ({"w3": (f, h)} if self.gated else {})
 

@@ -245,12 +245,9 @@ def trace_workload(
         alike[tuple((rank, _work(calls)) for rank, calls in by_rank.items())].append(name)
     found, everyone, is_taken = [], tuple(range(world_size)), False
     for same in alike.values():
-        programs = _share_programs(
-            {
-                rank: _median_calls([by_step[name][rank] for name in same])
-                for rank in by_step[same[0]]
-            }
-        )
+        ranks = by_step[same[0]]
+        medians = {rank: _median_calls([by_step[n][rank] for n in same]) for rank in ranks}
+        programs = _share_programs(medians)
         if len(traces) < world_size and _is_alike_everywhere(world_size, sets, programs):
             programs, is_taken = (programs[0]._replace(ranks=everyone),), True
         times = [time for name in same for time in durations[name] if time > 0]
@@ -342,9 +339,8 @@ def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
     """The same program several times, as one with the medians of its times."""
     merged = []
     for calls in zip(*programs, strict=True):
-        known: dict[str, Any] = {
-            "reduce_op": next((call.reduce_op for call in calls if call.reduce_op), "")
-        }
+        reduce_op = next((call.reduce_op for call in calls if call.reduce_op), "")
+        known: dict[str, Any] = {"reduce_op": reduce_op}
         for name in _TIMES:
             times = [time for call in calls if (time := getattr(call, name)) is not None]
             known[name] = round(median(times), _DIGITS) if times else None

@@ -151,9 +151,7 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
     for values in records:
         found.add(values)
     if not found.count:
-        raise RecordsError(
-            f"{source.path} is not a trace that can be read: it has no events", _HINT
-        )
+        raise RecordsError(f"{source.path} is not a trace: it has no events", _HINT)
     in_order = pairwise(sorted(found.steps, key=lambda step: step.start_s))
     if any(a.name != b.name and b.start_s < (a.start_s + a.end_s) / 2 for a, b in in_order):
         raise RecordsError(f"{source.path} has damaged times: its steps overlap", _HINT)
@@ -213,8 +211,7 @@ def make_calls(
     """The calls of a rank in order, and notes about what could not be read. Groups that the events
     describe are added to `groups`. `is_complete`: these are all groups, so that a call that names
     none is in the only one."""
-    notes: list[str] = []
-    sites = _find_sites(events)
+    sites, notes = _find_sites(events), []
     loose = _link_kernels(sites, _of_kind(events, KERNEL))
     transfers = Transfers(e for e in events if e.is_transfer)
     calls: list[Call] = []
@@ -239,8 +236,7 @@ def make_calls(
     sized = [name for name, group in groups.items() if group.size]
     only = sized[0] if is_complete and len(sized) == 1 else ""
     find_groups(calls, without_group, groups, rank, only)
-    calls = _with_waits(calls, waits, _of_kind(events, WAIT))
-    return calls, notes
+    return _with_waits(calls, waits, _of_kind(events, WAIT)), notes
 
 
 def _of_kind(events: list[Event], kind: str) -> list[Event]:

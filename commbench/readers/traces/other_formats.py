@@ -122,9 +122,7 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
     found = [_read_entry(entry, groups) for entry in entries]
     calls = [call for call in found if call]
     if not calls:
-        raise RecordsError(
-            f"{source.path} is no dump of the flight recorder: it has no calls", _RECORDER_HINT
-        )
+        raise RecordsError(f"{source.path} has no calls that can be read", _RECORDER_HINT)
     notes = ["the flight recorder keeps the last calls only, and marks no steps"]
     if unfinished := sum(not call.has_ended for call in calls):
         notes.append(f"{unfinished} calls had not ended when the dump was written")

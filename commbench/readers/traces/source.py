@@ -240,7 +240,7 @@ def read_plain_pickle(data: bytes) -> Any:
                 raise NotImplementedError(f"it holds more than plain values ({opcode.name})")
             if count > _MOST_OPCODES:
                 raise NotImplementedError("it has too many values")
-            if "PUT" in opcode.name and argument > count:
+            if "PUT" in opcode.name and (argument or 0) > count:
                 raise ValueError("no pickler writes this number of the memo; it takes memory")
         return _PlainUnpickler(io.BytesIO(data)).load()
     except NotImplementedError as error:
