@@ -145,3 +145,9 @@ def _formulas(calls: StageCalls) -> Iterator[str]:
                 f"{group}: {elements:,} gradients{whose} of a rank of the first stage, in "
                 f"{training.gradient_dtype}, buckets of {limit}{others}"
             )
+    width = DTYPES[training.gradient_dtype].size_bytes
+    whole = format_about(calls.replicated_elements(0) * width)
+    tied = format_about(calls.embedding_elements() * width)
+    after = {"tp": f"of tensors that are not cut, {whole}", EMBEDDING: f"of the embedding, {tied}"}
+    if made := [f"{what}, over {group}" for group, what in after.items() if group in groups]:
+        yield f"all_reduce after the passes: gradients {' and '.join(made)}"

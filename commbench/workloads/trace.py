@@ -143,12 +143,9 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
 def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
     """What files that end early lack, and which ranks were not traced."""
     for trace in [trace for trace in traces if trace.is_cut][:MOST_CUT]:
-        where = f", in {trace.cut_step}" if trace.cut_step else ""
-        has_steps = "" if trace.steps or not where else "; no step is whole"
-        yield (
-            f"{trace.path.rpartition('/')[2]} ends early{where}: what the calls before that lack "
-            f"may be in the rest{has_steps}"
-        )
+        left_out = f", in {trace.cut_step}: this step is left out" if trace.cut_step else ""
+        rest = "what the calls before lack may be in the rest"
+        yield f"{trace.path.rpartition('/')[2]} ends early{left_out}; {rest}"
     if len(traces) == 1 and world_size > 1:
         yield (
             f"only rank {traces[0].rank} of {world_size} was traced, so transfer and waiting are "

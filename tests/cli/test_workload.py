@@ -77,7 +77,7 @@ def test_files_that_do_not_belong_together_are_named(folder: Path, tmp_path: Pat
         lambda event: event | {"args": {}}, distributedInfo=None))  # fmt: skip
     for words, error, hint in (
         (["show", "step.json", first], "step.json is a workload, not a trace", "show it alone: "),
-        (["show", "empty.json"], "empty.json is not a trace that commbench knows", "give traces of "),
+        (["show", "empty.json"], "empty.json is not a trace", "give traces of "),
         (["show", first, "odd.json"], "odd.json is not a trace", "give traces of "),
         (["show", first, "larger.json"], "is of a job with 2 ranks, and larger.json of one with 4 "
          "ranks", "give the traces of one job"),

@@ -160,7 +160,7 @@ def test_a_trace_that_ends_in_its_first_step_says_so(tmp_path: Path) -> None:
     text = real_trace.small_text()
     analysis = analyse(tmp_path, text[: text.index('"ProfilerStep#5')])
     assert analysis.steps == (WHOLE_TRACE,)
-    cut = "rank0.json ends early, in ProfilerStep#4: what the calls before that lack may be"
+    cut = "rank0.json ends early, in ProfilerStep#4: this step is left out; what the calls before"
     assert any(note.startswith(cut) for note in analysis.notes)
     assert "no steps" in VIEW.write(analysis)
 
