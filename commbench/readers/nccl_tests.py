@@ -11,15 +11,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
+from commbench.plan.dimensions import ROTATING
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
 from commbench.readers import base
-from commbench.readers.base import LeftOut, RowCollector
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
@@ -261,8 +262,12 @@ def note_launch_mode(preamble: Preamble, collector: RowCollector) -> None:
         collector.note("it does not say whether CUDA graphs were used (option -G): assumed not")
 
 
-def add_notes(collector: RowCollector, tables: Sequence[NcclTestsTable]) -> None:
-    """Note what the numbers of all rows mean, and whether they are consistent."""
+def make_file(
+    collector: RowCollector, preambles: Sequence[Preamble], tables: Sequence[NcclTestsTable],
+    **facts: Any,
+) -> ImportedFile:  # fmt: skip
+    """The file of these tables, with what the numbers of all rows mean, and whether they are
+    consistent."""
     if any(row.reported.minimum_s is not None for row in collector.rows):
         collector.note(
             "minimum, maximum and percentiles were measured on the device, the time on the host"
@@ -270,6 +275,16 @@ def add_notes(collector: RowCollector, tables: Sequence[NcclTestsTable]) -> None
     collector.note_bandwidths(next((t.hinted for t in reversed(tables) if t.hinted), ""))
     for table in tables:
         table.note_lacking()
+    devices = [device for preamble in preambles for device in preamble.devices]
+    return collector.make_file(
+        tool="nccl-tests",
+        timing=preambles[0].timing,
+        hosts=base.unique(device.host for device in devices),
+        devices=base.unique(device.name for device in devices),
+        backend="nccl",
+        buffers=ROTATING,
+        **facts,
+    )
 
 
 def _parse_root(cell: str, ranks: int) -> int | None:

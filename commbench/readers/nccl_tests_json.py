@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from commbench.errors import RecordsError
 from commbench.host.environment import VARIABLE_PREFIXES
-from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
@@ -23,8 +22,8 @@ from commbench.readers.nccl_tests import (
     PlacementCells,
     Preamble,
     RankDevice,
-    add_notes,
     find_programs,
+    make_file,
     note_launch_mode,
     parse_library_version,
 )
@@ -86,16 +85,7 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         ((Line(number, ""), result) for number, result in results),
         lambda line, result: _add(table, collector, line.number, result),
     )
-    add_notes(collector, [table])
-    return collector.make_file(
-        tool="nccl-tests",
-        timing=preamble.timing,
-        hosts=base.unique(device.host for device in preamble.devices),
-        devices=base.unique(device.name for device in preamble.devices),
-        backend="nccl",
-        buffers=ROTATING,
-        environment=environment,
-    )
+    return make_file(collector, [preamble], [table], environment=environment)
 
 
 def _add(table: NcclTestsTable, collector: RowCollector, number: int, result: Any) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from commbench.errors import RecordsError
-from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
@@ -21,7 +20,7 @@ from commbench.readers.nccl_tests import (
     NcclTestsTable,
     PlacementCells,
     Preamble,
-    add_notes,
+    make_file,
     note_launch_mode,
     parse_library_version,
 )
@@ -129,21 +128,15 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
         )
     for section in sections:
         _note_section(section, collector)
-    add_notes(collector, tables)
-    devices = [device for preamble in preambles for device in preamble.devices]
     libraries = base.unique(preamble.library for preamble in preambles)
+    nccl = ", ".join(map(parse_library_version, libraries))
     warmups = {preamble.options.get("warmup iters") for preamble in preambles}
-    return collector.make_file(
-        tool="nccl-tests",
+    return make_file(
+        collector, preambles, tables,
         tool_version=", ".join(base.unique(preamble.version for preamble in preambles)),
-        timing=preambles[0].timing,
-        hosts=base.unique(device.host for device in devices),
-        devices=base.unique(device.name for device in devices),
-        backend="nccl",
-        buffers=ROTATING,
         warmup=warmups.pop() if len(warmups) == 1 else None,
-        environment={"nccl": ", ".join(map(parse_library_version, libraries))} if libraries else {},
-    )
+        environment={"nccl": nccl} if libraries else {},
+    )  # fmt: skip
 
 
 def _words(text: str) -> tuple[str, ...]:
