@@ -17,6 +17,7 @@ from commbench.errors import UsageError
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.dimensions import ROTATING
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
+from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
 from commbench.readers import base
@@ -57,9 +58,19 @@ class RankDevice(NamedTuple):
     name: str
 
 
+class PlacementCells(NamedTuple):
+    """The cells of one placement of a row."""
+
+    placement: str
+    row: Mapping[str, str]
+    """By the columns of RowCollector.add; beside them `wrong`, a count, or `deviation`, of which
+    only 0 is one."""
+    samples: Sequence[str] = ()
+
+
 @dataclass
-class Preamble:
-    """What is said before a table."""
+class NcclTestsTable:
+    """A table: what is said before it, and the sizes of its rows."""
 
     program: str | None = None
     """The program by its own words."""
@@ -78,6 +89,12 @@ class Preamble:
     """How the times of the ranks are combined."""
     blocking: str = ""
     """What it says of option -z; empty where that is not used."""
+    line: int = 1
+    """That of its first row."""
+    exponent: int = base.MICROSECONDS
+    """The unit of its times is ten to this power of a second."""
+    printed: dict[str, list[int]] = field(default_factory=dict)
+    """The sizes of the rows that were added, by the cells of type, reduce op and root."""
 
     def read_line(self, line: str) -> None:
         """Take what a line before a table says."""
@@ -161,124 +178,100 @@ class Preamble:
         group = f" of {grouped} grouped operations" if grouped > 1 else ""
         return f"mean over {number}calls{group}, {self.over_ranks}"
 
-
-class PlacementCells(NamedTuple):
-    """The cells of one placement of a row."""
-
-    placement: str
-    row: Mapping[str, str]
-    """By the columns of RowCollector.add; beside them `wrong`, a count, or `deviation`, of which
-    only 0 is one."""
-    samples: Sequence[str] = ()
-
-
-class NcclTestsTable:
-    """Adds the rows of one table to a collector; LeftOut for an operation that commbench lacks.
-
-    The unit of time is ten to the power of `exponent` seconds.
-    """
-
-    def __init__(
-        self,
-        collector: RowCollector,
-        preamble: Preamble,
-        line: int,
-        exponent: int = base.MICROSECONDS,
-    ) -> None:
-        given = preamble.known_operation
-        self.line, self._preamble, self._exponent = line, preamble, exponent
-        self._collector = collector
-        self._operation = collector.hints.choose_operation(collector.source.path, given, line)
-        self._is_hinted = None in (given, preamble.known_ranks)
-        self._printed: dict[str, list[int]] = {}
-        """The sizes of its rows, by the cells of type, reduce op and root."""
-
-    @property
-    def hinted(self) -> str:
+    def hinted(self, collector: RowCollector) -> str:
         """Its operation and ranks, where the file does not say one of them; else empty."""
-        return f"{self._operation} on {self._collector.ranks} ranks" if self._is_hinted else ""
+        is_hinted = None in (self.known_operation, self.known_ranks)
+        return f"{self.operation(collector).name} on {collector.ranks} ranks" if is_hinted else ""
 
-    def add(self, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]) -> None:
+    def operation(self, collector: RowCollector) -> Operation:
+        """Its operation, by its own words or a hint; UsageError without both."""
+        path, given = collector.source.path, self.known_operation
+        return OPERATIONS[collector.hints.choose_operation(path, given, self.line)]
+
+    def add(
+        self, collector: RowCollector, line: int, key: Mapping[str, str],
+        timed: Iterable[PlacementCells],
+    ) -> None:  # fmt: skip
         """Add the row of each placement; LeftOut where commbench has no such row, ValueError where
         a cell is invalid. `key` are the cells that begin the row: `size`, `count`, `type`, and
         where there are such columns `redop` and `root`."""
-        operation, ranks = OPERATIONS[self._operation], self._collector.ranks
+        operation, ranks = self.operation(collector), collector.ranks
         kind = " ".join(cell for name, cell in key.items() if name not in ("size", "count"))
         size, reduce_op = base.parse_size(key["size"]), key.get("redop", "")
-        self._printed.setdefault(kind, []).append(size)
+        self.printed.setdefault(kind, []).append(size)
         dtype = base.require_dtype(key["type"])
         if operation.reduces and reduce_op not in ("", "none", *REDUCE_OPS):
             raise LeftOut(f"commbench has no reduce op {reduce_op!r:.40}")
         count, blocks = base.parse_whole(key["count"]), ranks if operation.blocks else 1
         if operation.reduces and reduce_op in ("", "none"):
-            self._refuse(line, f"it has no reduce op, but {operation.name} reduces")
+            self._refuse(collector, line, f"it has no reduce op, but {operation.name} reduces")
         if size != count * blocks * DTYPES[dtype].size_bytes:
             each = f" for each of {ranks} ranks" if operation.blocks else ""
-            self._refuse(line, f"{count} {dtype}{each} are not {size} bytes")
-        options = self._preamble.options
+            self._refuse(collector, line, f"{count} {dtype}{each} are not {size} bytes")
         for placement, row, samples in timed:
-            self._collector.add(
-                line, operation.name, dtype, size, row, self._preamble.statistic,
-                exponent=self._exponent, of_iterations=True, samples=samples,
-                iterations=options.get("iters", 0),
+            collector.add(
+                line, operation.name, dtype, size, row, self.statistic,
+                exponent=self.exponent, of_iterations=True, samples=samples,
+                iterations=self.options.get("iters", 0),
                 placement=placement,
                 reduce_op=reduce_op if operation.reduces else "",
                 root=_parse_root(key.get("root", ""), ranks) if operation.rooted else None,
-                launch_mode=GRAPH if options.get("graph") else EAGER,
-                memory=self._preamble.memory,
+                launch_mode=GRAPH if self.options.get("graph") else EAGER,
+                memory=self.memory,
                 wrong=_parse_wrong(row),
             )  # fmt: skip
 
-    def _refuse(self, line: int, why: str) -> None:
-        if self._is_hinted:
-            path = self._collector.source.path
+    def _refuse(self, collector: RowCollector, line: int, why: str) -> None:
+        if hinted := self.hinted(collector):
             raise UsageError(
-                f"{path}, line {line}, is not of {self.hinted}: {why}", "check --op and --ranks"
+                f"{collector.source.path}, line {line}, is not of {hinted}: {why}",
+                "check --op and --ranks",
             )
         raise ValueError(why)
 
-    def note_lacking(self) -> None:
+    def note_lacking(self, collector: RowCollector) -> None:
         """Note the sizes that it announces and lacks. nccl-tests rounds sizes down, so that every
         block is a multiple of at most 16 bytes."""
-        blocks = self._collector.ranks if OPERATIONS[self._operation].blocks else 1
-        for kind, unsorted in self._printed.items():
+        blocks = collector.ranks if self.operation(collector).blocks else 1
+        for kind, unsorted in self.printed.items():
             printed = sorted(unsorted)
             lacking = [
                 size
-                for size in islice(self._preamble.sizes(), _MOST_SIZES)
+                for size in islice(self.sizes(), _MOST_SIZES)
                 if not (at := bisect_right(printed, size)) or printed[at - 1] <= size - 16 * blocks
             ]
             if lacking:
                 sizes = base.join_numbers("size", lacking)
                 why = f"lacks rows that it announces: {kind}, {sizes}"
-                self._collector.note(f"the table at line {self.line} {why}", is_fault=True)
+                collector.note(f"the table at line {self.line} {why}", is_fault=True)
 
 
-def note_launch_mode(preamble: Preamble, collector: RowCollector) -> None:
+def note_launch_mode(table: NcclTestsTable, collector: RowCollector) -> None:
     """Note where the launch mode comes from, unless the file says that it is the usual one."""
-    if preamble.options.get("graph"):
+    if table.options.get("graph"):
         collector.note("operations were launched by CUDA graphs (option -G)")
-    elif "graph" not in preamble.options:
+    elif "graph" not in table.options:
         collector.note("it does not say whether CUDA graphs were used (option -G): assumed not")
 
 
 def make_file(
-    collector: RowCollector, preambles: Sequence[Preamble], tables: Sequence[NcclTestsTable],
-    **facts: Any,
-) -> ImportedFile:  # fmt: skip
+    collector: RowCollector, tables: Sequence[NcclTestsTable], **facts: Any
+) -> ImportedFile:
     """The file of these tables, with what the numbers of all rows mean, and whether they are
     consistent."""
     if any(row.reported.minimum_s is not None for row in collector.rows):
         collector.note(
             "minimum, maximum and percentiles were measured on the device, the time on the host"
         )
-    collector.note_bandwidths(next((t.hinted for t in reversed(tables) if t.hinted), ""))
-    for table in tables:
-        table.note_lacking()
-    devices = [device for preamble in preambles for device in preamble.devices]
+    used = [table for table in tables if table.printed]
+    hinted = [table.hinted(collector) for table in used]
+    collector.note_bandwidths(next(filter(None, hinted[::-1]), ""))
+    for table in used:
+        table.note_lacking(collector)
+    devices = [device for table in tables for device in table.devices]
     return collector.make_file(
         tool="nccl-tests",
-        timing=preambles[0].timing,
+        timing=tables[0].timing,
         hosts=base.unique(device.host for device in devices),
         devices=base.unique(device.name for device in devices),
         backend="nccl",

@@ -20,7 +20,6 @@ from commbench.readers.nccl_tests import (
     CPU_TIME,
     NcclTestsTable,
     PlacementCells,
-    Preamble,
     RankDevice,
     find_programs,
     make_file,
@@ -66,12 +65,12 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
     document, is_whole = _parse_document(source)
     collector = RowCollector(source, hints, unit="result")
     try:
-        preamble = _read_preamble(document, source)
+        table = _read_table(document, source)
         environment = _read_environment(document)
-        table = NcclTestsTable(collector, preamble, line=1)
-        collector.choose_ranks([preamble.known_ranks])
+        table.operation(collector)
+        collector.choose_ranks([table.known_ranks])
         results = enumerate(_get(document, "results", []), start=1)
-        _add_notes(document, preamble, is_whole, collector)
+        _add_notes(document, table, is_whole, collector)
     except LeftOut as left_out:
         raise RecordsError(
             f"{source.path} cannot be imported: {left_out.reason}",
@@ -85,7 +84,7 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         ((Line(number, ""), result) for number, result in results),
         lambda line, result: _add(table, collector, line.number, result),
     )
-    return make_file(collector, [preamble], [table], environment=environment)
+    return make_file(collector, [table], environment=environment)
 
 
 def _add(table: NcclTestsTable, collector: RowCollector, number: int, result: Any) -> None:
@@ -105,11 +104,11 @@ def _add(table: NcclTestsTable, collector: RowCollector, number: int, result: An
             placements.append(PlacementCells(placement, row, samples))
         else:
             collector.leave_out(f"it has no {name} times", number, is_fault=True)
-    table.add(number, key, placements)
+    table.add(collector, number, key, placements)
 
 
 def _add_notes(
-    document: dict[str, Any], preamble: Preamble, is_whole: bool, collector: RowCollector
+    document: dict[str, Any], table: NcclTestsTable, is_whole: bool, collector: RowCollector
 ) -> None:
     if not is_whole:
         what = "everything after its last complete result is missing"
@@ -118,14 +117,14 @@ def _add_notes(
         collector.note("nccl-tests says that values are out of bounds", is_fault=True)
     if skipped := _get_whole(_get(document, "config", {}), "per_iter_skip"):
         collector.note(f"percentiles leave out the first {skipped} iterations")
-    if preamble.blocking:
-        collector.note(preamble.blocking)
-    note_launch_mode(preamble, collector)
+    if table.blocking:
+        collector.note(table.blocking)
+    note_launch_mode(table, collector)
     for error in _get(document, "errors", [])[:1]:
         collector.note(f"nccl-tests reported: {error!s:.200}", is_fault=True)
 
 
-def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
+def _read_table(document: dict[str, Any], source: SourceText) -> NcclTestsTable:
     """What a document says of its run; ValueError where it is damaged, RecordsError if newer."""
     version = _get_whole(document, "version")
     if version is not None and version > _NEWEST:
@@ -136,14 +135,14 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
     config = _get(document, "config", {})
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
     numbers = {key: number for key in _OPTIONS if (number := _get_whole(config, key)) is not None}
-    preamble = Preamble(
+    table = NcclTestsTable(
         program=next(iter(find_programs(PurePath(arguments[0]).name)), None) if arguments else None,
         options={_OPTIONS[key]: n for key, n in numbers.items() if n or key == "graph"},
         over_ranks=_read_average(arguments),
         # A boolean is also written as a text or as a number.
         blocking=_BLOCKING if config.get("blocking_collectives") in _TRUE else "",
     )
-    each = preamble.options.get("nThread", 1) * preamble.options.get("nGpus", 1)
+    each = table.options.get("nThread", 1) * table.options.get("nGpus", 1)
     for device in _get(config, "devices", []):
         # The first of a process; the others, of the ranks that follow, are not listed.
         first = RankDevice(
@@ -153,8 +152,8 @@ def _read_preamble(document: dict[str, Any], source: SourceText) -> Preamble:
             name=_get(device, "device_info", ""),
         )
         ranks = range(first.rank, first.rank + min(each, _MOST_DEVICES))
-        preamble.devices += [first._replace(rank=rank) for rank in ranks]
-    return preamble
+        table.devices += [first._replace(rank=rank) for rank in ranks]
+    return table
 
 
 _TRUE = (True, "true", "1", "2", "3")

@@ -19,7 +19,6 @@ from commbench.readers.nccl_tests import (
     CPU_TIME,
     NcclTestsTable,
     PlacementCells,
-    Preamble,
     make_file,
     note_launch_mode,
     parse_library_version,
@@ -44,12 +43,10 @@ _TIMESTAMP = "timestamp"
 
 @dataclass
 class _Section:
-    """One table in the file, with the lines before and after it."""
+    """One table in the file, with the lines of and after it."""
 
-    preamble: Preamble
+    table: NcclTestsTable
     columns: tuple[str, ...] = ()
-    exponent: int = base.MICROSECONDS
-    """The unit of time is ten to this power of a second."""
     placements: tuple[str, ...] = ()
     """Of each group of columns, in their order; empty where its numbers cannot be used."""
     rows: list[tuple[Line, list[str]]] = field(default_factory=list)
@@ -60,7 +57,7 @@ class _Section:
         """Take a header with the title line before it; ValueError where a necessary column is
         missing."""
         printed = _words(text)
-        self.exponent = _BEGINNINGS[printed[:3]]
+        self.table.exponent = _BEGINNINGS[printed[:3]]
         self.columns = tuple(_NAMES.get(name, name) for name in printed)
         if "cputime" in self.columns:
             return
@@ -81,7 +78,7 @@ class _Section:
 
     def read_line(self, line: Line) -> None:
         """Take a line that follows the header. Rows of the first versions may begin with `#`."""
-        is_legacy = self.exponent != base.MICROSECONDS
+        is_legacy = self.table.exponent != base.MICROSECONDS
         row = (line.text.lstrip("# ") if is_legacy else line.text).split()
         is_damaged_row = len(row) == len(self.columns) and base.is_whole(row[0])
         if _looks_like_row(row) or (self.placements and is_damaged_row):
@@ -112,28 +109,29 @@ def is_text(source: SourceText) -> bool:
 def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     sections = _find_sections(source)
-    preambles = [section.preamble for section in sections]
+    tables = [section.table for section in sections]
     if not any(section.rows for section in sections):
         raise RecordsError(
             f"{source.path} is the output of nccl-tests, but it ends before its first row",
             "give the whole output, or measure again",
         )
     collector = RowCollector(source, hints)
-    collector.choose_ranks(preamble.known_ranks for preamble in preambles)
-    tables = [table for each in sections if (table := _read_section(each, collector))]
-    if len({preamble.timing for preamble in preambles}) > 1:
+    collector.choose_ranks(table.known_ranks for table in tables)
+    for section in sections:
+        _read_section(section, collector)
+    if len({table.timing for table in tables}) > 1:
         raise RecordsError(
             f"{source.path} has runs with option -z and without it, which time different things",
             "write the results of each tool into a file of its own",
         )
     for section in sections:
         _note_section(section, collector)
-    libraries = base.unique(preamble.library for preamble in preambles)
+    libraries = base.unique(table.library for table in tables)
     nccl = ", ".join(map(parse_library_version, libraries))
-    warmups = {preamble.options.get("warmup iters") for preamble in preambles}
+    warmups = {table.options.get("warmup iters") for table in tables}
     return make_file(
-        collector, preambles, tables,
-        tool_version=", ".join(base.unique(preamble.version for preamble in preambles)),
+        collector, tables,
+        tool_version=", ".join(base.unique(table.version for table in tables)),
         warmup=warmups.pop() if len(warmups) == 1 else None,
         environment={"nccl": nccl} if libraries else {},
     )  # fmt: skip
@@ -167,18 +165,18 @@ def _is_title(text: str) -> bool:
 
 def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
-    preamble, title, section = Preamble(), "", None
+    table, title, section = NcclTestsTable(), "", None
     for line in source.lines:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
-            preamble, title = Preamble(), ""
+            table, title = NcclTestsTable(), ""
             for other in section.others:
-                preamble.read_command(other.text)
+                table.read_command(other.text)
             section = None
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
-            section = _Section(preamble)
+            section = _Section(table)
             try:
                 section.read_header(line.text, title)
             except ValueError as error:
@@ -186,32 +184,34 @@ def _find_sections(source: SourceText) -> list[_Section]:
                 raise source.damaged(line.number, error, sound) from None
             sections.append(section)
         elif section is None:
-            preamble.read_line(line.text)
+            table.read_line(line.text)
             if _looks_like_row(line.text.split()) and not line.text.startswith("#"):
                 raise source.damaged(line.number, "a row without a header before it", 0)
         else:
             section.read_line(line)
     if sections and section is None:  # the file ends before the last table has begun
-        sections.append(_Section(sections[-1].preamble))
+        sections.append(_Section(sections[-1].table))
     return sections
 
 
-def _read_section(section: _Section, collector: RowCollector) -> NcclTestsTable | None:
-    """Add its rows; None where it has none, or none that can be used."""
-    if not section.rows:
-        return None
-    preamble, lines = section.preamble, [line.number for line, _ in section.rows]
+def _read_section(section: _Section, collector: RowCollector) -> None:
+    """Add its rows, or note why they cannot be used."""
+    table, lines = section.table, [line.number for line, _ in section.rows]
+    if not lines:
+        return
+    table.line = lines[0]
     try:
         if not section.placements:
             raise LeftOut(CPU_TIME)
-        if preamble.known_ranks not in (None, collector.ranks):
-            raise LeftOut(f"measured on {preamble.known_ranks} ranks")
-        table = NcclTestsTable(collector, preamble, lines[0], section.exponent)
+        if table.known_ranks not in (None, collector.ranks):
+            raise LeftOut(f"measured on {table.known_ranks} ranks")
+        table.operation(collector)
     except LeftOut as left_out:
         collector.leave_out(left_out.reason, *lines)
-        return None
-    collector.read_rows(section.rows, lambda line, row: table.add(line.number, *section.split(row)))
-    return table
+    else:
+        collector.read_rows(
+            section.rows, lambda line, row: table.add(collector, line.number, *section.split(row))
+        )
 
 
 def _note_section(section: _Section, collector: RowCollector) -> None:
@@ -222,7 +222,7 @@ def _note_section(section: _Section, collector: RowCollector) -> None:
     if not any(line.text.startswith(_FOOT) for line in section.others):
         at = f"at line {section.rows[-1][0].number}" if section.rows else "without a row"
         collector.note(f"the table that ends {at} was cut off, or is not complete", True)
-    if section.preamble.blocking:
-        collector.note(f"nccl-tests says: {section.preamble.blocking}")
+    if section.table.blocking:
+        collector.note(f"nccl-tests says: {section.table.blocking}")
     if section.rows:
-        note_launch_mode(section.preamble, collector)
+        note_launch_mode(section.table, collector)
