@@ -1,5 +1,4 @@
-"""JSON files of any size, read piece by piece: memory holds some pieces and one value. And pickles
-of plain values.
+"""JSON files of any size, read piece by piece: memory holds some pieces and one value.
 
 Events are decoded one by one with the scanner of Python's json, which takes less time than a parser
 that emits an event for each number. A file that was cut off gives the events before the cut.
@@ -9,15 +8,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import io
 import json
-import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from pickletools import genops
-from typing import Any, NoReturn
+from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.results.files import GZIP
@@ -207,44 +203,3 @@ _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
 def _may_be_short(error: json.JSONDecodeError, length: int) -> bool:
     """Whether more text may mend an error: it is near the end, or of a string without an end."""
     return length - error.pos < _NEEDED or error.msg.startswith("Unterminated string")
-
-
-# Pickles.
-
-_MOST_OPCODES = 20_000_000
-_PLAIN = """
-    PROTO FRAME STOP MARK POP POP_MARK MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET NONE
-    NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE
-    SHORT_BINUNICODE BINUNICODE8 STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8
-    EMPTY_DICT EMPTY_LIST EMPTY_TUPLE EMPTY_SET TUPLE TUPLE1 TUPLE2 TUPLE3 LIST DICT APPEND APPENDS
-    SETITEM SETITEMS ADDITEMS
-"""
-"""Opcodes that make dicts, lists, tuples, sets, texts, bytes, numbers and None of one another:
-torch writes the dumps of its flight recorder with these only."""
-_PLAIN_OPCODES = frozenset(_PLAIN.split())
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Nothing is imported, even if an opcode asked for it."""
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
-
-
-def read_plain_pickle(data: bytes) -> Any:
-    """The value that was pickled. Raises ValueError for bytes that are no pickle of plain values,
-    with the opcode that is not plain: no opcode that imports a module, makes an object of a class
-    or calls anything is run."""
-    try:
-        for count, (opcode, argument, _) in enumerate(genops(data)):
-            if opcode.name not in _PLAIN_OPCODES:
-                raise NotImplementedError(f"it holds more than plain values ({opcode.name})")
-            if count > _MOST_OPCODES:
-                raise NotImplementedError("it has too many values")
-            if "PUT" in opcode.name and (argument or 0) > count:
-                raise ValueError("no pickler writes this number of the memo; it takes memory")
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except NotImplementedError as error:
-        raise ValueError(str(error)) from None
-    except (LookupError, TypeError, AttributeError, OverflowError, ValueError, EOFError,
-            MemoryError, pickle.UnpicklingError):  # fmt: skip
-        raise ValueError("it is damaged, or was cut off") from None
