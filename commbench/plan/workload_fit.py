@@ -273,8 +273,6 @@ def _shrink_call(workload: Workload, smaller: Workload, call: Call, rank: int) -
         size = max(sum(sent), sum(received)) * width or None
     return call._replace(
         peer=None if peer is None else after.index(peer),
-        root=None if root is None else after.index(root) if root in after else 0,
-        send_splits=sent,
-        receive_splits=received,
-        size_bytes=size,
-    )
+        root=None if root is None else after.index(root) if root in after else 0, send_splits=sent,
+        receive_splits=received, size_bytes=size,
+    )  # fmt: skip

@@ -44,9 +44,6 @@ from commbench.workloads.trace_steps import (
     trace_workload,
 )
 
-MOST_CUT = 3
-"""Files that end early and are named."""
-
 
 class RankWaiting(NamedTuple):
     """How long a rank waited in a step (the median), for whom most, and what part that is.
@@ -125,16 +122,11 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
         notes += [f"{number} calls {text}"] if number else []
     notes += dict.fromkeys(note for trace in traces for note in trace.notes)
     return TraceAnalysis(
-        traces=tuple(traces),
-        world_size=world_size,
-        steps=tuple(dict.fromkeys(part.step.name for part in parts)),
-        step_s=step_s,
-        sets=sets,
-        calls=tuple(calls),
-        workload=trace_workload(traces, parts, world_size, sets, notes),
-        waits=tuple(_waits(parts)),
-        overlap=_find_overlap(parts),
-    )
+        traces=tuple(traces), world_size=world_size,
+        steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
+        calls=tuple(calls), workload=trace_workload(traces, parts, world_size, sets, notes),
+        waits=tuple(_waits(parts)), overlap=_find_overlap(parts),
+    )  # fmt: skip
 
 
 # What cannot be known, and why, in sentences.
@@ -142,7 +134,7 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
 
 def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
     """What files that end early lack, and which ranks were not traced."""
-    for trace in [trace for trace in traces if trace.is_cut][:MOST_CUT]:
+    for trace in [trace for trace in traces if trace.is_cut][:3]:  # all may be cut alike
         left_out = f", in {trace.cut_step}: this step is left out" if trace.cut_step else ""
         rest = "what the calls before lack may be in the rest"
         yield f"{trace.path.rpartition('/')[2]} ends early{left_out}; {rest}"

@@ -255,15 +255,12 @@ def trace_workload(
         found.append(Step(same[0], programs, len(same), time_s))
     taken = ["ranks without a trace are taken to make the same calls"] if is_taken else []
     return Workload(
-        name="",
-        source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
-        world_size=world_size,
-        groups=dict(sets.sets),
-        steps=tuple(found),
+        name="", source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
+        world_size=world_size, groups=dict(sets.sets), steps=tuple(found),
         ranks_per_node=_ranks_per_node([trace.host for trace in traces], world_size),
         backend=", ".join(dict.fromkeys(trace.backend for trace in traces if trace.backend)),
         notes=(*notes, *taken),
-    )
+    )  # fmt: skip
 
 
 def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:

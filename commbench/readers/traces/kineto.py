@@ -167,10 +167,7 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
     events = [e for e in found.events if not (source.is_cut and e.is_transfer)]
     calls, notes = make_calls(events, groups, rank)
     if found.without_time:
-        notes.append(
-            f"{found.without_time} events of calls or steps were left out: their `ts` or `dur` is "
-            "missing, below 0 or too long"
-        )
+        notes.append(f"{found.without_time} events were left out: their `ts` or `dur` is wrong")
     # A step is written before the events in it, so the last one of a file that ends early may lack
     # some of them.
     cut_step = found.steps[-1].name if source.is_cut and found.steps else ""
@@ -179,18 +176,13 @@ def read(records: Iterable[Any], source: Source) -> RankTrace:
         notes.append("the trace marks no steps: call prof.step() after each step of the training")
     backends = {event.name.partition(":")[0] for event in found.events if event.kind == ANNOTATION}
     return RankTrace(
-        rank=rank,
-        world_size=info.rank("world_size"),
-        calls=tuple(calls),
-        groups=groups,
+        rank=rank, world_size=info.rank("world_size"), calls=tuple(calls), groups=groups,
         steps=tuple(sorted(steps, key=lambda step: step.start_s)),
         backend=info.text("backend") or ", ".join(sorted(backends)),
         computing=array("d", chain.from_iterable(base.merged(found.computing))),
-        has_kernels=found.has_kernels,
-        host=facts.text("host_name"),
-        cut_step=cut_step,
+        has_kernels=found.has_kernels, host=facts.text("host_name"), cut_step=cut_step,
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 KINETO = TraceFormat(

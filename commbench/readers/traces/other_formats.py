@@ -132,11 +132,9 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
         notes.append("it has no durations: set TORCH_NCCL_ENABLE_TIMING=1 where the job runs")
     return RankTrace(
         world_size=max((len(group.ranks) for group in groups.values()), default=0) or None,
-        calls=tuple(calls),
-        groups=groups,
-        backend=entries[0].text("profiling_name").partition(":")[0],
-        notes=tuple(notes),
-    )
+        calls=tuple(calls), groups=groups,
+        backend=entries[0].text("profiling_name").partition(":")[0], notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
@@ -148,15 +146,10 @@ def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     pair = entry.list("process_group")
     group, description = map(base.as_text, pair) if len(pair) == 2 else ("", "")
     call = base.make_call(
-        found[1] if found else "",
-        types[0],
-        elements,
-        group=group,
-        stream=group,
-        ready_s=entry.seconds("time_created_ns", _NS),
-        time_s=entry.duration("duration_ms", _MS),
+        found[1] if found else "", types[0], elements, group=group, stream=group,
+        ready_s=entry.seconds("time_created_ns", _NS), time_s=entry.duration("duration_ms", _MS),
         has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
-    )
+    )  # fmt: skip
     if not found or not call:
         return None
     if group and group not in groups:
@@ -202,14 +195,9 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     size = groups[largest].size
     groups[largest] = groups[largest]._replace(ranks=tuple(range(size)))
     return RankTrace(
-        rank=ranks[largest],
-        world_size=size,
-        calls=tuple(calls),
-        groups=groups,
-        backend="nccl",
-        host=hosts.pop() if len(hosts) == 1 else "",
-        notes=tuple(notes),
-    )
+        rank=ranks[largest], world_size=size, calls=tuple(calls), groups=groups, backend="nccl",
+        host=hosts.pop() if len(hosts) == 1 else "", notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _read_object(
@@ -228,14 +216,10 @@ def _read_object(
     if size is not None and operation in ("all_gather", "reduce_scatter"):
         size *= number
     return Call(
-        operation,
-        name,
-        size_bytes=base.as_count(size),
-        sequence=found.count("coll_sn"),
-        stream=name,
-        start_s=(times[0] if times[0].values else times[1]).seconds("coll_start_ts"),
+        operation, name, size_bytes=base.as_count(size), sequence=found.count("coll_sn"),
+        stream=name, start_s=(times[0] if times[0].values else times[1]).seconds("coll_start_ts"),
         time_s=found.duration("coll_exec_time_us"),
-    )
+    )  # fmt: skip
 
 
 INSPECTOR = TraceFormat(

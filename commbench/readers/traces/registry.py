@@ -122,13 +122,11 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
         trace = kinds[0].read(records, source)
     damaged = f"{source.damaged} records are damaged and were left out"
     return trace._replace(
-        path=str(path),
-        format=kinds[0].name,
+        path=str(path), format=kinds[0].name,
         calls=tuple(sorted(trace.calls, key=lambda call: call.begin_s or 0.0)),
-        rank=rank_in_name(path.name) if trace.rank is None else trace.rank,
-        is_cut=source.is_cut,
+        rank=rank_in_name(path.name) if trace.rank is None else trace.rank, is_cut=source.is_cut,
         notes=(*trace.notes, *([damaged] if source.damaged else ())),
-    )
+    )  # fmt: skip
 
 
 def _unpickle(path: Path, kind: TraceFormat) -> dict[str, Any]:

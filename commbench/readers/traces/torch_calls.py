@@ -127,15 +127,11 @@ def read_operator(event: Event) -> Operator | None:
     is_several = isinstance(first, list) and all(isinstance(one, list) for one in first)
     flags = [value for value in values if str(value) in ("True", "False")]
     call = base.make_call(
-        name.rstrip("_"),
-        _read_dtype(event.args.list("Input type")[:2]),
-        elements,
-        group="",
+        name.rstrip("_"), _read_dtype(event.args.list("Input type")[:2]), elements, group="",
         tensors=max(1, len(first)) if is_several else 1,
         asynchronous=str(flags[0]) == "True" if flags else None,
-        root=_read_number(values, tensors.root),
-        peer=_read_number(values, tensors.peer),
-    )
+        root=_read_number(values, tensors.root), peer=_read_number(values, tensors.peer),
+    )  # fmt: skip
     if call and tensors.splits:
         output, given = (base.as_counts(_at(values, at)) for at in tensors.splits)
         call = _with_splits(call, (elements, base.count_elements(_at(shapes, 0))), (given, output))
@@ -156,13 +152,11 @@ def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     elements = None if sent is None or received is None else max(sent, received)
     flag = args.get("Is asynchronized op")
     call = base.make_call(
-        args.get("Collective name"),
-        args.get("dtype"),
-        elements,
+        args.get("Collective name"), args.get("dtype"), elements,
         group=args.text("Process Group Name"),
         asynchronous=None if flag is None else str(flag) in ("True", "1"),
         sequence=args.count("Seq"),
-    )
+    )  # fmt: skip
     if call is None:
         return None
     _add_group(args, groups)
