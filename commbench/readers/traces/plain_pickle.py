@@ -18,7 +18,7 @@ _VALUES = {
     "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
 }  # fmt: skip
 """Opcodes with a value, which genops has decoded."""
-_NEW = {
+_NEW: dict[str, Any] = {
     "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_DICT": dict,
     "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set, "MARK": lambda: _MARK,
 }  # fmt: skip
