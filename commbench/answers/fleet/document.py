@@ -40,7 +40,7 @@ from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Ma
 
 MOST_NAMED = 4
 """Nodes that the answer names."""
-MOST_ROWS = 12
+MOST_ROWS = 6
 """Nodes of the table of all that a terminal shows."""
 MOST_EXPLAINED = 16
 """Nodes whose evidence is shown."""
@@ -85,7 +85,7 @@ def document(fleet: FleetResult) -> Document:
         (node for node in fleet.nodes if node.slowdown),
         key=lambda node: (node.chance or 0.0, node.name),
     )
-    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, TEXT), *_TIMES)
+    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, TEXT), *_TIMES[:-1])
     blocks += [
         Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),
@@ -119,7 +119,7 @@ def _told(node: Node) -> str:
         return f"{node.name} has {'; '.join(node.reasons)}"
     slow = node.slowdown
     interval = in_brackets(ratio_interval_text(slow))
-    return f"{node.name} is {ratio_text(slow)} times as slow as its peers{interval}"
+    return f"{node.name} is {ratio_text(slow)} times as slow as its peers{interval} in {node.where}"
 
 
 def evidence_lines(node: Node) -> list[str]:
@@ -175,11 +175,15 @@ def notes(fleet: FleetResult) -> list[str]:
     return found
 
 
+def _hardware(group: Group) -> str:
+    facts = group.facts
+    return facts["devices"] or facts["processor"] or facts["device"]
+
+
 def _group_note(group: Group) -> str:
     facts = group.facts
-    where = facts.get("devices") or facts.get("device", "")
     what = f"{format_count(group.nodes, 'node')}, each with {facts['world_size']} "
-    what += f"{facts['backend']} ranks on {where}"
+    what += f"{facts['backend']} ranks on {_hardware(group)}"
     if group.visible is None or group.spread is None:
         return f"{what}: not judged."
     whole, half = (format_share(ratio - 1) for ratio in group.visible)
@@ -210,7 +214,7 @@ def fleet_pictures(fleet: FleetResult) -> list[Picture]:
     for number, group in enumerate(fleet.groups):
         nodes = [node for node in fleet.nodes if node.group == number and node.ratios]
         if nodes:
-            nodes.sort(key=lambda node: (sum(map(log, node.ratios)) / len(node.ratios), node.name))
+            nodes.sort(key=lambda node: (-sum(map(log, node.ratios)) / len(node.ratios), node.name))
             panels.append(_strips(nodes, group))
     if not panels:
         return []
@@ -219,7 +223,7 @@ def fleet_pictures(fleet: FleetResult) -> list[Picture]:
     return [
         Picture(
             "fleet", "Times of each node over those of its peers", f"{answer(fleet)}{told}", panels,
-            ["A point is a case. Nodes are ordered by their mean."],
+            ["A point is a case. The nodes with the longest times are on the left."],
         )
     ]  # fmt: skip
 
@@ -237,7 +241,7 @@ def _strips(nodes: Sequence[Node], group: Group) -> Curves:
         if any(node.verdict == verdict for node in nodes)
     ]  # fmt: skip
     across = Axis(partial(_name_at, tuple(node.name for node in nodes)), "node")
-    heading = f"{len(nodes)} nodes on {group.facts.get('devices') or group.facts['device']}"
+    heading = f"{len(nodes)} nodes on {_hardware(group)}"
     level = Mark(Look("#222222", dashes=(), width=0.8), 1.0, text="")
     return Curves(heading, series, RATIOS, across, [level], 3.2)
 

@@ -48,6 +48,8 @@ MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WIDEST = 2.0
 """Intervals whose upper ends are more than so many times the lower ones say too little."""
+FAR = 4.0
+"""Scales of the peers from which on a single case is evidence."""
 LONGEST = 60
 """Characters of the names of slow rows."""
 _ALIKE = 0.75
@@ -284,7 +286,9 @@ def _judge_group(
         for node, own in zip(nodes, common, strict=True)
     ]
     nodes += [_unjudged(one, number, [why]) for one, why in few]
-    return nodes, Group(facts, len(members), len(matrix.cases), scores.spread, scores.visible)
+    return nodes, Group(
+        facts, len(members), len(matrix.cases), median(scores.scales), scores.visible
+    )
 
 
 def _make_matrix(members: list[NodeRun]) -> tuple[_Matrix, list[tuple[NodeRun, str]]]:
@@ -361,8 +365,9 @@ def _judge_node(
     verdict = DRAIN if wrong else AGAIN if again and verdict == PASS else verdict
     return Node(
         one.name, verdict, (*wrong, *again), slowdown, chance,
-        name_rows(cases, matrix.cases, LONGEST),
-        () if verdict == PASS else tuple(_ranges(matrix, excess, errors, scores, log1p(tolerance))),
+        _where(cases, matrix),
+        () if verdict == PASS
+        else tuple(_ranges(matrix, {*slow}, excess, errors, scores, log1p(tolerance))),
         path=one.path, run=one.run, ratios=tuple(exp(excess[n]) for n in known),
     )  # fmt: skip
 
@@ -411,14 +416,31 @@ def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Est
     return Estimate(exp(mean), exp(mean - half), exp(mean + half))
 
 
+def _where(cases: Sequence[Case], matrix: _Matrix) -> str:
+    """What these cases of a group are: `all cases`, `all calls 256K-4M`, or by kind and size."""
+    if len(cases) == len(matrix.cases):
+        return "all cases"
+    sizes = [*map(named_bytes, cases)]
+    low, high = min(sizes), max(sizes)
+    between = [case for case in matrix.cases if low <= named_bytes(case) <= high]
+    if len(between) == len(cases) and len({*matrix.kinds}) > 1:
+        return f"all calls {format_range(low, high)}"
+    return name_rows(cases, matrix.cases, LONGEST)
+
+
 def _ranges(
-    matrix: _Matrix, excess: Any, errors: Any, scores: Scores, least: float
+    matrix: _Matrix, part: set[int], excess: Any, errors: Any, scores: Scores, least: float
 ) -> list[SlowRange]:
-    """The ranges of sizes in which a node is slower, the slowest first."""
+    """The ranges of sizes in which a node is slower, the slowest first; outside of the part that it
+    is slow in only those in which it is far from its peers."""
+
+    def is_slow(n: int) -> bool:
+        return bool(excess[n] > max(least, 0.0 if n in part else FAR * scores.scales[n]))
+
     found = []
     columns = [n for n in range(len(excess)) if isfinite(excess[n])]
-    for (kind, is_slow), same in groupby(columns, lambda n: (matrix.kinds[n], excess[n] > least)):
-        if is_slow:
+    for (kind, is_found), same in groupby(columns, lambda n: (matrix.kinds[n], is_slow(n))):
+        if is_found:
             cases = [*same]
             low, high = (named_bytes(matrix.cases[n]) for n in (cases[0], cases[-1]))
             slowdown = _pool(cases, excess, errors, scores)

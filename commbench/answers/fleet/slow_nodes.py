@@ -41,7 +41,7 @@ CLIP = 4.0
 """A single case counts as at most so many scales from what the cases of its node have in common."""
 WHOLE, RANGE, ORDERED = "whole", "range", "ordered"
 """Kinds of parts: all cases, cases with something in common, the slower half of cases or kinds."""
-TAIL = {WHOLE: 6, RANGE: 60, ORDERED: 20}
+TAIL = {WHOLE: 5, RANGE: 35, ORDERED: 11}
 """Degrees of freedom of the tails of sound nodes, at most. What all cases have in common is no mean
 of many values, so its tails are the heaviest."""
 _WHOLE_SHARE = 0.5
@@ -84,10 +84,10 @@ class Scores(NamedTuple):
     """Whether the others are compared with it."""
     levels: tuple[float, ...]
     """Of each case the log time of the peers."""
+    scales: tuple[float, ...]
+    """Of each case by how much the log times of peers differ: their robust scale."""
     errors: tuple[float, ...]
-    """Of each case the standard error of that level."""
-    spread: float
-    """By how much the log times of peers differ in a usual case: their robust scale."""
+    """Of each case the standard error of the level."""
     visible: tuple[float, float]
     """The slowdown, as a ratio, from which on a node would be named: in all cases, and in half."""
 
@@ -110,7 +110,8 @@ def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
         for is_from in (True, False)
     ]
     for cases in (*groups, *ranges):
-        found.setdefault(cases, Part(RANGE, cases))
+        if cases:
+            found.setdefault(cases, Part(RANGE, cases))
     parts = [*found.values()]
     if len(groups) > 3:
         parts.append(Part(ORDERED, every, groups))
@@ -150,8 +151,8 @@ def find_slow_nodes(
     number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
     return Scores(
         tuple(chances), tuple(found), tuple(peers.tolist()), tuple(levels.tolist()),
+        tuple(scales.tolist()),
         tuple((1.2533 * scales / numpy.sqrt(number)).tolist()),
-        float(numpy.median(scales)),
         _visible(values[peers], scales, parts, false_alarms / nodes, freedom, weight),
     )  # fmt: skip
 
