@@ -1,11 +1,8 @@
-"""Tail probabilities and quantiles of Student's t with a whole number of degrees of freedom."""
+"""The tail of Student's t."""
 
 from __future__ import annotations
 
 from math import atan, cos, pi, sin, sqrt
-
-_LARGEST = 1e9
-"""Quantiles beyond it are not looked for."""
 
 
 def student_tail(t: float, degrees: int) -> float:
@@ -23,14 +20,3 @@ def student_tail(t: float, degrees: int) -> float:
     if degrees % 2:
         inside = 2 / pi * (angle + (inside if degrees > 1 else 0.0))
     return min(1.0, max(0.0, (1 - inside) / 2))
-
-
-def student_quantile(probability: float, degrees: int) -> float:
-    """The value that Student's t exceeds with a probability from 1e-14 to 0.5, by bisection."""
-    low, high = 0.0, 1.0
-    while student_tail(high, degrees) > probability and high < _LARGEST:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_tail(middle, degrees) > probability else (low, middle)
-    return high

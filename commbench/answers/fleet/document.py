@@ -3,7 +3,7 @@ are missing; the same as JSON, as JUnit XML and as lists of names; and a strip p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import exp, log
 from pathlib import Path
@@ -57,6 +57,14 @@ _LOOKS = {
 }  # fmt: skip
 _HEADING = {PASS: "pass", AGAIN: "again: undecided", DRAIN: "drain"}
 
+_ADVICE = {
+    DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, `commbench "
+    "pairs`, and the logs of their devices.",
+    AGAIN: "Measure the undecided nodes once more, when nothing else runs on them, and judge all "
+    "runs again: the newest run of a node counts.",
+    MISSING: "Find out why the missing nodes have no complete run; then measure them.",
+}
+
 _NODE = Column("node", lambda node: node.name, TEXT)
 _TIMES = (
     Column("times as slow\nas its peers", lambda node: node.slowdown, RATIO),
@@ -98,26 +106,22 @@ def document(fleet: FleetResult) -> Document:
 
 
 def answer(fleet: FleetResult) -> str:
-    """One sentence: how many nodes have each verdict, and the worst of those to drain."""
-    counts, every = fleet.counts, len(fleet.nodes)
-    words = {
-        DRAIN: "drain", AGAIN: "measure again", MISSING: "missing", PASS: "pass",
-    }  # fmt: skip
+    """How many nodes have each verdict, and the worst of those to drain."""
+    every = format_count(len(fleet.nodes), "node")
     if fleet.outcome == PASS:
-        return f"PASS: all {format_count(every, 'node')} are alike."
-    found = ", ".join(f"{words[v]} {counts[v]}" for v in VERDICTS if counts[v])
-    named = [node for node in fleet.nodes if node.verdict == DRAIN]
-    lines = "; ".join(map(_told, named[:MOST_NAMED]))
-    more = f"; and {len(named) - MOST_NAMED} more" * (len(named) > MOST_NAMED)
-    head = "DRAIN" if named else "NO VERDICT"
-    return f"{head}: of {format_count(every, 'node')} {found}{f'. {lines}{more}' if named else ''}."
+        return f"PASS: none of {every} is slower than the others."
+    found = ", ".join(f"{number} {verdict}" for verdict, number in fleet.counts.items() if number)
+    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == DRAIN))]
+    head = "DRAIN" if lines else "NO VERDICT"
+    named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
+    return f"{head}: of {every} {found}.{f' {named}.' if lines else ''}"
 
 
 def _told(node: Node) -> str:
     """`node7 is 1.21 times as slow as its peers (1.18 … 1.24) in all_reduce 1M-64M`."""
-    if node.reasons or not node.slowdown:
-        return f"{node.name} has {'; '.join(node.reasons)}"
     slow = node.slowdown
+    if node.reasons or not slow:
+        return f"{node.name}: {'; '.join(node.reasons)}"
     interval = in_brackets(ratio_interval_text(slow))
     return f"{node.name} is {ratio_text(slow)} times as slow as its peers{interval} in {node.where}"
 
@@ -132,7 +136,6 @@ def evidence_lines(node: Node) -> list[str]:
     ]
     more = sum(each.rows for each in node.evidence[MOST_RANGES:])
     found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
-    found += node.different
     if node.run:
         warnings = [warning for _, warning in run_warnings([node.run])]
         found += [f"{w.name} ({w.which}): {w.message}" for w in warnings[:MOST_WARNINGS]]
@@ -141,37 +144,22 @@ def evidence_lines(node: Node) -> list[str]:
 
 def advice(fleet: FleetResult) -> list[str]:
     """What to do about nodes that do not pass."""
-    counts = fleet.counts
-    rules = (
-        ("Take the nodes to drain out of use, and look at them: `commbench doctor`, `commbench "
-         "pairs`, and the logs of their devices.", counts[DRAIN]),
-        ("Measure the undecided nodes once more, when nothing else runs on them, and judge all "
-         "runs again: the newest run of a node counts.", counts[AGAIN]),
-        ("Find out why the missing nodes have no complete run; then measure them.",
-         counts[MISSING]),
-        ("Many nodes are slow in the same fleet: see whether they share a switch, a rack, a "
-         "version or a generation of hardware.", 5 * counts[DRAIN] > len(fleet.nodes) > 5),
-    )  # fmt: skip
-    return [text for text, applies in rules if applies]
+    return [text for verdict, text in _ADVICE.items() if fleet.counts[verdict]]
 
 
 def notes(fleet: FleetResult) -> list[str]:
-    """What was compared, what could have been seen, and what was left out."""
+    """What was compared, what the verdicts assume, and what was left out."""
     found = [_group_note(group) for group in fleet.groups]
-    if any(group.visible for group in fleet.groups):
-        found.append(
-            f"A sound fleet has a node named with a probability of at most "
-            f"{format_share(fleet.false_alarms)}, if sound nodes differ with tails as those of "
-            "Student's t (docs/fleet.md). Slower by at most "
-            f"{format_share(fleet.tolerance)} passes."
-        )
-    if len(fleet.groups) > 1:
-        found.append("Only nodes of the same hardware, backend and ranks are compared.")
-    if fleet.superseded:
-        runs = format_count(len(fleet.superseded), "older run")
-        found.append(f"{runs} of these nodes: not used. {list_some(fleet.superseded, 3)}")
-    if fleet.unexpected:
-        found.append(f"Not in the list of nodes: {list_some(fleet.unexpected, 8)}.")
+    found.append(
+        f"A sound fleet has a node named with a probability of {format_share(fleet.false_alarms)} "
+        "at most, if its nodes differ with tails as those of Student's t. A node that is slower by "
+        f"{format_share(fleet.tolerance)} at most passes."
+    )
+    older, others = fleet.superseded, fleet.unexpected
+    found += [f"Not used, because these nodes have newer runs: {list_some(older, 3)}."][
+        : len(older)
+    ]
+    found += [f"Not in the list of nodes: {list_some(others, 8)}."][: len(others)]
     return found
 
 
@@ -181,17 +169,12 @@ def _hardware(group: Group) -> str:
 
 
 def _group_note(group: Group) -> str:
-    facts = group.facts
-    what = f"{format_count(group.nodes, 'node')}, each with {facts['world_size']} "
-    what += f"{facts['backend']} ranks on {_hardware(group)}"
-    if group.visible is None or group.spread is None:
-        return f"{what}: not judged."
-    whole, half = (format_share(ratio - 1) for ratio in group.visible)
-    spread = format_share(group.spread)
+    facts, is_judged = group.facts, group.spread is not None
+    spread = f"they differ by {format_share(group.spread or 0.0)} in a usual case"
     return (
-        f"{what}, {format_count(group.cases, 'case')}: they differ by {spread} (standard "
-        f"deviation). A node is named if it is about {whole} slower in all cases, or {half} in "
-        "half of them."
+        f"{format_count(group.nodes, 'node')} of {facts['world_size']} {facts['backend']} ranks on "
+        f"{_hardware(group)}, {format_count(group.cases, 'case')}: "
+        f"{spread if is_judged else 'not judged'}."
     )
 
 
@@ -218,14 +201,9 @@ def fleet_pictures(fleet: FleetResult) -> list[Picture]:
             panels.append(_strips(nodes, group))
     if not panels:
         return []
-    worst = [_told(node) for node in fleet.nodes if node.verdict == DRAIN and node.slowdown]
-    told = f" {'; '.join(worst[:MOST_NAMED])}." if worst else " No node is slow beyond doubt."
-    return [
-        Picture(
-            "fleet", "Times of each node over those of its peers", f"{answer(fleet)}{told}", panels,
-            ["A point is a case. The nodes with the longest times are on the left."],
-        )
-    ]  # fmt: skip
+    title, note = "Times of each node over those of its peers", "A point is a case."
+    order = "The nodes with the longest times are on the left."
+    return [Picture("fleet", title, answer(fleet), panels, [f"{note} {order}"])]
 
 
 def _strips(nodes: Sequence[Node], group: Group) -> Curves:
@@ -253,30 +231,21 @@ def _name_at(names: Sequence[str], place: float) -> str:
 # Files.
 
 
-def fleet_files(fleet: FleetResult) -> dict[str, Callable[[], str | bytes]]:
-    """What makes the content of each file of a folder, by name; lists have a name in each line."""
-    lists = {
-        f"{verdict}.txt": partial("".join, [f"{name}\n" for name in fleet.names(verdict)])
-        for verdict in VERDICTS
-    }
-    return {
-        **lists, "junit.xml": partial(fleet_junit, fleet),
-        "fleet.json": partial(VIEW.write, fleet, JSON),
-        "fleet.html": partial(VIEW.write, fleet, HTML),
-    }  # fmt: skip
-
-
 def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
-    """Write all files and the picture into a folder that is empty; their paths."""
+    """Write the lists, with a name in each line, the other formats and the picture into an empty
+    folder; their paths."""
     from commbench.results.files import write_new
     from commbench.views.draw import write_pictures
 
-    written = []
-    for name, make in fleet_files(fleet).items():
-        write_new(folder / name, make())
-        written.append(folder / name)
+    files: dict[str, str | bytes] = {
+        f"{verdict}.txt": "".join(f"{name}\n" for name in fleet.names(verdict))
+        for verdict in VERDICTS
+    }
+    files |= {"fleet.json": VIEW.write(fleet, JSON), "fleet.html": VIEW.write(fleet, HTML)}
+    for name, content in (files | {"junit.xml": fleet_junit(fleet)}).items():
+        write_new(folder / name, content)
     pictures = fleet_pictures(fleet)
-    return [*written, *(write_pictures(pictures, folder) if pictures else ())]
+    return [*map(folder.joinpath, files), *(write_pictures(pictures, folder) if pictures else ())]
 
 
 def fleet_junit(fleet: FleetResult) -> bytes:
@@ -284,12 +253,10 @@ def fleet_junit(fleet: FleetResult) -> bytes:
     from commbench.output import junit  # imports xml
 
     def make(node: Node) -> junit.JUnitCase:
-        outcome = junit.PASSED if node.verdict == PASS else junit.FAILURE
-        told = [_told(node)] if node.slowdown and not node.reasons else []
-        lines = [node.verdict, *told, *node.reasons, *evidence_lines(node)]
-        message = "" if node.verdict == PASS else "; ".join(lines)
-        return junit.JUnitCase(node.name, outcome, message, node.verdict)
+        if node.verdict == PASS:
+            return junit.JUnitCase(node.name)
+        message = "; ".join([_told(node), *evidence_lines(node)])
+        return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
 
-    ordered = sorted(fleet.nodes, key=lambda node: node.name)
-    suite = junit.JUnitSuite("commbench fleet", [*map(make, ordered)])
-    return junit.junit_xml([suite], answer(fleet))
+    cases = [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]
+    return junit.junit_xml([junit.JUnitSuite("commbench fleet", cases)], answer(fleet))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import exp, isfinite, log, log1p
+from math import exp, isfinite, log, log1p, nan
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -21,15 +21,9 @@ from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.comparison import row_kind
 from commbench.answers.compare.pooling import random_effects
+from commbench.answers.fleet import slow_nodes
 from commbench.answers.fleet.nodes import NodeRun
-from commbench.answers.fleet.slow_nodes import (
-    LEAST_NODES,
-    ORDERED,
-    Part,
-    Scores,
-    find_slow_nodes,
-    make_parts,
-)
+from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import Case
 from commbench.results.schema import CUT_OFF, FAILED, OK
@@ -44,33 +38,27 @@ VERDICTS = (DRAIN, AGAIN, MISSING, PASS)
 FALSE_ALARMS, TOLERANCE = 0.01, 0.02
 DOUBT = 5.0
 """A node that is not named is undecided up to so many times the probability of a false alarm."""
+SMALL = 16
+"""Fewer nodes say little about how much sound nodes differ: one that is far is undecided."""
+FAR = 4.0
+"""So many scales of the peers are far."""
 MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
 WIDEST = 2.0
 """Intervals whose upper ends are more than so many times the lower ones say too little."""
-FAR = 4.0
-"""Scales of the peers from which on a single case is evidence."""
 LONGEST = 60
 """Characters of the names of slow rows."""
-_ALIKE = 0.75
-"""A fact that so many of the peers share is told of a node where it differs."""
 _LEAST_VARIANCE = 1e-8
 
 
 class SlowRange(NamedTuple):
     """Neighbouring sizes of one kind of case in which a node is slower than its peers."""
 
-    kind: str
-    low_bytes: int
-    high_bytes: int
+    name: str
+    """`all_reduce float32 sum in_place 1M-64M`."""
     rows: int
     slowdown: Estimate
     """Its time over that of its peers."""
-
-    @property
-    def name(self) -> str:
-        """`all_reduce float32 sum in_place 1M-64M`."""
-        return f"{self.kind} {format_range(self.low_bytes, self.high_bytes)}".rstrip()
 
 
 class Node(NamedTuple):
@@ -88,8 +76,6 @@ class Node(NamedTuple):
     """The cases of that part."""
     evidence: tuple[SlowRange, ...] = ()
     """Where it is slower by more than the tolerance; empty for one that passes."""
-    different: tuple[str, ...] = ()
-    """Facts that nearly all of its peers share and it does not."""
     group: int | None = None
     """The number of its group."""
     path: str = ""
@@ -110,8 +96,6 @@ class Group(NamedTuple):
     cases: int
     spread: float | None
     """By which share of the time nodes differ in a usual case, as a robust standard deviation."""
-    visible: tuple[float, float] | None
-    """From which slowdown on, as a ratio, a node would have been named: in all cases, in half."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,7 +103,7 @@ class FleetResult(Result, view="answers.fleet.document", rows="nodes"):
     """The verdicts about all nodes."""
 
     nodes: tuple[Node, ...]
-    """Those to drain first, the slowest of each verdict first."""
+    """Those to drain first, the least likely of each verdict first."""
     groups: tuple[Group, ...]
     false_alarms: float
     tolerance: float
@@ -140,9 +124,8 @@ class FleetResult(Result, view="answers.fleet.document", rows="nodes"):
     @property
     def outcome(self) -> str:
         """`drain` if any node is to be drained; `pass` if all pass; else `again`."""
-        if self.counts[DRAIN]:
-            return DRAIN
-        return PASS if self.counts[PASS] == len(self.nodes) else AGAIN
+        found = {node.verdict for node in self.nodes}
+        return DRAIN if DRAIN in found else PASS if found == {PASS} else AGAIN
 
     @property
     def exit_code(self) -> int:
@@ -169,17 +152,19 @@ def judge_fleet(
         raise UsageError("there is no node", "name runs, one of each node, or a folder of runs")
     nodes = [Node(name, MISSING, ("it has no run",)) for name in expected if name not in newest]
     groups: dict[tuple[tuple[str, str], ...], list[NodeRun]] = {}
+    has_facts = all(run.run.header for run in newest.values() if run.run)
     for one in newest.values():
         why = one.reason or (one.run.incomplete if one.run else "")
         if one.run is None or (why and not _wrong(one.run)):
             nodes.append(Node(one.name, MISSING, (why,), path=one.path, run=one.run))
         else:
-            groups.setdefault(tuple(_peer_facts(one.run).items()), []).append(one)
+            facts = _peer_facts(one.run, has_facts)
+            groups.setdefault(tuple(facts.items()), []).append(one)
     made: list[Group] = []
-    for facts, members in sorted(_joined(groups).items()):
-        found, group = _judge_group(members, dict(facts), len(made), false_alarms, tolerance)
-        nodes += found
-        made.append(group)
+    for key, members in sorted(groups.items()):
+        judge = _GroupJudge(members, false_alarms, tolerance)
+        nodes += [node._replace(group=len(made)) for node in judge.nodes()]
+        made.append(Group(dict(key), len(members), len(judge.cases), judge.spread))
     nodes.sort(key=lambda n: (VERDICTS.index(n.verdict), n.chance is None, n.chance or 0, n.name))
     return FleetResult(
         tuple(nodes), tuple(made), false_alarms, tolerance,
@@ -188,277 +173,171 @@ def judge_fleet(
     )  # fmt: skip
 
 
-def _peer_facts(run: LoadedRun) -> dict[str, str]:
-    """What nodes must have in common to be compared."""
-    facts = {name: _column(run, name) for name in NEEDED_FACTS}
-    known = environment_facts(run.header) if run.header else {}
+def _peer_facts(run: LoadedRun, has_facts: bool) -> dict[str, str]:
+    """What nodes must have in common to be compared. A results.csv does not say the hardware; with
+    one among the runs, `has_facts` is False and hardware is not looked at."""
+    facts = {
+        name: ", ".join(sorted({str(getattr(row, name, "")) for row in run.rows}))
+        for name in NEEDED_FACTS
+    }
+    known = environment_facts(run.header) if run.header and has_facts else {}
     return facts | {name: known.get(name, "") for name in ("devices", "processor")}
 
 
-def _joined(
-    groups: Mapping[tuple[tuple[str, str], ...], list[NodeRun]],
-) -> dict[tuple[tuple[str, str], ...], list[NodeRun]]:
-    """The groups; one whose hardware is not known (a results.csv) is part of the only one that it
-    may belong to."""
-    joined = {facts: [*members] for facts, members in groups.items()}
-    for facts in sorted(groups):
-        fits = [
-            other for other in sorted(joined)
-            if other != facts
-            and all(own in ("", value) for (_, own), (_, value) in zip(facts, other, strict=True))
-        ]  # fmt: skip
-        if len(fits) == 1:
-            joined[fits[0]] += joined.pop(facts)
-    return joined
-
-
-def _column(run: LoadedRun, name: str) -> str:
-    return ", ".join(sorted({str(value) for row in run.rows if (value := getattr(row, name, ""))}))
-
-
-def _wrong(run: LoadedRun) -> list[Any]:
-    return [row for row in run.rows if row.wrong]
+def _wrong(run: LoadedRun) -> list[str]:
+    """How many elements of which rows are wrong; empty where none is."""
+    rows = [row for row in run.rows if row.wrong]
+    number = sum(row.wrong for row in rows)
+    where = name_rows(rows, run.rows, LONGEST)
+    return [f"{format_count(number, 'wrong element')} in {where}"] if rows else []
 
 
 def _is_timed(row: Any) -> bool:
     return row.status == OK and not row.wrong and row.stop_reason != CUT_OFF and bool(row.time_s)
 
 
-class _Matrix(NamedTuple):
-    """The times of the nodes of a group that have enough cases."""
-
-    members: list[NodeRun]
-    cases: list[Case]
-    rows: list[dict[tuple[Any, ...], Any]]
-    """The timed rows of each node, by the key of their case."""
-    kinds: list[str]
-
-    @property
-    def logs(self) -> list[list[float]]:
-        """The log times; nan where there is none."""
-        return [
-            [log(own[case.key()].time_s) if case.key() in own else float("nan")
-             for case in self.cases] for own in self.rows
-        ]  # fmt: skip
-
-    @property
-    def errors(self) -> list[list[float]]:
-        """Their standard errors; nan where they are not known."""
-        return [[_error(own.get(case.key())) for case in self.cases] for own in self.rows]
-
-
 def _error(row: Any) -> float:
-    low, high = row.time.ends if row is not None else (0.0, 0.0)
-    return log(high / low) / (2 * Z) if 0 < low < high else float("nan")
+    """The standard error of a log time; nan where it is not known."""
+    low, high = row.time.ends if row else (0.0, 0.0)
+    return log(high / low) / (2 * Z) if 0 < low < high else nan
 
 
-def _judge_group(
-    members: list[NodeRun],
-    facts: dict[str, str],
-    number: int,
-    false_alarms: float,
-    tolerance: float,
-) -> tuple[list[Node], Group]:
-    """The nodes of one group."""
-    import numpy
+class _GroupJudge:
+    """Judges the nodes of one group."""
 
-    matrix, few = _make_matrix(members)
-    if len(matrix.members) < LEAST_NODES or not matrix.cases:
-        alike = format_count(len(members), "node")
-        why = f"too few to judge: {alike} alike; {LEAST_NODES} are needed"
-        if not matrix.cases:
-            why = f"no case has a time on half of the {alike}"
-        nodes = [_unjudged(one, number, [why]) for one in members]
-        return nodes, Group(facts, len(members), len(matrix.cases), None, None)
-    logs, errors = numpy.array(matrix.logs), numpy.array(matrix.errors)
-    parts = make_parts(matrix.kinds, [named_bytes(case) for case in matrix.cases])
-    scores = find_slow_nodes(logs, errors, parts, false_alarms)
-    usual = float(numpy.nanmedian(errors)) if numpy.isfinite(errors).any() else 0.0
-    excess = logs - numpy.array(scores.levels)
-    nodes = [
-        _judge_node(matrix, at, (excess[at], errors[at]), scores, (false_alarms, tolerance), usual)
-        ._replace(group=number)
-        for at in range(len(matrix.members))
-    ]  # fmt: skip
-    common = [_facts(one) for one in matrix.members]
-    nodes = [
-        node if node.verdict == PASS else node._replace(different=_different(own, common))
-        for node, own in zip(nodes, common, strict=True)
-    ]
-    nodes += [_unjudged(one, number, [why]) for one, why in few]
-    return nodes, Group(
-        facts, len(members), len(matrix.cases), median(scores.scales), scores.visible
-    )
+    def __init__(self, members: list[NodeRun], false_alarms: float, tolerance: float) -> None:
+        self._members, self._false_alarms, self._tolerance = members, false_alarms, tolerance
+        self._rows: list[dict[tuple[Any, ...], Any]] = []
+        """The timed rows of each node, by the key of their case."""
+        known: dict[tuple[Any, ...], Case] = {}
+        for one in members:
+            assert one.run
+            index_rows(one.run)  # raises an error where two rows are of one case
+            timed = [(row.case, row) for row in one.run.rows if _is_timed(row)]
+            known |= {case.key(): case for case, _ in timed}
+            self._rows.append({case.key(): row for case, row in timed})
+        numbers = Counter(key for own in self._rows for key in own)
+        kept = [case for key, case in known.items() if 2 * numbers[key] >= len(members)]
+        self.cases = sorted(kept, key=lambda case: (row_kind(case), named_bytes(case)))
+        """Those that half of the nodes have."""
+        self._kinds = [*map(row_kind, self.cases)]
+        self.spread: float | None = None
 
+    def nodes(self) -> list[Node]:
+        """The verdict about each node."""
+        import numpy
 
-def _make_matrix(members: list[NodeRun]) -> tuple[_Matrix, list[tuple[NodeRun, str]]]:
-    """The cases that half of the nodes have, the nodes that have half of these, and the others with
-    the reason."""
-    timed, cases = [], dict[tuple[Any, ...], Case]()
-    for one in members:
+        found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
+        judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
+        alike = format_count(len(judged), "node")
+        why = f"too few to judge: {alike} alike with times, and {LEAST_NODES} are needed"
+        if len(judged) >= LEAST_NODES:
+            logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
+            errors = numpy.array([[*map(_error, found[at])] for at in judged])
+            sizes = [*map(named_bytes, self.cases)]
+            parts = slow_nodes.make_parts(self._kinds, sizes)
+            self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
+            self.spread = median(self._scores.scales)
+            self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
+            why = "it has a time in less than half of the cases"
+        nodes = []
+        for at, one in enumerate(self._members):
+            if self.spread is not None and at in judged:
+                nodes.append(self._judge(one, judged.index(at)))
+                continue
+            wrong = _wrong(one.run) if one.run else []
+            verdict = DRAIN if wrong else AGAIN
+            nodes.append(Node(one.name, verdict, (*wrong, why), path=one.path, run=one.run))
+        return nodes
+
+    def _judge(self, one: NodeRun, at: int) -> Node:
         assert one.run
-        index_rows(one.run)  # raises an error where two rows are of one case
-        own = {row.case.key(): row for row in one.run.rows if _is_timed(row)}
-        timed.append(own)
-        cases |= {key: row.case for key, row in own.items() if key not in cases}
-    numbers = Counter(key for own in timed for key in own)
-    kept = [case for key, case in cases.items() if 2 * numbers[key] >= len(members)]
-    kept.sort(key=lambda case: (row_kind(case), named_bytes(case)))
-    matrix, few = _Matrix([], kept, [], [row_kind(case) for case in kept]), []
-    for one, own in zip(members, timed, strict=True):
-        have = sum(case.key() in own for case in kept)
-        if 2 * have < len(kept) or not have:
-            few.append((one, f"it has a time in {have} of {format_count(len(kept), 'case')}"))
-        else:
-            matrix.members.append(one)
-            matrix.rows.append(own)
-    return matrix, few
+        scores, excess, errors = self._scores, self._excess[at], self._errors[at]
+        known = [n for n in range(len(excess)) if isfinite(excess[n])]
+        slow = _slow_cases(scores.parts[at], excess, known)
+        slowdown, chance = _pool(slow, excess, errors, scores), scores.chances[at]
+        wrong, again = _wrong(one.run), self._doubts(one.run, errors)
+        verdict = AGAIN if again else PASS
+        is_small = len(self._excess) < SMALL
+        is_far = log(slowdown.value) > FAR * median(scores.scales[n] for n in slow)
+        may_be_slow = chance <= DOUBT * self._false_alarms or (is_small and is_far)
+        if slowdown.value > 1 + self._tolerance and may_be_slow:
+            keys = [self.cases[n].key() for n in slow]
+            queued = [row.queued_share or 0.0 for row in one.run.rows if row.case.key() in keys]
+            verdict = AGAIN
+            if median(queued) > MOST_QUEUED:
+                again.append("it is slow, and its ranks waited for a core most of the time")
+            elif slowdown.has_interval and slowdown.ends[0] <= 1:
+                again.append("it is slow, but its own interval contains the level of its peers")
+            elif chance > self._false_alarms:
+                again.append("it may be slow, but not beyond doubt")
+            else:
+                verdict = DRAIN
+        verdict = DRAIN if wrong else verdict
+        evidence = [] if verdict == PASS else self._ranges({*slow}, excess, errors)
+        return Node(
+            one.name, verdict, (*wrong, *again), slowdown, chance, self._where(slow),
+            tuple(evidence), path=one.path, ratios=tuple(exp(excess[n]) for n in known),
+            run=one.run,
+        )  # fmt: skip
 
+    def _doubts(self, run: LoadedRun, errors: Any) -> list[str]:
+        """Why a node is to be measured again, whatever its times are."""
+        failed = sum(row.status == FAILED for row in run.rows)
+        found = [f"{format_count(failed, 'case')} failed"] if failed else []
+        known, every = errors[errors > 0], self._errors[self._errors > 0]
+        if len(known) and median(known) > max(log(WIDEST) / (2 * Z), 2 * median(every)):
+            found.append("its intervals are much wider than those of its peers")
+        return found
 
-def _unjudged(one: NodeRun, group: int, why: list[str]) -> Node:
-    """A node whose times are not compared; wrong results count nevertheless."""
-    wrong = _wrong_reasons(one.run)
-    verdict = DRAIN if wrong else AGAIN
-    return Node(one.name, verdict, (*wrong, *why), group=group, path=one.path, run=one.run)
+    def _where(self, columns: Sequence[int]) -> str:
+        """What these cases are: `all cases`, `all calls 256K-4M`, or by kind and size."""
+        if len(columns) == len(self.cases):
+            return "all cases"
+        sizes = [named_bytes(self.cases[n]) for n in columns]
+        low, high = min(sizes), max(sizes)
+        between = [case for case in self.cases if low <= named_bytes(case) <= high]
+        if len(between) == len(columns) and len({*self._kinds}) > 1:
+            return f"all calls {format_range(low, high)}"
+        return name_rows([self.cases[n] for n in columns], self.cases, LONGEST)
 
+    def _ranges(self, part: set[int], excess: Any, errors: Any) -> list[SlowRange]:
+        """The ranges of sizes in which a node is slower, the slowest first; outside of the part
+        that it is slow in only those in which it is far from its peers."""
+        least = log1p(self._tolerance)
 
-def _wrong_reasons(run: LoadedRun | None) -> list[str]:
-    rows = _wrong(run) if run else []
-    if not rows:
-        return []
-    number = sum(row.wrong for row in rows)
-    every = run.rows if run else ()
-    return [f"{format_count(number, 'wrong element')}: {name_rows(rows, every, LONGEST)}"]
+        def kind_if_slow(n: int) -> str:
+            limit = least if n in part else max(least, FAR * self._scores.scales[n])
+            return self._kinds[n] if excess[n] > limit else ""
 
-
-def _judge_node(
-    matrix: _Matrix,
-    at: int,
-    own: tuple[Any, Any],
-    scores: Scores,
-    limits: tuple[float, float],
-    usual: float,
-) -> Node:
-    """One node; `own` are its excess over the level of its peers and its errors, `limits` the false
-    alarms and the tolerance."""
-    one, rows, (excess, errors), (false_alarms, tolerance) = (
-        matrix.members[at], matrix.rows[at], own, limits,
-    )  # fmt: skip
-    known = [n for n in range(len(excess)) if isfinite(excess[n])]
-    slow = _slow_cases(scores.parts[at], excess, known)
-    slowdown, chance = _pool(slow, excess, errors, scores), scores.chances[at]
-    cases = [matrix.cases[n] for n in slow]
-    is_slower = slowdown.value > 1 + tolerance
-    wrong, again = _wrong_reasons(one.run), _doubts(one.run, matrix, known, errors, usual)
-    verdict = PASS
-    if is_slower and chance <= DOUBT * false_alarms:
-        verdict = AGAIN
-        queued = [rows[case.key()].queued_share or 0.0 for case in cases]
-        if median(queued) > MOST_QUEUED:
-            again.append("its ranks waited for a core more than half of the time")
-        elif slowdown.has_interval and slowdown.ends[0] <= 1:
-            again.append("it is slow, but its own interval contains the level of its peers")
-        elif chance > false_alarms:
-            again.append("it may be slow: not beyond doubt")
-        else:
-            verdict = DRAIN
-    verdict = DRAIN if wrong else AGAIN if again and verdict == PASS else verdict
-    return Node(
-        one.name, verdict, (*wrong, *again), slowdown, chance,
-        _where(cases, matrix),
-        () if verdict == PASS
-        else tuple(_ranges(matrix, {*slow}, excess, errors, scores, log1p(tolerance))),
-        path=one.path, run=one.run, ratios=tuple(exp(excess[n]) for n in known),
-    )  # fmt: skip
-
-
-def _doubts(
-    run: LoadedRun | None, matrix: _Matrix, known: Sequence[int], errors: Any, usual: float
-) -> list[str]:
-    """Why a node is to be measured again, whatever its times are."""
-    found = []
-    failed = [row for row in (run.rows if run else ()) if row.status == FAILED]
-    if failed:
-        found.append(f"{format_count(len(failed), 'case')} failed")
-    if 2 * len(known) < len(matrix.cases):
-        found.append(f"it has a time in {len(known)} of {len(matrix.cases)} cases")
-    own = [errors[n] for n in known if isfinite(errors[n])]
-    if own and median(own) > max(log(WIDEST) / (2 * Z), 2 * usual):
-        found.append("its intervals are much wider than those of its peers")
-    return found
+        found = []
+        for kind, same in groupby(range(len(excess)), kind_if_slow):
+            if kind:
+                columns = [*same]
+                low, high = (named_bytes(self.cases[n]) for n in (columns[0], columns[-1]))
+                slowdown = _pool(columns, excess, errors, self._scores)
+                name = f"{kind} {format_range(low, high)}".rstrip()
+                found.append(SlowRange(name, len(columns), slowdown))
+        return sorted(found, key=lambda each: -log(each.slowdown.value) * each.rows)
 
 
 def _slow_cases(part: Part, excess: Any, known: Sequence[int]) -> list[int]:
     """The cases of a part that the node has; of an ORDERED part those of its slower half."""
-    own = {*known}
-    if part.kind != ORDERED:
-        return [n for n in part.cases if n in own] or [*known]
-    groups = [[n for n in group if n in own] for group in part.groups]
-    means = sorted(
-        ((sum(excess[n] for n in group) / len(group), group) for group in groups if group),
-        reverse=True,
-    )
-    return sorted(n for _, group in means[: len(part.groups) // 2] for n in group)
+    if part.kind != slow_nodes.ORDERED:
+        return [n for n in part.cases if n in known] or [*known]
+    groups = [own for group in part.groups if (own := [n for n in group if n in known])]
+    groups.sort(key=lambda own: -sum(excess[n] for n in own) / len(own))
+    return sorted(n for own in groups[: len(part.groups) // 2] for n in own)
 
 
 def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Estimate:
     """The node's time over that of its peers, of these cases together; its interval follows from
     the intervals of the node and from how well the level of the peers is known."""
     values = [float(excess[n]) for n in cases]
-    mean = sum(values) / len(values)
-    if not all(isfinite(errors[n]) for n in cases):
-        return Estimate(exp(mean))
     variances = [float(errors[n] ** 2 + scores.errors[n] ** 2) + _LEAST_VARIANCE for n in cases]
-    if len(values) == 1:
-        half = Z * variances[0] ** 0.5
-    else:
+    mean, half = sum(values) / len(values), Z * variances[0] ** 0.5
+    if not all(map(isfinite, variances)):
+        return Estimate(exp(mean))
+    if len(values) > 1:
         _, mean, half = random_effects(values, variances)
     return Estimate(exp(mean), exp(mean - half), exp(mean + half))
-
-
-def _where(cases: Sequence[Case], matrix: _Matrix) -> str:
-    """What these cases of a group are: `all cases`, `all calls 256K-4M`, or by kind and size."""
-    if len(cases) == len(matrix.cases):
-        return "all cases"
-    sizes = [*map(named_bytes, cases)]
-    low, high = min(sizes), max(sizes)
-    between = [case for case in matrix.cases if low <= named_bytes(case) <= high]
-    if len(between) == len(cases) and len({*matrix.kinds}) > 1:
-        return f"all calls {format_range(low, high)}"
-    return name_rows(cases, matrix.cases, LONGEST)
-
-
-def _ranges(
-    matrix: _Matrix, part: set[int], excess: Any, errors: Any, scores: Scores, least: float
-) -> list[SlowRange]:
-    """The ranges of sizes in which a node is slower, the slowest first; outside of the part that it
-    is slow in only those in which it is far from its peers."""
-
-    def is_slow(n: int) -> bool:
-        return bool(excess[n] > max(least, 0.0 if n in part else FAR * scores.scales[n]))
-
-    found = []
-    columns = [n for n in range(len(excess)) if isfinite(excess[n])]
-    for (kind, is_found), same in groupby(columns, lambda n: (matrix.kinds[n], is_slow(n))):
-        if is_found:
-            cases = [*same]
-            low, high = (named_bytes(matrix.cases[n]) for n in (cases[0], cases[-1]))
-            slowdown = _pool(cases, excess, errors, scores)
-            found.append(SlowRange(kind, low, high, len(cases), slowdown))
-    return sorted(found, key=lambda each: -log(each.slowdown.value) * each.rows)
-
-
-def _facts(one: NodeRun) -> dict[str, str]:
-    header = one.run.header if one.run else None
-    facts = environment_facts(header) if header else {}
-    return {n: v for n, v in facts.items() if v and n != "hosts" and not n.startswith("gpus of")}
-
-
-def _different(own: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """The facts in which a node differs from nearly all others."""
-    found = []
-    for name, value in own.items():
-        (usual, number), *_ = Counter(facts.get(name, "") for facts in every).most_common(1)
-        if usual and usual != value and number >= _ALIKE * len(every):
-            found.append(f"{name}: {value} instead of {usual}")
-    return tuple(found)

@@ -27,10 +27,10 @@ Studentized deviate test of Rosner, Technometrics 25 (1983).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats.student import student_quantile, student_tail
+from commbench.stats.student import student_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,9 @@ _PRIOR_NODES = 8
 """The scale of all cases counts as that of so many nodes."""
 _LEAST_SCALE = 1e-4
 """Of log times. Times that are all equal have none."""
-_MAD = 1.4826
+_MAD, _MEDIAN = 1.4826, 1.2533
+"""The standard deviation of normal values over their median absolute deviation; the standard error
+of a median over that of a mean."""
 _MOST_LEFT_OUT = 1 / 3
 """The share of nodes that may be left out of the peers."""
 _FAR = 4.0
@@ -76,20 +78,16 @@ class Part(NamedTuple):
 class Scores(NamedTuple):
     """What a matrix says of its nodes."""
 
-    chances: tuple[float, ...]
+    chances: Sequence[float]
     """Of each node, the probability that any node of a sound fleet is as slow; at most 1."""
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     """The part in which it is the least likely to be sound."""
-    peers: tuple[bool, ...]
-    """Whether the others are compared with it."""
-    levels: tuple[float, ...]
+    levels: Sequence[float]
     """Of each case the log time of the peers."""
-    scales: tuple[float, ...]
+    scales: Sequence[float]
     """Of each case by how much the log times of peers differ: their robust scale."""
-    errors: tuple[float, ...]
+    errors: Sequence[float]
     """Of each case the standard error of the level."""
-    visible: tuple[float, float]
-    """The slowdown, as a ratio, from which on a node would be named: in all cases, and in half."""
 
 
 def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
@@ -131,30 +129,22 @@ def find_slow_nodes(
     """
     import numpy
 
-    nodes = len(times)
-    peers = numpy.ones(nodes, bool)
+    peers = numpy.ones(len(times), bool)
     while True:  # a second time only where nodes are left out
-        values, weight = _part_values(times, errors, parts, peers)
-        deviations, freedom = _studentize(values, peers)
-        if not (slow := _left_out(values, parts, peers, false_alarms)):
+        values = _part_values(times, errors, parts, peers)
+        if not (different := _left_out(values, parts, peers, false_alarms)):
             break
-        peers[slow] = False
+        peers[different] = False
     chances, found = [], []
-    for own in deviations:
-        tails = [
-            1.0 if numpy.isnan(value) else _tail(float(value), freedom, part, len(parts))
-            for value, part in zip(own, parts, strict=True)
-        ]
-        chances.append(min(1.0, min(tails) * nodes))
+    for deviations in _studentize(values, peers):
+        tails = _tails(deviations, parts, peers)
+        chances.append(min(1.0, min(tails) * len(times)))
         found.append(parts[tails.index(min(tails))])
-    levels, scales = _levels(times, peers)
+    scales = _scale(times[peers])
     number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
-    return Scores(
-        tuple(chances), tuple(found), tuple(peers.tolist()), tuple(levels.tolist()),
-        tuple(scales.tolist()),
-        tuple((1.2533 * scales / numpy.sqrt(number)).tolist()),
-        _visible(values[peers], scales, parts, false_alarms / nodes, freedom, weight),
-    )  # fmt: skip
+    level_errors = _MEDIAN * scales / numpy.sqrt(number)
+    levels = _median(times[peers])
+    return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist())
 
 
 def _left_out(
@@ -163,38 +153,33 @@ def _left_out(
     """The peers that differ from the others, faster ones too."""
     import numpy
 
-    peers, found, significant = peers.copy(), [], 0
-    nodes = int(peers.sum())
-    centred = numpy.abs(values - _median(values[peers]))
-    far = centred > _FAR * numpy.maximum(_MAD * _median(centred[peers]), 1e-9)
+    found: list[int] = []
+    peers, significant, nodes = peers.copy(), 0, int(peers.sum())
+    far = numpy.abs(values - _median(values[peers])) > _FAR * _scale(values[peers], prior=0)
     most = min(int(_MOST_LEFT_OUT * len(peers)) - (len(peers) - nodes), nodes - LEAST_NODES + 1)
-    for number in range(1, most + 1):
-        deviations, freedom = _studentize(values, peers)
-        inside = numpy.where(peers[:, None], numpy.abs(deviations), 0.0)
-        largest = numpy.nan_to_num(inside).max(axis=0)
-        chances = [
-            _tail(float(value), freedom, part, len(parts)) * (nodes - number + 1)
-            for value, part in zip(largest, parts, strict=True)
-        ]
-        at = int(numpy.argmin(chances))
-        if chances[at] <= false_alarms:
-            significant = number
-        elif not (far & peers[:, None]).any():
+    for left in range(nodes, nodes - most, -1):
+        inside = numpy.where(peers[:, None], numpy.abs(_studentize(values, peers)), 0.0)
+        tails = _tails(inside.max(axis=0), parts, peers)
+        at = tails.index(min(tails))
+        is_significant = tails[at] * left <= false_alarms
+        if not (is_significant or (far & peers[:, None]).any()):
             break
         found.append(int(inside[:, at].argmax()))
         peers[found[-1]] = False
+        significant = len(found) if is_significant else significant
     return found[:significant]
 
 
-def _tail(value: float, freedom: int, part: Part, parts: int) -> float:
-    """The probability of one sided t, over the share of the false alarms that a part has."""
-    return student_tail(value, min(freedom, TAIL[part.kind])) / _share(part, parts)
-
-
-def _share(part: Part, parts: int) -> float:
-    if parts == 1:
-        return 1.0
-    return _WHOLE_SHARE if part.kind == WHOLE else (1 - _WHOLE_SHARE) / (parts - 1)
+def _tails(deviations: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]) -> list[float]:
+    """For each part the probability that t is above a deviation, over the share of the false alarms
+    that the part has."""
+    freedom = int(peers.sum()) - 2
+    own = 1 - _WHOLE_SHARE if len(parts) > 1 else 0.0
+    return [
+        student_tail(float(value), min(freedom, TAIL[part.kind]))
+        / (1 - own if part.kind == WHOLE else own / (len(parts) - 1))
+        for value, part in zip(deviations, parts, strict=True)
+    ]
 
 
 def _median(values: NDArray[Any]) -> NDArray[Any]:
@@ -205,106 +190,63 @@ def _median(values: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _scale(values: NDArray[Any]) -> NDArray[Any]:
-    """The robust scale of each column around its median, moderated by that of all."""
+def _scale(values: NDArray[Any], prior: int = _PRIOR_NODES) -> NDArray[Any]:
+    """The robust scale of each column around its median, moderated by that of all columns, which
+    counts as that of `prior` nodes."""
     import numpy
 
-    number = len(values)
-    own = _MAD * _median(numpy.abs(values - _median(values)))
-    usual = float(numpy.median(own**2))
-    found: NDArray[Any] = numpy.sqrt(
-        (number * own**2 + _PRIOR_NODES * usual) / (number + _PRIOR_NODES)
-    )
+    squares = (_MAD * _median(numpy.abs(values - _median(values)))) ** 2
+    usual = float(numpy.median(squares))
+    moderated = (len(values) * squares + prior * usual) / (len(values) + prior)
+    found: NDArray[Any] = numpy.maximum(numpy.sqrt(moderated), _LEAST_SCALE)
     return found
-
-
-def _levels(times: NDArray[Any], peers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The level and the scale of the peers in each case."""
-    import numpy
-
-    return _median(times[peers]), numpy.maximum(_scale(times[peers]), _LEAST_SCALE)
 
 
 def _part_values(
     times: NDArray[Any], errors: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]
-) -> tuple[NDArray[Any], float]:
-    """L of each node and part, nan where a node has no case of a part; and k."""
+) -> NDArray[Any]:
+    """L of each node and part. A case that a node lacks counts as what its cases have in common."""
     import numpy
 
-    levels, scales = _levels(times, peers)
     errors = numpy.nan_to_num(errors)
     excess = numpy.maximum(0.0, errors**2 - numpy.median(errors[peers], axis=0) ** 2)
-    z = (times - levels) / numpy.sqrt(scales**2 + excess)
+    z = (times - _median(times[peers])) / numpy.sqrt(_scale(times[peers]) ** 2 + excess)
     common = _median(z.T)[:, None]
-    own = z - common
-    limits = numpy.maximum(_scale(own[peers]), 1e-9)
-    own = numpy.clip(own, -CLIP * limits, CLIP * limits)
+    own = numpy.nan_to_num(z - common)
+    limits = CLIP * _scale(own[peers])
+    own = numpy.clip(own, -limits, limits)
     cases = times.shape[1]
-    variance = float((limits**2).mean()) * cases / max(cases - 1.5, 0.5)
-    mean = common[:, 0] + numpy.nanmean(own, axis=1)
-    spread = float(_scale(mean[peers, None])[0])
-    shared = max(0.0, spread**2 - variance / cases)
-    weight = shared * cases / (variance + cases * shared) if shared else 0.0
+    variance = float((limits**2).mean()) / CLIP**2 * cases / max(cases - 1.5, 0.5)
+    mean = common + own.mean(axis=1, keepdims=True)
+    shared = max(0.0, float(_scale(mean[peers])[0]) ** 2 - variance / cases)
     limit = max(_COMMON_CLIP * float(_scale(common[peers])[0]), _OWN_CLIP * sqrt(variance))
     x = own + numpy.clip(common, -limit, limit)
-    base = weight * numpy.nanmean(x, axis=1)
+    base = shared * cases / (variance + cases * shared) * x.mean(axis=1)
     return numpy.column_stack(
-        [mean if p.kind == WHOLE else _mean_of(x, p) - base for p in parts]
-    ), weight
+        [mean[:, 0] if part.kind == WHOLE else _mean_of(x, part) - base for part in parts]
+    )
 
 
 def _mean_of(x: NDArray[Any], part: Part) -> NDArray[Any]:
     """The mean of the cases of a part, or of the slower half of its groups."""
-    import warnings
-
     import numpy
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing is nan
-        if part.kind == RANGE:
-            found: NDArray[Any] = numpy.nanmean(x[:, list(part.cases)], axis=1)
-            return found
-        means = numpy.column_stack([numpy.nanmean(x[:, list(g)], axis=1) for g in part.groups])
-        ordered = -numpy.sort(-means, axis=1)  # nan comes last
-        slower: NDArray[Any] = numpy.nanmean(ordered[:, : len(part.groups) // 2], axis=1)
-    return slower
+    groups = part.groups or (part.cases,)
+    means = numpy.column_stack([x[:, list(group)].mean(axis=1) for group in groups])
+    slower = numpy.sort(means, axis=1)[:, len(groups) - max(1, len(groups) // 2) :]
+    found: NDArray[Any] = slower.mean(axis=1)
+    return found
 
 
-def _studentize(values: NDArray[Any], peers: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """How far each value is from those of the other peers, as a t; and the degrees of freedom."""
+def _studentize(values: NDArray[Any], peers: NDArray[Any]) -> NDArray[Any]:
+    """How far each value is from those of the other peers, as a t."""
     import numpy
 
-    known = peers[:, None] & ~numpy.isnan(values)
-    filled = numpy.where(known, values - _median(values[peers]), 0.0)
     centred = values - _median(values[peers])
-    number = known.sum(axis=0) - known
-    total = filled.sum(axis=0) - filled
-    squares = (filled**2).sum(axis=0) - filled**2
-    mean = total / numpy.maximum(number, 1)
-    variance = (squares - number * mean**2) / numpy.maximum(number - 1, 1)
-    deviation = numpy.sqrt(numpy.maximum(variance, 1e-18) * (1 + 1 / numpy.maximum(number, 1)))
-    return numpy.where(number > 1, (centred - mean) / deviation, numpy.nan), int(peers.sum()) - 2
-
-
-def _visible(
-    values: NDArray[Any],
-    scales: NDArray[Any],
-    parts: Sequence[Part],
-    chance: float,
-    freedom: int,
-    weight: float,
-) -> tuple[float, float]:
-    """The ratios from which on a node would be named that is slower in all cases, and in half."""
-    import numpy
-
-    usual, cases = float(numpy.median(scales)), len(scales)
-    halves = [n for n, p in enumerate(parts) if p.kind == RANGE and len(p.cases) * 2 >= cases]
-    chosen = [0, min(halves, key=lambda n: len(parts[n].cases), default=0)]
-    ratios = []
-    for at in chosen:
-        share = chance * _share(parts[at], len(parts))
-        limit = student_quantile(share, min(freedom, TAIL[parts[at].kind]))
-        limit *= usual * float(numpy.nanstd(values[:, at], ddof=1))
-        gain = 1 - weight * len(parts[at].cases) / cases if at else 1.0
-        ratios.append(exp(min(100.0, limit / max(gain, 0.01))))
-    return ratios[0], ratios[1]
+    inside = numpy.where(peers[:, None], centred, 0.0)
+    number = int(peers.sum()) - peers[:, None]
+    mean = (inside.sum(axis=0) - inside) / number
+    squares = (inside**2).sum(axis=0) - inside**2
+    variance = numpy.maximum((squares - number * mean**2) / (number - 1), _LEAST_SCALE**2)
+    found: NDArray[Any] = (centred - mean) / numpy.sqrt(variance * (1 + 1 / number))
+    return found
