@@ -4,8 +4,9 @@ for each case.
 With y the log time of a node in a case, and s and MAD of the peers (their robust scale; that of few
 nodes is moderated by all cases):
 
-    z = (y - median of the peers) / s          b = median of the z of the node
-    r = z - b, at most CLIP scales from 0      x = r + b
+    d = y - median of the peers                 c = median of the d of the node
+    r = (d - c) / s, at most CLIP scales from 0
+    b = c / median of s                         x = r + b
 
 b is what all cases of a node have in common. Its variance among the peers, beside that of r, says
 how much of it is to be taken away: with k = tau^2 C / (sigma^2 + C tau^2) and C cases,
@@ -135,15 +136,18 @@ def find_slow_nodes(
         if not (different := _left_out(values, parts, peers, false_alarms)):
             break
         peers[different] = False
+    levels = _median(times[peers])
+    deviation = numpy.nan_to_num(times - levels)
+    means = numpy.column_stack([_mean_of(deviation, part) for part in parts])
+    is_slower = 2 * means > -deviation.mean(axis=1, keepdims=True)  # not: faster elsewhere
     chances, found = [], []
-    for deviations in _studentize(values, peers):
+    for deviations in numpy.where(is_slower, _studentize(values, peers), 0.0):
         tails = _tails(deviations, parts, peers)
         chances.append(min(1.0, min(tails) * len(times)))
         found.append(parts[tails.index(min(tails))])
     scales = _scale(times[peers])
     number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
     level_errors = _MEDIAN * scales / numpy.sqrt(number)
-    levels = _median(times[peers])
     return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist())
 
 
@@ -210,9 +214,11 @@ def _part_values(
 
     errors = numpy.nan_to_num(errors)
     excess = numpy.maximum(0.0, errors**2 - numpy.median(errors[peers], axis=0) ** 2)
-    z = (times - _median(times[peers])) / numpy.sqrt(_scale(times[peers]) ** 2 + excess)
-    common = _median(z.T)[:, None]
-    own = numpy.nan_to_num(z - common)
+    scales = numpy.sqrt(_scale(times[peers]) ** 2 + excess)
+    shift = times - _median(times[peers])
+    common = _median(shift.T)[:, None]
+    own = numpy.nan_to_num((shift - common) / scales)
+    common = common / _median(scales.T)[:, None]
     limits = CLIP * _scale(own[peers])
     own = numpy.clip(own, -limits, limits)
     cases = times.shape[1]
