@@ -150,11 +150,12 @@ def advice(fleet: FleetResult) -> list[str]:
 def notes(fleet: FleetResult) -> list[str]:
     """What was compared, what the verdicts assume, and what was left out."""
     found = [_group_note(group) for group in fleet.groups]
-    found.append(
+    model = (
         f"A sound fleet has a node named with a probability of {format_share(fleet.false_alarms)} "
         "at most, if its nodes differ with tails as those of Student's t. A node that is slower by "
         f"{format_share(fleet.tolerance)} at most passes."
     )
+    found += [model] * any(group.spread is not None for group in fleet.groups)
     older, others = fleet.superseded, fleet.unexpected
     found += [f"Not used, because these nodes have newer runs: {list_some(older, 3)}."][
         : len(older)
@@ -242,7 +243,8 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
         for verdict in VERDICTS
     }
     files |= {"fleet.json": VIEW.write(fleet, JSON), "fleet.html": VIEW.write(fleet, HTML)}
-    for name, content in (files | {"junit.xml": fleet_junit(fleet)}).items():
+    files["junit.xml"] = fleet_junit(fleet)
+    for name, content in files.items():
         write_new(folder / name, content)
     pictures = fleet_pictures(fleet)
     return [*map(folder.joinpath, files), *(write_pictures(pictures, folder) if pictures else ())]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import exp, isfinite, log, log1p, nan
+from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -20,13 +20,12 @@ from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.comparison import row_kind
-from commbench.answers.compare.pooling import random_effects
 from commbench.answers.fleet import slow_nodes
 from commbench.answers.fleet.nodes import NodeRun
 from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import Case
-from commbench.results.schema import CUT_OFF, FAILED, OK
+from commbench.results.schema import CUT_OFF, FAILED, OK, WRONG
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count
 from commbench.views.as_json import fields_of
@@ -185,11 +184,9 @@ def _peer_facts(run: LoadedRun, has_facts: bool) -> dict[str, str]:
 
 
 def _wrong(run: LoadedRun) -> list[str]:
-    """How many elements of which rows are wrong; empty where none is."""
-    rows = [row for row in run.rows if row.wrong]
-    number = sum(row.wrong for row in rows)
-    where = name_rows(rows, run.rows, LONGEST)
-    return [f"{format_count(number, 'wrong element')} in {where}"] if rows else []
+    """Which rows have wrong results; empty where none has."""
+    rows = [row for row in run.rows if row.status == WRONG or row.wrong]
+    return [f"wrong results in {name_rows(rows, run.rows, LONGEST)}"] if rows else []
 
 
 def _is_timed(row: Any) -> bool:
@@ -230,7 +227,7 @@ class _GroupJudge:
         found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
         judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
         alike = format_count(len(judged), "node")
-        why = f"too few to judge: {alike} alike with times, and {LEAST_NODES} are needed"
+        why = f"too few to judge: {alike} alike, and {LEAST_NODES} are needed"
         if len(judged) >= LEAST_NODES:
             logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
             errors = numpy.array([[*map(_error, found[at])] for at in judged])
@@ -331,13 +328,12 @@ def _slow_cases(part: Part, excess: Any, known: Sequence[int]) -> list[int]:
 
 
 def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Estimate:
-    """The node's time over that of its peers, of these cases together; its interval follows from
-    the intervals of the node and from how well the level of the peers is known."""
+    """The node's time over that of its peers, the mean of these cases; its interval follows from
+    the intervals of the node and from how well the level of the peers is known, as if the cases
+    were independent: how much runs differ, the peers say."""
     values = [float(excess[n]) for n in cases]
     variances = [float(errors[n] ** 2 + scores.errors[n] ** 2) + _LEAST_VARIANCE for n in cases]
-    mean, half = sum(values) / len(values), Z * variances[0] ** 0.5
-    if not all(map(isfinite, variances)):
+    mean, half = sum(values) / len(values), Z * sqrt(sum(variances)) / len(values)
+    if not isfinite(half):
         return Estimate(exp(mean))
-    if len(values) > 1:
-        _, mean, half = random_effects(values, variances)
     return Estimate(exp(mean), exp(mean - half), exp(mean + half))
