@@ -47,7 +47,6 @@ WIDEST = 2.0
 """Intervals whose upper ends are more than so many times the lower ones say too little."""
 LONGEST = 60
 """Characters of the names of slow rows."""
-_LEAST_VARIANCE = 1e-8
 
 
 class SlowRange(NamedTuple):
@@ -264,7 +263,7 @@ class _GroupJudge:
             verdict = AGAIN
             if median(queued) > MOST_QUEUED:
                 again.append("it is slow, and its ranks waited for a core most of the time")
-            elif slowdown.has_interval and slowdown.ends[0] <= 1:
+            elif slowdown.ends[0] <= 1:
                 again.append("it is slow, but its own interval contains the level of its peers")
             elif chance > self._false_alarms:
                 again.append("it may be slow, but not beyond doubt")
@@ -328,12 +327,15 @@ def _slow_cases(part: Part, excess: Any, known: Sequence[int]) -> list[int]:
 
 
 def _pool(cases: Sequence[int], excess: Any, errors: Any, scores: Scores) -> Estimate:
-    """The node's time over that of its peers, the mean of these cases; its interval follows from
-    the intervals of the node and from how well the level of the peers is known, as if the cases
-    were independent: how much runs differ, the peers say."""
-    values = [float(excess[n]) for n in cases]
-    variances = [float(errors[n] ** 2 + scores.errors[n] ** 2) + _LEAST_VARIANCE for n in cases]
-    mean, half = sum(values) / len(values), Z * sqrt(sum(variances)) / len(values)
-    if not isfinite(half):
-        return Estimate(exp(mean))
-    return Estimate(exp(mean), exp(mean - half), exp(mean + half))
+    """The node's time over that of its peers, the mean of these cases. The error of a case is that
+    of its interval, or the scale of the peers where that is larger, and that of their level; the
+    cases count as independent."""
+    value = sum(float(excess[n]) for n in cases) / len(cases)
+    squares = [max(errors[n], scores.scales[n], key=_known) ** 2 for n in cases]
+    squares += [scores.errors[n] ** 2 for n in cases]
+    half = Z * sqrt(sum(squares)) / len(cases)
+    return Estimate(exp(value), exp(value - half), exp(value + half))
+
+
+def _known(error: float) -> float:
+    return error if isfinite(error) else 0.0
