@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
-    from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
     from commbench.api.advice import advise
     from commbench.api.expectations import expect, expect_run
+    from commbench.api.fleets import fleet
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
     from commbench.api.models import fit_model, predict
@@ -52,13 +53,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
-    "explain", "export",
-    "fit_model", "frame", "import_results", "init", "list_runs", "load", "load_sweep", "measure",
+    "explain", "export", "fit_model", "fleet", "frame", "import_results", "init", "list_runs",
+    "load", "load_sweep", "measure",
     "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
     "run_options", "run_sweep", "smoke", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
+    "api.fleets": ("fleet",),
     "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
@@ -89,8 +91,7 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.answers.doctor.checkup import examine
-    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.answers.doctor.checkup import DoctorOptions, examine
     from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
@@ -334,7 +335,8 @@ def sweep(
 
 def _texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
-    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

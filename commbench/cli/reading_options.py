@@ -58,7 +58,7 @@ LENIENCE = {
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
 HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
-STEP, MIXTURE = "The training step", "Experts"
+STEP = "The training step"
 SHOW = {
     "run": argument(
         "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
@@ -187,6 +187,27 @@ CHECK = {
     **AS_DOCUMENT,
     **FILE_HINTS,
 }  # fmt: skip
+FLEET = {
+    "runs": argument(
+        "RUN...", "A run of each node: run folders, labels, results.csv, other tools' files, "
+        "NAME=PATH, or folders of runs.", list[str],
+    ),
+    "nodes": Option(
+        "FILE|LIST", "The nodes that there should be: node1,node2, or a file with a name in each "
+        "line. Those without a complete run are missing.", VERDICT, str,
+    ),
+    "false_alarms": Option(
+        "PERCENT", "Probability that a sound fleet has any node to drain.", VERDICT
+    ),
+    "tolerance": Option("PERCENT", "A node that is slower by at most this passes.", VERDICT),
+    "output": Option(
+        "DIR", "New folder for pass.txt, drain.txt, again.txt, missing.txt, junit.xml, fleet.json, "
+        "a page and a picture.", OUTPUT, Path, flags="--output -o",
+    ),
+    "format": Option("FORMAT", "text, markdown, html or json.  [default: text]", OUTPUT, str),
+    "verbose": switch("Print all nodes.", OUTPUT),
+    **FILE_HINTS,
+}  # fmt: skip
 ADVISE = {
     "runs": RUNS._replace(help="Runs and sweeps: labels, folders or journals."),
     "params": Option("NUMBER", "Parameters of the model: 350M, 7B, 7e9.", STEP),
@@ -204,10 +225,6 @@ ADVISE = {
         "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
         "of 1M]", STEP,
     ),
-    "topk": Option("K", "Experts of a token.", MIXTURE),
-    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
-    "hidden": Option("N", "Numbers of a token.", MIXTURE),
-    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
     "format": AS_DOCUMENT["format"],
     "output": AS_DOCUMENT["output"]._replace(
@@ -325,6 +342,7 @@ COMMANDS = {
     "import": Command("reading", IMPORT, ("import_results",)),
     "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),
     "check": Command("judging", CHECK, ("check",), "answers.check.document"),
+    "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
     "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),

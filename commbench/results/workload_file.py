@@ -12,8 +12,6 @@ from commbench.plan.workload import KIND, Workload, make_workload, workload_valu
 from commbench.results.files import first_bytes, read_whole, why_unreadable, write_new
 
 LARGEST_FILE_BYTES = 1 << 28
-_START = 200
-"""The key with the version is in the first bytes of a file that write_workload wrote."""
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -31,7 +29,7 @@ def workload_text(workload: Workload) -> str:
 def is_workload(path: Path) -> bool:
     """Whether a file begins like that of a workload."""
     try:
-        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, _START)
+        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, 200)
     except RecordsError:
         return False
 

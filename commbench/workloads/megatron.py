@@ -108,9 +108,8 @@ def _formulas(calls: StageCalls) -> Iterator[str]:
     """How the sizes follow from the model, with the figures put in."""
     training, model, sizes, groups = calls.training, calls.model, calls.sizes, calls.groups
     width = DTYPES[training.dtype].size_bytes
-    tokens = f"{training.sequence} x {training.micro_batch} tokens" + (
-        f" / {sizes.cp} ranks of cp" if sizes.cp > 1 else ""
-    )
+    over_cp = f" / {sizes.cp} ranks of cp" if sizes.cp > 1 else ""
+    tokens = f"{training.sequence} x {training.micro_batch} tokens{over_cp}"
     over_tp = f" / {sizes.tp} ranks of tp" if sizes.tp > 1 else ""
     if "tp" in groups:
         kinds = "all_gather and 2 reduce_scatter" if training.sequence_parallel else "all_reduce"

@@ -79,7 +79,7 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     times = cells.ratio_with_interval_text(ratio)
     here, there = cells.time_text(calls.time), format_time(found.calls_only_s or 0.0)
-    one_by_one = f"the calls, one after another, take {here} here and {there} there"
+    one_by_one = f"the calls, one after another, take {here} here and {there} in the trace"
     yield f"{meaning}: {one_by_one}, {times} times as long"
 
 

@@ -136,7 +136,8 @@ class Source:
             try:
                 found, end = _DECODER.raw_decode(self.text, self.at)
             except json.JSONDecodeError as error:
-                if not _may_be_short(error, len(self.text)):
+                is_near_end = len(self.text) - error.pos < _NEEDED  # more text may mend it
+                if not (is_near_end or error.msg.startswith("Unterminated string")):
                     self.at = max(error.pos, self.at + 1)
                     raise ValueError("it is not JSON") from None
             except RecursionError:
@@ -198,8 +199,3 @@ class Source:
 
 
 _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
-
-
-def _may_be_short(error: json.JSONDecodeError, length: int) -> bool:
-    """Whether more text may mend an error: it is near the end, or of a string without an end."""
-    return length - error.pos < _NEEDED or error.msg.startswith("Unterminated string")
