@@ -21,8 +21,9 @@ from commbench.plan.call_forms import (
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.operation import IN_PLACE, BlockCounts, Extent
+from commbench.plan.operation import BUSBW_FACTORS, IN_PLACE, BlockCounts, Extent
 from commbench.plan.operations import OPERATIONS
+from commbench.plan.own_calls import UNKNOWN, OwnCall, own_form
 from commbench.plan.splits import make_splits, why_no_splits
 from commbench.plan.timing_modes import EAGER
 from commbench.units import format_bytes
@@ -100,6 +101,10 @@ class Case(NamedTuple):
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (plan.call_forms)."""
     form: str = DIRECT
     """The name of a form of the call (plan.call_forms.CALL_FORMS)."""
+    call: str = ""
+    """The name of a call of the user's own (plan.own_calls); empty for torch's."""
+    own: tuple[str, ...] = ()
+    """What that call says about itself: the fields of its OwnCall."""
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (plan.backends)."""
     overlap: str = ""
@@ -107,7 +112,6 @@ class Case(NamedTuple):
     for none."""
     part: str = ""
     """What it runs of an overlap (plan.computations.PARTS); empty without one."""
-
     group: str = ""
     """The dimension whose groups are measured (plan.groups); empty for all ranks as one group.
     Size, count and root are those of each group, and `ranks` that of the largest."""
@@ -130,13 +134,19 @@ class Case(NamedTuple):
 
     @property
     def has_result(self) -> bool:
-        """Whether it leaves data that can be checked."""
+        """Whether it leaves data to check."""
         return OPERATIONS[self.operation].has_result and self.part != COMPUTATION
 
     @property
     def call_form(self) -> CallForm:
-        """Its form. A file may name one that is not known here: it has the direct form's entry."""
-        return CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])
+        """Its form, or its own call; the direct one for a form that is not known here."""
+        known = CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])
+        return own_form(self.own_call) if self.call else known
+
+    @property
+    def own_call(self) -> OwnCall:
+        """What its own call says about itself; empty texts without one."""
+        return OwnCall(*self.own) if self.own else UNKNOWN._replace(name=self.call)
 
     @property
     def blocks(self) -> int:
@@ -225,7 +235,8 @@ class Case(NamedTuple):
         operation = OPERATIONS[self.operation]
         if operation.block_counts:
             return self.load and self.load.worst_link
-        return operation.busbw_factor and operation.busbw_factor(self.ranks)
+        factor = BUSBW_FACTORS.get(self.own_call.busbw_formula, operation.busbw_factor)
+        return factor and factor(self.ranks)
 
     @property
     def uses_new_group(self) -> bool:
@@ -299,7 +310,8 @@ class Case(NamedTuple):
             element = DTYPES[self.dtype].size_bytes
             sent, received = self.block_counts(rank)
             return sum(sent) * element, sum(received) * element
-        return bytes_of[operation.send], bytes_of[operation.receive]
+        send, receive = self.own_call.extents(operation)
+        return bytes_of[send], bytes_of[receive]
 
     def needed_bytes(self, rank: int) -> int:
         """Bytes that `rank`, numbered within the group, needs for this case: of buffers, in all its
