@@ -28,8 +28,8 @@ from commbench.validation import brief, build
 
 ENTRY_POINTS = "commbench.calls"
 """The entry point group in which a package names its calls."""
-NONE = "none"
-"""The specification of no call: a setting of a sweep that measures the operation's own only."""
+TORCH = "torch"
+"""The specification of the operation's own call only: a setting to compare with in a sweep."""
 PAGE = "docs/own-calls.md has a complete example"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZES = (Extent.WHOLE.value, Extent.BLOCK.value)
@@ -114,7 +114,7 @@ def _register(entry: Any) -> str:
 def describe_calls(sources: Iterable[str]) -> dict[str, dict[str, str]]:
     """What calls say about themselves, by specification: the values of Plan.own_calls. Raises
     UsageError for what is no call, UnavailableError for one that cannot be imported."""
-    return {source: describe(source)._asdict() for source in sources if source != NONE}
+    return {source: describe(source)._asdict() for source in sources if source != TORCH}
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +133,7 @@ def describe(source: str) -> OwnCall:
     if "__call__" not in dir(kind):
         raise UsageError(f"the call {source} has no `__call__(self, output, input)`", PAGE)
     name = getattr(entry, "name", None) or kind.__name__
-    if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == NONE:
+    if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == TORCH:
         hint = "use up to 64 letters, digits, '.', '_' and '-'"
         raise UsageError(f"the call {source} has the name {brief(name)}", hint)
     send, receive = _sizes(source, entry, OPERATIONS[operation])

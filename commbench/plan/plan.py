@@ -29,7 +29,7 @@ from commbench.plan.groups import (
 )
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
-from commbench.plan.own_calls import NONE, OwnCall, build_own_call
+from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
 from commbench.plan.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
 from commbench.plan.replay import (
     replay_cases,
@@ -132,7 +132,7 @@ class Plan:
     forms: tuple[str, ...] = ()
     """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
     calls: tuple[str, ...] = ()
-    """The specifications of calls of the user's own (plan.own_calls), or `none`."""
+    """The specifications of calls of the user's own (plan.own_calls), or `torch`."""
     own_calls: dict[str, Any] = field(default_factory=dict, hash=False)
     """What these calls say about themselves, by specification: the fields of OwnCall."""
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
@@ -240,7 +240,7 @@ class Plan:
     def _require_calls(self) -> None:
         """Every own call is known, has a name of its own, and an operation that is measured."""
         names: dict[str, str] = {}
-        if set(self.own_calls) != {*self.calls} - {NONE}:
+        if set(self.own_calls) != {*self.calls} - {TORCH}:
             raise UsageError("own calls are not described", "use commbench.run(calls=[...])")
         for own in self.own:
             other = names.setdefault(own.name, own.source)
@@ -260,7 +260,7 @@ class Plan:
     @property
     def own(self) -> tuple[OwnCall, ...]:
         """What its own calls say about themselves."""
-        return tuple(build_own_call(self.own_calls[call]) for call in self.calls if call != NONE)
+        return tuple(build_own_call(self.own_calls[call]) for call in self.calls if call != TORCH)
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:

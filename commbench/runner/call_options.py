@@ -159,8 +159,8 @@ class CallOptions:
     calls: tuple[str, ...] = _forms(
         "CALL", "Your own ways to the same result, measured beside the operation's own call: "
         "file.py:name or package.module:name of a class (docs/own-calls.md), or a name of "
-        "`commbench ops --calls`; none. Several with commas. This runs the code that is named.",
-        flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="none",
+        "`commbench ops --calls`; torch: none. Several with commas. This runs the code it names.",
+        flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="torch",
         python_type="str | type | Sequence[str | type] | None",
     )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
