@@ -158,7 +158,8 @@ class CaseRunner:
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
                 if command.what == END:
                     return
-                result = self._run(command, cases[command.case])
+                with blaming(cases[command.case]):
+                    result = self._run(command, cases[command.case])
                 if scheduler:
                     if isinstance(result, Batch):
                         result = result._replace(**host_speed)
@@ -178,8 +179,7 @@ class CaseRunner:
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
         run = self._check if command.what == CHECK else self._time
-        with blaming(case):
-            result = run(command, case, pieces)
+        result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
@@ -225,7 +225,7 @@ class CaseRunner:
                 raise
             found = CheckResult(failed=out_of_memory(self._comm.rank, error))
         checked = combine_checks(self._comm, found)
-        if device.is_async and not checked.failed and not before:
+        if device.is_async and not (checked.failed or checked.fault or before):
             checked = checked._replace(seconds=self._time_more(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds

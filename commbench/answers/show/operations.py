@@ -41,10 +41,10 @@ NOTE = (
 
 INSTALLED = (
     Column("call", attrgetter("name"), TEXT),
-    Column("of", lambda call: call.operation or f"not usable: {call.trouble}", TEXT,
+    Column("class", attrgetter("source"), TEXT),
+    Column("package", attrgetter("package"), TEXT),
+    Column("operation", lambda call: call.operation or f"not usable: {call.trouble}", TEXT, 8,
            is_wrapped=True),
-    Column("class", attrgetter("source"), TEXT, 3),
-    Column("package", attrgetter("package"), TEXT, 2),
 )  # fmt: skip
 NO_CALLS = (
     f"No package has installed calls: none is in the entry point group {ENTRY_POINTS}. --call also "

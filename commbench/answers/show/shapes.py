@@ -18,7 +18,7 @@ from commbench.answers.show.rows import busbw_of, time_of
 from commbench.plan.groups import BOTH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
-from commbench.results.schema import RunHeader
+from commbench.results.schema import WRONG, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
 from commbench.units import format_bytes, format_count
@@ -74,8 +74,9 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES."""
-    timed, chosen = [row for row in rows if row.time], list[Finding]()
+    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
+    timed = [row for row in rows if row.time and row.measurement.status != WRONG]
+    chosen: list[Finding] = []
     cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
