@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import SHORT_DELAYS, Commbench, Ended, clean_environment, run_commbench, start_command
+from commands import (
+    SHORT_DELAYS,
+    Commbench,
+    Ended,
+    clean_environment,
+    run_commbench,
+    run_program_as,
+    start_command,
+)
 from fake_device import Fake, program_text
 
 from commbench.analysis.columns import COLUMNS
+from commbench.analysis.environment_diff import environment_facts
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import parse_options
 
@@ -75,6 +85,12 @@ def test_a_run_is_read_back_and_compared_without_the_code(right: Ended, tmp_path
     compared = run_commbench(tmp_path, "compare", str(right.folder), str(moved))
     assert compared.code in (0, 1), compared.err
     assert "Divided" in compared.out and "half-sum" in compared.out
+    changed = run.header.plan.own_calls[f"{CALLS}:Direct"] | {"digest": "0" * 16}
+    plan = replace(
+        run.header.plan, own_calls={**run.header.plan.own_calls, f"{CALLS}:Direct": changed}
+    )
+    found = environment_facts(run.header._replace(plan=plan))
+    assert found["code of Direct"] == "0" * 16 != environment_facts(run.header)["code of Direct"]
 
 
 FAULTS = {
@@ -187,11 +203,11 @@ def test_a_call_that_changes_the_current_stream_is_refused(program: Commbench) -
 def test_a_graph_and_rotating_buffers_take_own_calls(program: Commbench) -> None:
     ended = program(
         program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--call",
-        named("Direct"), "--sizes", "4K", "--launch", "both", "--timing", "both", "--buffers",
-        "both", "--iters", "2", "--warmup", "0", "--no-plots",
+        named("Direct"), "--sizes", "1M", "--launch", "graph", "--timing", "both", "--buffers",
+        "rotating", "--iters", "2", "--warmup", "0", "--no-plots",
     )  # fmt: skip
-    assert [row["status"] for row in ended.good().rows()] == ["ok"] * 16
-    assert sum(row["call"] == "Direct" for row in ended.rows()) == 8
+    assert [row["status"] for row in ended.good().rows()] == ["ok"] * 4
+    assert [row["call"] for row in ended.rows()] == ["", "", "Direct", "Direct"]
 
 
 def test_groups_and_overlaps_take_own_calls(tmp_path: Path) -> None:
@@ -368,7 +384,7 @@ def test_advice_weighs_an_own_call_against_the_operations(right: Ended, tmp_path
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path: Path) -> Path:
     """A folder with a package that has installed two calls."""
     info = tmp_path / "fastcalls-1.2.dist-info"
     info.mkdir()
@@ -377,20 +393,40 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "[commbench.calls]\nfast = fastcalls:Direct\nlost = fastcalls:Lost\n"
     )
     (tmp_path / "fastcalls.py").write_text(CALLS.read_text())
-    monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
 
 def test_installed_calls_are_listed_and_measured_by_name(installed: Path) -> None:
-    path = {"PYTHONPATH": f"{installed}:{ROOT}"}
-    listed = run_commbench(installed, "ops", "--calls", COLUMNS="120", **path).good().out
+    program = f"import sys\nsys.path.insert(0, {str(installed)!r})"
+    listed = run_program_as(installed, program, "ops", "--calls", COLUMNS="120").good().out
     assert re.search(r"fast +fastcalls:Direct +fastcalls 1.2 +all_reduce", listed)
     assert re.search(r"lost +fastcalls:Lost +fastcalls 1.2 +not usable: the call lost", listed)
-    ended = run_commbench(
-        installed, "run", "--call", "fast", "--sizes", "1K", "--iters", "3", "--no-plots", **path
-    )
+    ended = run_program_as(
+        installed, program, "run", "--call", "fast", "--sizes", "1K", "--iters", "3", "--no-plots",
+        "--output", "run",
+    )  # fmt: skip
     assert [row["call"] for row in ended.good().rows()] == ["", "Direct"]
 
 
 def test_without_installed_calls_it_says_so(commbench: Commbench) -> None:
     assert "No package has installed calls" in commbench("ops", "--calls").good().out
+
+
+def test_the_example_of_the_page_works_as_it_is_there(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "own-calls.md").read_text(encoding="utf-8")
+    code, *adapters = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(adapters) == 3 and all(compile(text, "page", "exec") for text in adapters)
+    (tmp_path / "mine.py").write_text(code)
+    line = re.search(r"^    commbench (run --call mine.py:TwoSteps --sizes .*)$", page, re.M)
+    assert line
+    ended = run_commbench(tmp_path, *line[1].split(), "--iters", "4", "--no-plots")
+    rows = ended.good().rows()
+    assert [(row["call"], row["status"], row["wrong"]) for row in rows] == [
+        *[("", "ok", "0")] * 3, *[("TwoSteps", "ok", "0")] * 3,
+    ]  # fmt: skip
+    program = [sys.executable, "mine.py"]
+    env = clean_environment(PYTHONPATH=str(ROOT))
+    said = subprocess.run(
+        program, check=True, env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert said.stdout.count("TwoSteps") >= 4
