@@ -85,10 +85,9 @@ def test_a_run_is_read_back_and_compared_without_the_code(right: Ended, tmp_path
     compared = run_commbench(tmp_path, "compare", str(right.folder), str(moved))
     assert compared.code in (0, 1), compared.err
     assert "Divided" in compared.out and "half-sum" in compared.out
-    changed = run.header.plan.own_calls[f"{CALLS}:Direct"] | {"digest": "0" * 16}
-    plan = replace(
-        run.header.plan, own_calls={**run.header.plan.own_calls, f"{CALLS}:Direct": changed}
-    )
+    own = run.header.plan.own_calls
+    changed = {f"{CALLS}:Direct": own[f"{CALLS}:Direct"] | {"digest": "0" * 16}}
+    plan = replace(run.header.plan, own_calls=own | changed)
     found = environment_facts(run.header._replace(plan=plan))
     assert found["code of Direct"] == "0" * 16 != environment_facts(run.header)["code of Direct"]
 
@@ -207,7 +206,7 @@ def test_a_graph_and_rotating_buffers_take_own_calls(program: Commbench) -> None
         "rotating", "--iters", "2", "--warmup", "0", "--no-plots",
     )  # fmt: skip
     assert [row["status"] for row in ended.good().rows()] == ["ok"] * 4
-    assert [row["call"] for row in ended.rows()] == ["", "", "Direct", "Direct"]
+    assert [row["call"] for row in ended.rows()] == ["", "Direct", "", "Direct"]
 
 
 def test_groups_and_overlaps_take_own_calls(tmp_path: Path) -> None:
@@ -424,9 +423,7 @@ def test_the_example_of_the_page_works_as_it_is_there(tmp_path: Path) -> None:
     assert [(row["call"], row["status"], row["wrong"]) for row in rows] == [
         *[("", "ok", "0")] * 3, *[("TwoSteps", "ok", "0")] * 3,
     ]  # fmt: skip
-    program = [sys.executable, "mine.py"]
-    env = clean_environment(PYTHONPATH=str(ROOT))
-    said = subprocess.run(
-        program, check=True, env=env, cwd=tmp_path, capture_output=True, text=True
-    )
-    assert said.stdout.count("TwoSteps") >= 4
+    text = code.replace("sizes=", "iters=4, sizes=")
+    assert text != code
+    said = start_command(tmp_path, program=f"import sys\nsys.path.append({str(ROOT)!r})\n{text}")
+    assert said.finish().good().out.count("TwoSteps") >= 4

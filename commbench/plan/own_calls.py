@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from commbench.errors import UnavailableError, UsageError, first_line, name_error
 from commbench.plan.call_forms import CALL_FORMS, CallForm
 from commbench.plan.operation import BUSBW_FACTORS, Extent, Operation
-from commbench.plan.operations import OPERATIONS
+from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.validation import brief, build
 
 ENTRY_POINTS = "commbench.calls"
@@ -125,7 +125,7 @@ def describe(source: str) -> OwnCall:
     if not isinstance(operation, str):
         raise UsageError(
             f"the call {source} has no `operation`",
-            f'say whose result it gives, such as operation = "all_reduce"; {PAGE}',
+            f'say whose result it gives, such as operation = "{DEFAULT_OPERATION}"; {PAGE}',
         )
     if operation not in (known := [name for name, each in OPERATIONS.items() if suits(each)]):
         raise name_error(f"operation of the call {source}:", operation, known)
