@@ -153,6 +153,7 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
     facts |= {f"gpus of {host}": text for host, text in _other_gpus(header).items()}
+    facts |= {f"code of {own.name}": own.digest for own in header.plan.own}
     return {name: _text(value) for name, value in facts.items()}
 
 

@@ -110,6 +110,10 @@ EXPLAIN = {
     ),
     **AS_DOCUMENT,
 }  # fmt: skip
+OPS = {
+    "calls": switch("List the calls that packages have installed for --call; this imports them."),
+    **AS_DOCUMENT,
+}
 EXPORT = {
     "run": RUN,
     "format": Option(
@@ -347,7 +351,7 @@ COMMANDS = {
     "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
-    "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
+    "ops": Command("judging", OPS, view="answers.show.operations"),
     "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),

@@ -190,7 +190,7 @@ def _call_case(
         group="" if call.group == WORLD else call.group,
         concurrency="" if call.group == WORLD else TOGETHER,
     )  # fmt: skip
-    case = round_size(case, EXACT, (form,), lcm(*sizes))
+    case = round_size(case, EXACT, (CALL_FORMS[form],), lcm(*sizes))
     return mark_impossible(case, plan.backend, plan.device, sizes)
 
 

@@ -12,10 +12,10 @@ from commbench.answers.advise.choices import (
     ADVICE,
     ChoiceAdvice,
     choice_lines,
-    fill_lines,
     find_choices,
 )
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
+from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.advise.training_step import (
     MIB,
