@@ -47,6 +47,7 @@ COMMAND_GROUPS = {
     "Compare and judge": {
         "compare": "Say which of several runs is faster, and how sure that is.",
         "check": "Check a run against limits or an earlier run, for CI.",
+        "history": "Keep runs; say what became slower, when, and what changed then.",
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",

@@ -44,7 +44,7 @@ from commbench.answers.history.records import (
 )
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
-from commbench.results.files import make_folder, path_exists, why_unreadable
+from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
 from commbench.results.run_folder import RESULTS
 from commbench.stats.estimate import Estimate
 
@@ -74,6 +74,17 @@ CREATE TABLE point (
 
 
 ADDED, REPLACED, KNOWN = "added", "replaced", "known"
+
+
+@contextmanager
+def open_history(path: str | Path | None) -> Iterator[History | None]:
+    """A history to read; None for one that does not exist or has no run yet."""
+    found = Path(path) if path else HISTORY
+    if not path_exists(found) or (is_file(found) and not found.stat().st_size):
+        yield None
+        return
+    with History(found) as history:
+        yield history
 
 
 class History:
