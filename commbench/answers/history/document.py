@@ -13,7 +13,7 @@ from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun
 from commbench.answers.history.steps import FEWEST
 from commbench.output.paragraphs import join_words, list_some
-from commbench.units import format_count
+from commbench.units import format_count, format_time
 from commbench.views import cells
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
@@ -22,7 +22,7 @@ from commbench.views.pictures import (
     COLOURS,
     GREY,
     INK,
-    TIMES,
+    RATIOS,
     Axis,
     Curves,
     Look,
@@ -181,23 +181,27 @@ def pictures(trend: Trend) -> Iterator[Picture]:
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
     description = " ".join(texts) or "No row has a step."
     yield Picture(
-        "history", "Median time of a call", description, panels, [*texts[:3], *few],
+        "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
         has_bands=False,
     )  # fmt: skip
 
 
 def _panel(found: FittedSeries, across: Axis) -> Curves:
     places = [point.run.time.timestamp() for point in found.series.points]
-    points = [(place, p.time) for place, p in zip(places, found.series.points, strict=True)]
+    unit = 1 / found.fit.segments[0].level.value
+    times = [point.time.scaled(unit) for point in found.series.points]
+    points = [*zip(places, times, strict=True)]
     runs = Drawn("run", Look(COLOURS[0], "o", None, size=4), points)
     line = Look(INK, width=1.6)
     levels = [
-        Drawn("level", line, [(places[s.first], s.level), (places[s.last], s.level)], False)
+        Drawn(
+            "level", line, [(places[at], s.level.scaled(unit)) for at in (s.first, s.last)], False
+        )
         for s in found.fit.segments
     ]
     marks = [
         Mark(Look(GREY, dashes=(3, 2), width=1.0), places[s.at], name="step", is_upright=True)
         for s in found.fit.steps
     ]
-    heading = f"{found.series.case.name}, {found.series.system.node}"
-    return Curves(heading, [runs, *levels], TIMES, across, marks, inches=1.9)
+    heading = f"{found.series.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
+    return Curves(heading, [runs, *levels], RATIOS, across, marks, inches=1.9)
