@@ -9,7 +9,7 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
-that are k apart, without those that are beyond CLIP deviations. With the autocorrelation r^k of a
+that are k apart, clipped at CLIP deviations. With the autocorrelation r^k of a
 process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So r = v_2 / v_1 - 1, the variance
 is s^2 = v_1 / (1 - r), and the mean of n points has the variance L / n, where L = s^2 (1 + r) /
 (1 - r) is the long-run variance.
@@ -18,8 +18,8 @@ Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, wh
 There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
 alpha where the penalty is L z^2 and z the normal quantile of 1 - alpha / (2 (n - 1)). L is
 estimated, so the quantile is Student's, by the formula of Wallace (Ann. Math. Stat. 30, 1959):
-t^2 = v (exp(g^2 z^2 / v) - 1), g = (8 v + 3) / (8 v + 1). The degrees of freedom are FREEDOM. They
-were chosen so that the simulations of tests/answers/history/test_steps.py keep alpha for 12 to 400
+t^2 = v (exp(g^2 z^2 / v) - 1), g = (8 v + 3) / (8 v + 1). The degrees of freedom were
+chosen so that the simulations of tests/answers/history/test_steps.py keep alpha for 12 to 400
 points.
 
 The idea of such a fit for histories of benchmarks, weighted by their intervals and with noise that
@@ -63,7 +63,7 @@ _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP *
 
 def freedom(number: int) -> float:
     """The degrees of freedom of the noise of a series of so many points."""
-    return 8 + number / 10
+    return 7 + number / 12
 
 
 class Noise(NamedTuple):
