@@ -30,6 +30,8 @@ TOLERANCE = 0.02
 """A level that changes by less has no step."""
 LINK = "slowest transfer between hosts"
 """What is measured of the network before a run on several hosts."""
+MOST_NEW = 30
+"""A check tells of a rise of the level for so many runs."""
 NEAR = 2
 """Steps of rows that are at most so many runs apart may be one."""
 
@@ -309,15 +311,21 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
             f"on {system.name}."
         )
     notes += [
-        f"The level rose by {format_percent(change.ratio.value - 1)} at {change.run.placed[:16]} "
-        f"({format_count(len(change.steps), 'row')}), and the run is compared with what came "
-        "after; `commbench history show` says what changed then."
+        f"The level rose by {format_percent(change.ratio.value - 1)} at "
+        f"{change.run.time:%Y-%m-%d %H:%M} UTC ({format_count(len(change.steps), 'row')}). The run "
+        "is compared with what came after; `commbench history show` says what changed then."
         for change in find_changes(fitted, environments)
-        if change.ratio.value > 1 and change.is_current
+        if change.ratio.value > 1 and change.is_current and _is_new(change, fitted)
     ]
     path = history.path if history else run.path / "history"
     name = f"history of {system.node}"
     return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
+
+
+def _is_new(change: Change, fitted: Sequence[FittedSeries]) -> bool:
+    """Whether few runs came after a change."""
+    every = {point.run for each in fitted for point in each.series.points}
+    return sum(run.placed >= change.run.placed for run in every) <= MOST_NEW
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:

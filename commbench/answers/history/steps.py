@@ -9,10 +9,10 @@ far from the median of their neighbours are moved to CLIP standard deviations fr
 an outlier is not a segment, and the fit has nearly the precision of least squares.
 
 Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
-that are k apart, clipped at CLIP deviations. With the autocorrelation r^k of a
-process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So r = v_2 / v_1 - 1, the variance
-is s^2 = v_1 / (1 - r), and the mean of n points has the variance L / n, where L = s^2 (1 + r) /
-(1 - r) is the long-run variance.
+that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
+autocorrelation r^k of a process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So
+r = v_2 / v_1 - 1, the variance is s^2 = v_1 / (1 - r), and the mean of n points has the variance
+L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance.
 
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
 There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
@@ -50,6 +50,8 @@ FEWEST = 2 * SHORTEST
 MOST = 4000
 """Only so many of the latest points are looked at: the time of the fit is quadratic."""
 CLIP = 2.5
+JUMP = 3.0
+"""A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
 NEIGHBOURS = 3
 """On each side of a point, of which the median is taken."""
 LEAST_NOISE = 1e-3
@@ -156,7 +158,12 @@ def _exponential(value: float, half: float) -> Estimate:
 
 def estimate_noise(values: Values) -> Noise:
     """The noise of a series of logarithms, which may have steps and outliers."""
-    one, two = (_clipped_variance(values[k:] - values[:-k]) / 2 for k in (1, 2))
+    import numpy as np
+
+    first = values[1:] - values[:-1]
+    is_usual = np.abs(first) <= JUMP * sqrt(_clipped_variance(first))
+    second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
+    one, two = (_clipped_variance(found) / 2 for found in (first[is_usual], second))
     correlation = min(max(two / one - 1, 0.0), MOST_CORRELATED) if one > 0 else 0.0
     return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
 
@@ -166,6 +173,8 @@ def _clipped_variance(found: Values) -> float:
     values clipped at CLIP deviations, which are first the scaled median of the absolute values."""
     import numpy as np
 
+    if not len(found):
+        return 0.0
     deviation = float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
     for _ in range(3):
         clipped = np.minimum(np.abs(found), CLIP * deviation)
