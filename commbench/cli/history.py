@@ -18,12 +18,13 @@ def add(runs: list[str], **given: Any) -> None:
     commbench history add mine
     commbench history add mine --node cluster-a        where its nodes change
     """
+    from commbench.answers.history.store import KNOWN
     from commbench.api import history as api
     from commbench.output.console import print_result, print_status
     from commbench.units import format_count
 
     added = api.add(*runs, **given, notify=print_status)
-    new = [each for each in added if each.outcome != "known"]
+    new = [each for each in added if each.outcome != KNOWN]
     rows = format_count(sum(each.rows for each in new), "row")
     print_result(f"{format_count(len(new), 'run')} added, with {rows}")
 

@@ -24,6 +24,7 @@ from commbench.runner.launched_ranks import (
 from commbench.runner.option import Option, value_text
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
+from commbench.units import format_count
 
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
@@ -80,7 +81,8 @@ def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
 
     with History(db or HISTORY, is_written=True) as history:
         added = history.add(as_loaded_run(run))
-    listener.status(f"{added.outcome} in the history {history.path}: {added.rows} rows")
+    rows = format_count(added.rows, "row")
+    listener.status(f"{added.outcome} in the history {history.path}: {rows}")
 
 
 def _write_pairs(run: Run) -> list[Path]:

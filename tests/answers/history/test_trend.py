@@ -162,7 +162,8 @@ def test_after_a_step_the_new_level_counts_and_the_check_says_so(history: Histor
     fill(history, lambda day: 1.3 if day >= 30 else 1.0)
     gate = check(history, made_run(RUNS, 1.3))
     assert gate.outcome == "pass"
-    assert "The level rose by 30.6 % at 2026-10-01 00:00 UTC (5 rows)." in " ".join(gate.text().split())
+    said = " ".join(gate.text().split())
+    assert "The level rose by 30.6 % at 2026-10-01 00:00 UTC (5 rows)." in said
     fill(history, lambda day: 1.3 if 20 <= day < 27 else 1.0, label="week", number=RUNS)
     assert check(history, made_run(RUNS, 1.3)).outcome == "fail"
 
