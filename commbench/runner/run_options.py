@@ -146,6 +146,9 @@ class RunOptions(CallOptions):
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
     )
     plots: bool = _output("", "Draw plots.", default=True, reach=USER, refused_by=("measure",))
+    nccl_log: bool = _output(
+        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
+    )
     history: bool = _output(
         "", "Add the run to the history.", default=False, reach=USER,
         refused_by=("measure", "sweep"),
@@ -155,9 +158,6 @@ class RunOptions(CallOptions):
         python_type="str | Path | None", default_text="results/history.sqlite",
         refused_by=("measure", "sweep"),
     )  # fmt: skip
-    nccl_log: bool = _output(
-        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
-    )
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api"),

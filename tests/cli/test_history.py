@@ -124,7 +124,8 @@ def test_a_file_that_is_read_only_can_be_shown_and_not_written(where: Path) -> N
     db.write_bytes((where / "results" / "history.sqlite").read_bytes())
     db.chmod(0o444)
     as_others = ["setpriv", "--bounding-set=-dac_override", "--", sys.executable, "-m", "commbench"]
-    for words, code in (("show --size 1K", 0), ("add results", 6)):
+    synthetic_run(where / "new", "new", started="2026-10-01T06:00:00+00:00")
+    for words, code in (("show --size 1K", 0), ("add new", 6)):
         command = [*as_others, "history", *words.split(), "--db", str(db)]
         ended = subprocess.run(command, cwd=where, capture_output=True, text=True)
         assert ended.returncode == code, ended.stderr

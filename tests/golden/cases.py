@@ -52,7 +52,8 @@ COMPARED = (
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
 )  # fmt: skip
 COMMANDS = (
-    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "import",
+    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "history",
+    "history add", "history export", "history forget", "history list", "history show", "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
     "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
