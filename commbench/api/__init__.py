@@ -271,7 +271,9 @@ def check(
         rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
     baseline: Run | schema.Run | LoadedRun | None
     if against == HISTORY:
-        rules, baseline = _against_history(checked, rules, node, db)
+        from commbench.api.history import as_baseline
+
+        rules, baseline = as_baseline(checked, rules, node, db)
     elif node is not None or db is not None:
         raise UsageError("--node and --db belong to --against history", "leave them out")
     else:
@@ -288,22 +290,6 @@ def check(
 
 HISTORY = "history"
 """What `against` of check means the history by."""
-
-
-def _against_history(
-    run: LoadedRun, rules: Sequence[Rule], node: str | None, db: str | Path | None
-) -> tuple[list[Rule], LoadedRun]:
-    """The rules, which also tell what the history lacks, and the level of the history as a run."""
-    from commbench.answers.history.history import find_baseline
-    from commbench.answers.history.store import open_history
-
-    with open_history(db) as history:
-        baseline = find_baseline(history, run, node or "")
-    told = [
-        rule._replace(remarks=lambda _: baseline.notes) if rule.limit.needs_baseline else rule
-        for rule in rules
-    ]
-    return told, baseline.run
 
 
 def expect_run(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from commbench.analysis.load import LoadedRun
+from commbench.answers.check.rules import Rule
+from commbench.answers.history.history import Trend, find_baseline, find_trend
+from commbench.answers.history.records import Added, HistoryRun
+from commbench.answers.history.run_list import RunsOfHistory, points_csv
+from commbench.answers.history.store import HISTORY, History, open_history
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.output.paragraphs import list_some
+from commbench.plan.operations import find_operation
+from commbench.results.files import is_folder
+from commbench.results.run_folder import holds_run
+from commbench.units import parse_sizes, parse_tolerance
 
 if TYPE_CHECKING:
-    from commbench.answers.history.history import Trend
-    from commbench.answers.history.records import Added, HistoryRun
-    from commbench.answers.history.run_list import RunsOfHistory
-    from commbench.answers.history.store import History
     from commbench.api.runs import AnyRun
 
 __all__ = ["add", "export", "forget", "list_", "show"]
@@ -24,8 +31,6 @@ def __dir__() -> list[str]:
 
 
 def _open(db: str | Path | None, is_written: bool = False) -> History:
-    from commbench.answers.history.store import HISTORY, History
-
     return History(Path(db) if db else HISTORY, is_written)
 
 
@@ -48,24 +53,17 @@ def add(
             try:
                 added.append(history.add(load_rows(run, notify=notify), node or ""))
             except CommbenchError as error:
-                if not is_one_of_many or _is_about(error, history):
+                if not is_one_of_many or str(history.path) in error.message:
                     raise
                 notify(f"left out: {error.message}")
-                continue
-            notify(f"{added[-1].outcome}: {run if isinstance(run, (str, Path)) else run.name}")
+            else:
+                name = run if isinstance(run, (str, Path)) else run.name
+                notify(f"{added[-1].outcome}: {name}")
     return added
-
-
-def _is_about(error: CommbenchError, history: History) -> bool:
-    """Whether an error is that of the history, and not of a run."""
-    return str(history.path) in error.message
 
 
 def _expand(runs: tuple[AnyRun, ...]) -> Iterator[tuple[AnyRun, bool]]:
     """Each run, and whether it comes from a folder of runs."""
-    from commbench.results.files import is_folder
-    from commbench.results.run_folder import holds_run
-
     for run in runs:
         if isinstance(run, (str, Path)) and is_folder(run) and not holds_run(Path(run)):
             found = sorted(filter(holds_run, Path(run).iterdir()))
@@ -78,8 +76,6 @@ def _expand(runs: tuple[AnyRun, ...]) -> Iterator[tuple[AnyRun, bool]]:
 
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
     """The runs of a history in their order in time."""
-    from commbench.answers.history.run_list import RunsOfHistory
-
     with _open(db) as history:
         return RunsOfHistory(str(history.path), (*history.runs(node or ""),))
 
@@ -97,33 +93,24 @@ def show(
     `op`, `size` ("1M" or "1M,4M") and `node` choose rows. A level that changes by at most
     `tolerance` has no step. Raises UsageError where no row is chosen.
     """
-    from commbench.answers.history.history import find_trend
-    from commbench.units import parse_tolerance
-
-    within = parse_tolerance(tolerance)
+    chosen, within = _chosen(op, size, node), parse_tolerance(tolerance)
     with _open(db) as history:
-        found = find_trend(history, _operation(op), _sizes(size), node or "", within)
+        found = find_trend(history, **chosen, tolerance=within)
         if not found.series:
             raise UsageError(f"no row of {history.path} is chosen", _known(history))
         return found
 
 
 def export(
-    format: str = "csv",
     *,
     op: str | None = None,
     size: str | None = None,
     node: str | None = None,
     db: str | Path | None = None,
 ) -> str:
-    """All points of the rows that are chosen as `show` does, in SI units: csv or json."""
-    from commbench.answers.history.run_list import POINTS, ExportedPoints
-    from commbench.validation import choose
-
-    choose("format", format, dict.fromkeys(("csv", "json")))
+    """All points of the rows that are chosen as `show` does, as CSV in SI units."""
     with _open(db) as history:
-        series = [*history.series(_operation(op), _sizes(size), node or "")]
-    return POINTS.write(ExportedPoints(series), format)
+        return points_csv(history.series(**_chosen(op, size, node)))
 
 
 def forget(
@@ -138,9 +125,8 @@ def forget(
         for name in map(str, runs):
             own = [run for run in known if str(run.id) == name]
             if not (own := own or [run for run in known if run.label == name]):
-                raise UsageError(
-                    f"{history.path} has no run {name!r}", "see `commbench history list`"
-                )
+                hint = "`commbench history list` has them"
+                raise UsageError(f"{history.path} has no run {name!r}", hint)
             found |= {run.id: run for run in own}
         if not found:
             raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
@@ -148,21 +134,25 @@ def forget(
         return [*found.values()]
 
 
-def _operation(op: str | None) -> str:
-    from commbench.plan.operations import find_operation
-
-    return find_operation(op).name if op else ""
-
-
-def _sizes(size: str | None) -> tuple[int, ...]:
-    from commbench.units import parse_sizes
-
-    return parse_sizes(size) if size else ()
+def _chosen(op: str | None, size: str | None, node: str | None) -> dict[str, Any]:
+    """What chooses series."""
+    operation = find_operation(op).name if op else ""
+    return {"operation": operation, "sizes": parse_sizes(size) if size else (), "node": node or ""}
 
 
 def _known(history: History) -> str:
     """A hint with the nodes of a history."""
-    from commbench.output.paragraphs import list_some
-
     nodes = dict.fromkeys(run.system.node for run in history.runs())
     return f"its nodes: {list_some([*nodes], 8)}" if nodes else "it has no runs: add some"
+
+
+def as_baseline(
+    run: LoadedRun, rules: Sequence[Rule], node: str | None, db: str | Path | None
+) -> tuple[list[Rule], LoadedRun]:
+    """The rules, which also tell what the history lacks, and the level of the history as a run."""
+    with open_history(db) as history:
+        baseline = find_baseline(history, run, node or "")
+    return [
+        rule._replace(remarks=lambda _: baseline.notes) if rule.limit.needs_baseline else rule
+        for rule in rules
+    ], baseline.run

@@ -55,17 +55,17 @@ def show(show: Show, **given: Any) -> None:
     show(api.show(**given))
 
 
-def export(format: str, output: Path | None, **given: Any) -> None:
-    """Write all points of the history, for another program.
+def export(output: Path | None, **given: Any) -> None:
+    """Write all points of the history as CSV, in SI units, for another program.
 
     \b
     commbench history export -o history.csv
-    commbench history export --format json --op all_reduce
+    commbench history export --op all_reduce
     """
     from commbench.api import history as api
     from commbench.cli.options import print_or_write
 
-    print_or_write(api.export(format, **given), output)
+    print_or_write(api.export(**given), output)
 
 
 def forget(runs: list[str], **given: Any) -> None:

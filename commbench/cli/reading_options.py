@@ -332,16 +332,7 @@ HISTORY_ADD = {
     "node": Option("NAME", "The node or the cluster.  [default: the hosts of the run]"),
     "db": DB,
 }
-HISTORY_SHOW = {
-    **CHOSEN,
-    "tolerance": Option("PART", "Changes up to this are no steps.  [default: 2%]"),
-    **AS_DOCUMENT,
-}
-HISTORY_EXPORT = {
-    "format": Option("FORMAT", "csv or json."),
-    **CHOSEN,
-    "output": NEW_FILE,
-}
+TOLERANCE = Option("PART", "Changes up to this are no steps.  [default: 2%]")
 HISTORY_FORGET = {
     "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
     "node": Option("NAME", "All runs of this node or cluster."),
@@ -363,8 +354,10 @@ COMMANDS = {
         "history", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
         "answers.history.run_list",
     ),
-    "history show": Command("history", HISTORY_SHOW, (f"{_API}.show",), _TREND),
-    "history export": Command("history", HISTORY_EXPORT, (f"{_API}.export",)),
+    "history show": Command(
+        "history", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
+    ),
+    "history export": Command("history", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
     "history forget": Command("history", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
     "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),

@@ -107,7 +107,7 @@ def test_points_are_exported_and_runs_forgotten(where: Path) -> None:
         ("add cut", 2, "is incomplete"),
         ("forget", 2, "which runs are forgotten?"),
         ("forget 99", 2, "has no run '99'"),
-        ("export --format xml", 2, "unknown format 'xml'"),
+        ("export --op all", 2, "unknown operation 'all'"),
     ],
 )
 def test_wrong_input_ends_with_two_lines(where: Path, line: str, code: int, said: str) -> None:

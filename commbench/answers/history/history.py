@@ -4,7 +4,7 @@ level with which a new run is compared."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import exp, log, sqrt
@@ -53,32 +53,39 @@ class FittedSeries(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """The case, its levels and its points."""
-        case, noise = self.series.case, self.fit.noise
+        case = self.series.case
+        points = [{"run": run.id, "at": run.placed, "time_s": t} for run, t in self.series.points]
         return {
-            "system": self.series.system.name,
-            "row": case.name,
-            "operation": case.operation,
-            "size_bytes": case.size_bytes,
-            "noise": noise and noise.deviation,
-            "autocorrelation": noise and noise.correlation,
-            "segments": [
-                {"since": self.point(s.first).run.placed, "runs": s.number, "level_s": s.level}
-                for s in self.fit.segments
-            ],
-            "points": [
-                {"run": p.run.id, "at": p.run.placed, "time_s": p.time} for p in self.series.points
-            ],
-        }
+            "system": self.series.system.name, "row": case.name, "operation": case.operation,
+            "size_bytes": case.size_bytes, **self.fit._asdict(), "points": points,
+        }  # fmt: skip
 
 
 class RowStep(NamedTuple):
     """A step of one row, with the places of its runs in the order of the system's runs."""
 
-    case: Case
-    step: Step
+    found: FittedSeries
+    number: int
+    """Of the step, in the fit."""
     at: int
     earliest: int
     latest: int
+
+    @property
+    def case(self) -> Case:
+        """What the row measured."""
+        return self.found.series.case
+
+    @property
+    def step(self) -> Step:
+        """The step in its series."""
+        return self.found.fit.steps[self.number]
+
+    @property
+    def levels(self) -> list[list[HistoryRun]]:
+        """The runs of the segments before and after it."""
+        parts = self.found.fit.segments[self.number : self.number + 2]
+        return [[self.found.point(n).run for n in range(p.first, p.last + 1)] for p in parts]
 
     @property
     def is_slower(self) -> bool:
@@ -165,9 +172,13 @@ def find_trend(
         fitted += own
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs_of(fitted)))
+
+
+def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
+    """The runs that have points in series, in order."""
     known = {point.run for each in fitted for point in each.series.points}
-    runs = sorted(known, key=lambda run: (run.placed, run.id))
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs))
+    return sorted(known, key=lambda run: (run.placed, run.id))
 
 
 def fit_series(series: Sequence[Series], tolerance: float = TOLERANCE) -> list[FittedSeries]:
@@ -184,42 +195,29 @@ def find_changes(
 ) -> Iterator[Change]:
     """The steps of the series of one system, those together that are in one direction and may be at
     one time; the clearest step of a change tells its time."""
-    known = {point.run for each in fitted for point in each.series.points}
-    runs = sorted(known, key=lambda run: (run.placed, run.id))
+    runs = runs_of(fitted)
     places = {run.id: number for number, run in enumerate(runs)}
     rest = [
-        (_row_step(each, step, places), each, number)
+        RowStep(each, n, *(places[each.point(index).run.id] for index in step[:3]))
         for each in fitted
-        for number, step in enumerate(each.fit.steps)
+        for n, step in enumerate(each.fit.steps)
     ]
-    rest.sort(key=lambda found: found[0].clarity, reverse=True)
+    rest.sort(key=lambda found: found.clarity, reverse=True)
     while rest:
-        first = rest[0][0]
-        own = [found for found in rest if _are_one(first, found[0])]
-        rest = [found for found in rest if not _are_one(first, found[0])]
-        steps = [step for step, _, _ in own]
-        logs = [[log(end) for end in (s.step.ratio.value, *s.step.ratio.ends)] for s in steps]
+        first = rest[0]
+        own = [found for found in rest if _are_one(first, found)]
+        rest = [found for found in rest if not _are_one(first, found)]
+        own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
+        logs = [[*map(log, (s.step.ratio.value, *s.step.ratio.ends))] for s in own]
         ratio = Estimate(*(exp(sum(each) / len(each)) for each in zip(*logs, strict=True)))
         before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
-        levels = _levels(own[0][1], own[0][2])
-        causes = [
-            *_link_causes(runs, first),
-            *_causes(environments, before, latest, *levels),
-        ]
+        causes = [*_link_causes(runs, first)]
+        causes += _causes(environments, (before, latest), first.levels)
         causes.sort(key=lambda cause: cause.name in UNLIKELY_CAUSES)
-        is_current = all(number == len(each.fit.steps) - 1 for _, each, number in own)
         yield Change(
-            fitted[0].series.system, before, runs[first.at], latest, ratio,
-            tuple(sorted(steps, key=lambda s: (s.case.title, s.case.size_bytes))),
-            tuple(causes), is_current,
+            fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
+            tuple(causes), all(each.number == len(each.found.fit.steps) - 1 for each in own),
         )  # fmt: skip
-
-
-def _row_step(found: FittedSeries, step: Step, places: dict[int, int]) -> RowStep:
-    at, earliest, latest = (
-        places[found.point(index).run.id] for index in (step.at, step.earliest, step.latest)
-    )
-    return RowStep(found.series.case, step, at, earliest, latest)
 
 
 def _are_one(first: RowStep, other: RowStep) -> bool:
@@ -228,45 +226,27 @@ def _are_one(first: RowStep, other: RowStep) -> bool:
     return first.is_slower == other.is_slower and is_near
 
 
-def _levels(found: FittedSeries, number: int) -> tuple[list[HistoryRun], list[HistoryRun]]:
-    """The runs of the segments before and after a step."""
-    before, after = found.fit.segments[number : number + 2]
-    return tuple(  # type: ignore[return-value]
-        [found.point(index).run for index in range(part.first, part.last + 1)]
-        for part in (before, after)
-    )
-
-
 def _causes(
     environments: dict[int, Recorded],
-    before: HistoryRun,
-    after: HistoryRun,
-    old: Iterable[HistoryRun],
-    new: Iterable[HistoryRun],
+    near: Iterable[HistoryRun],
+    levels: Iterable[Iterable[HistoryRun]],
 ) -> list[Difference]:
     """What differs between two runs, and between what is usual in two segments."""
-    near = compare_recorded(environments[before.environment_id], environments[after.environment_id])
-    usual = compare_recorded(
-        *(_usual([environments[run.environment_id] for run in runs]) for runs in (old, new))
-    )
-    return [each for each in near if each in usual]
+    one, other = (environments[run.environment_id] for run in near)
+    old, new = (_usual([environments[run.environment_id] for run in runs]) for runs in levels)
+    usual = compare_recorded(old, new)
+    return [each for each in compare_recorded(one, other) if each in usual]
 
 
 def _usual(environments: Sequence[Recorded]) -> Recorded:
     """What most of several environments have in common."""
 
-    def most(each: Iterable[Any]) -> dict[str, str]:
-        counts: dict[str, Counter[str]] = {}
-        total = 0
-        for values in each:
-            total += 1
-            for name, text in values.items():
-                counts.setdefault(name, Counter())[text] += 1
-        usual = ((name, *found.most_common(1)[0]) for name, found in counts.items())
-        return {name: text for name, text, number in usual if 2 * number > total}
+    def most(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+        counts = Counter(item for each in found for item in each.items())
+        return dict(item for item, number in counts.items() if 2 * number > len(found))
 
     known = [each.variables for each in environments if each.variables is not None]
-    return Recorded(most(each.facts for each in environments), most(known) if known else None)
+    return Recorded(most([each.facts for each in environments]), most(known) if known else None)
 
 
 def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:
@@ -324,8 +304,7 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
 
 def _is_new(change: Change, fitted: Sequence[FittedSeries]) -> bool:
     """Whether few runs came after a change."""
-    every = {point.run for each in fitted for point in each.series.points}
-    return sum(run.placed >= change.run.placed for run in every) <= MOST_NEW
+    return sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:

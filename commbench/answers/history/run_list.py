@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import StringIO
 from operator import attrgetter
-from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY
 from commbench.answers.history.document import notes
-from commbench.answers.history.records import HistoryRun, Series
+from commbench.answers.history.records import HistoryRun, Series, System
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -45,35 +44,18 @@ RUN_COLUMNS = (
 VIEW = View(runs_document, schema=1)
 
 
-class ExportedPoints(NamedTuple):
-    """All points of series, for another program."""
-
-    series: Sequence[Series]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each run of each series."""
-        for each in self.series:
-            system = each.system._asdict()
-            case = {name: getattr(each.case, name) for name in KEY}
-            for run, time in each.points:
-                at = {"run": run.id, "label": run.label, "started": run.started}
-                ends = {"time_s": time.value, "time_low_s": time.low, "time_high_s": time.high}
-                yield {**system, **at, "placed": run.placed, **case, **ends}
-
-    def as_json(self) -> dict[str, Any]:
-        """The rows as objects."""
-        return {"points": self.rows()}
-
-
-def points_csv(found: ExportedPoints) -> str:
-    """The points as CSV, in SI units; empty where there is none."""
-    rows = [*found.rows()]
+def points_csv(series: Iterable[Series]) -> str:
+    """All points of series as CSV, in SI units: a line for each run of each series."""
     text = StringIO()
-    if rows:
-        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    names = (*System._fields, "run", "label", "started", "placed", *KEY, *TIMES)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for each in series:
+        case = [getattr(each.case, name) for name in KEY]
+        for run, time in each.points:
+            at = (run.id, run.label, run.started, run.placed)
+            writer.writerow([*each.system, *at, *case, *time])
     return text.getvalue()
 
 
-POINTS = View(lambda _: Document("", (), (), ()), schema=1, more={"csv": points_csv})
+TIMES = ("time_s", "time_ci_low_s", "time_ci_high_s")

@@ -21,27 +21,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from commbench.analysis.environment_diff import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
-from commbench.answers.history.records import (
-    Added,
-    HistoryRun,
-    Point,
-    Series,
-    System,
-    case_of,
-    case_text,
-    digest,
-    find_system,
-    is_valid,
-    slowest_link,
-    started_at,
-    utc_text,
-)
+from commbench.answers.history import records
+from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
 from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
@@ -113,10 +99,7 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def add(self, run: LoadedRun, node: str = "", now: datetime | None = None) -> Added:
@@ -126,20 +109,20 @@ class History:
         """
         if run.incomplete:
             raise UsageError(f"{run.path} is incomplete: {run.incomplete}", "complete it first")
-        rows = {case_text(row.case): row for row in run.rows if is_valid(row)}
+        rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
         if not rows:
             raise UsageError(f"{run.path} has no valid row", "add another run")
-        system = find_system(run, node)
+        system = records.find_system(run, node)
         added = now or datetime.now(timezone.utc)
-        started = started_at(run, added)
-        content = digest([(key, tuple(row.time)) for key, row in sorted(rows.items())])
+        started = records.started_at(run, added)
+        content = records.digest([(key, tuple(row.time)) for key, row in sorted(rows.items())])
         ranks = [(rank.host, rank.pid) for rank in run.header.ranks] if run.header else []
-        identity = digest([started.isoformat(), ranks] if ranks else [system, content])
+        identity = records.digest([started.isoformat(), ranks] if ranks else [system, content])
         values: dict[str, Any] = {
             "identity": identity, "content": content, "label": run.name,
-            "path": str(run.path.absolute()), "link": slowest_link(run.header),
-            "started": utc_text(started), "added": utc_text(added),
-            "placed": utc_text(min(started, added)),
+            "path": str(run.path.absolute()), "link": records.slowest_link(run.header),
+            "started": records.utc_text(started), "added": records.utc_text(added),
+            "placed": records.utc_text(min(started, added)),
         }  # fmt: skip
         with self._translating(), self._transaction():
             outcome = self._forget_older(identity, content)
@@ -183,7 +166,9 @@ class History:
                 "SELECT series.id, facts, measured FROM series JOIN system "
                 "ON series.system = system.id"
             ).fetchall()
-        found = [(System(*json.loads(s)), case_of(measured), own) for own, s, measured in known]
+        found = [
+            (System(*json.loads(s)), records.case_of(measured), own) for own, s, measured in known
+        ]
         found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
         for system, case, own in found:
             is_wanted = operation in ("", case.operation) and node in ("", system.node)
@@ -232,12 +217,10 @@ class History:
     def _find(self, table: str, column: str, text: str, **more: int) -> int:
         """The id of a row with this text, which is made where there is none."""
         values = {column: text, **more}
-        where = " AND ".join(f"{name} = :{name}" for name in values)
-        if found := self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone():
-            return int(found[0])
         names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-        made = self._do(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
-        return int(made.lastrowid or 0)
+        self._do(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)
+        where = " AND ".join(f"{name} = :{name}" for name in values)
+        return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
 
     def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
         return self._connection.execute(statement, values)
