@@ -175,7 +175,7 @@ def export(
     notify: Callable[[str], None] = ignore,
 ) -> str | bytes:
     """The rows of a run in another format: csv, json, markdown, nccl-tests, parquet, openmetrics,
-    nccl-perf.
+    curves, nccl-perf, autoparallel, inductor.
 
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.

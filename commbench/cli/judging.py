@@ -144,7 +144,7 @@ def links(show: Show, name: str | None, published: bool) -> None:
     commbench links h100
     commbench links --published
     """
-    from commbench.answers.expect.links import find_links
+    from commbench.answers.show.links import find_links
 
     show(find_links(name, published))
 

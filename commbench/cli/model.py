@@ -48,6 +48,7 @@ def predict(
     \b
     commbench model predict machine.json --op all_reduce --ranks 512 \\
         --ranks-per-node 8 --sizes 1M-1G
+    commbench model predict published:h100 --ranks 8 --sizes 1M-512M
     commbench model predict machine.json --ranks 8-4096 --format csv -o p.csv
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """

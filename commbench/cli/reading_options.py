@@ -116,7 +116,9 @@ EXPLAIN = {
 EXPORT = {
     "run": RUN,
     "format": Option(
-        "FORMAT", "csv, json, markdown, nccl-tests, parquet, openmetrics or nccl-perf."
+        "FORMAT",
+        "csv, json, markdown, nccl-tests, parquet, openmetrics, curves, nccl-perf, "
+        "autoparallel or inductor.",
     ),
     "output": NEW_FILE,
 }
@@ -163,9 +165,8 @@ COMPARE = {
 }  # fmt: skip
 DB = Option("FILE", "The history.  [default: results/history.sqlite]", type=Path)
 PUBLISHED = Option(
-    "FILE", "Your own curves too: a CSV of curves, a run, or its results.csv. Repeat it for "
-    "several.", type=list[str],
-)  # fmt: skip
+    "FILE", "Your own curves: a CSV of curves, or a run. Repeat it for several.", type=list[str]
+)
 CHECK = {
     "run": RUN,
     **LIMITS,
@@ -364,7 +365,7 @@ COMMANDS = {
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
     "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
-    "links": Command("judging", LINKS, view="answers.expect.links"),
+    "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),

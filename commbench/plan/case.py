@@ -134,6 +134,11 @@ class Case(NamedTuple):
         return OPERATIONS[self.operation].has_result and self.part != COMPUTATION
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is a call as others measure it: alone, direct and of all ranks."""
+        return not (self.part or self.group) and self.call_form.is_reference
+
+    @property
     def call_form(self) -> CallForm:
         """Its form. A file may name one that is not known here: it has the direct form's entry."""
         return CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])

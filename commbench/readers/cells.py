@@ -13,7 +13,7 @@ MICROSECONDS, MILLISECONDS, GIGABYTES = -6, -3, 9
 LONGEST_S = 1e7
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
-_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
 _MISSING = re.compile(r"-|n/a|[+-]?nan(?:\([a-z0-9]{0,20}\))?|[+-]?inf(?:inity)?", re.IGNORECASE)
 
 

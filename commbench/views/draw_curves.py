@@ -123,7 +123,8 @@ def _legend(panels: Sequence[Curves]) -> list[Key]:
 
 def _banded(panel: Curves) -> list[Estimate]:
     """The intervals of a panel that are drawn."""
-    return [e for s in panel.series if s.has_band for _, e in s.known if e.has_interval]
+    drawn = (each for each in panel.series if each.has_band and not each.is_reference)
+    return [e for series in drawn for _, e in series.known if e.has_interval]
 
 
 def is_cut(panel: Curves, limits: Limits) -> bool:

@@ -201,7 +201,8 @@ CASES = (
     "model predict files/machine.json --ranks 4 --op scatter",
     "model predict files/rules.toml --ranks 4",
     "model fit published:h100 --op all_reduce", "model fit published:l40s",
-    "export other/published/h100_curves.csv --format nccl-perf",
+    *(f"export other/published/h100_curves.csv --format {how}"
+      for how in ("nccl-perf", "autoparallel")),
     *(f"expect other/published/h100_curves.csv --format {how}" for how in ("text", "json")),
     "expect other/published/h100_curves.csv --published other/published/h100_curves.csv "
     "--save-curve own.csv", "expect results/two_ranks", "expect results/two_ranks --busbw 3GB/s",

@@ -182,7 +182,7 @@ def observe_curves(curves: Sequence[Any]) -> list[Observation]:
     return [
         Observation(curve.operation, Point(curve.ranks, curve.ranks, size, time_s))
         for curve in curves
-        for size, time_s in zip(curve.sizes, curve.times_s, strict=True)
+        for size, time_s in curve.points
     ]
 
 

@@ -10,7 +10,7 @@ from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.document import row_text
-from commbench.answers.expect.question import judge_row
+from commbench.answers.expect.expectation import judge_row
 from commbench.output.paragraphs import exact, list_some, seconds
 from commbench.output.table import clean
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
