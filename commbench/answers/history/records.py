@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
+from commbench.analysis.hardware import fabric_of
 from commbench.analysis.load import LoadedRun
-from commbench.answers.expect.question import fabric_of
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.fabrics import Fabric
