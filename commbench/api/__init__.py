@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
-    from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
@@ -90,8 +90,7 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.answers.doctor.checkup import examine
-    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.answers.doctor.checkup import DoctorOptions, examine
     from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
@@ -350,7 +349,8 @@ def sweep(
 
 def _texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
-    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

@@ -111,7 +111,6 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     \b
     commbench advise mine --params 350M --backward 120ms
     commbench advise ring tree                   runs of two settings
-    commbench advise mine --topk 8 --experts 64 --hidden 4096
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api

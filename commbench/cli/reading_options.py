@@ -61,7 +61,7 @@ LENIENCE = {
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
 HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
-STEP, MIXTURE = "The training step", "Experts"
+STEP = "The training step"
 SHOW = {
     "run": argument(
         "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
@@ -210,10 +210,6 @@ ADVISE = {
         "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
         "of 1M]", STEP,
     ),
-    "topk": Option("K", "Experts of a token.", MIXTURE),
-    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
-    "hidden": Option("N", "Numbers of a token.", MIXTURE),
-    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
     "format": AS_DOCUMENT["format"],
     "output": AS_DOCUMENT["output"]._replace(

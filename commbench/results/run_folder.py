@@ -215,7 +215,8 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             "use `commbench show` or `commbench report` on it alone",
         )
     if is_folder(path):
-        return RecordsError(f"{text} is a folder without a run", f"a run folder has a {JOURNAL}")
+        hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
+        return RecordsError(f"{text} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT

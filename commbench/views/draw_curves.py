@@ -137,7 +137,8 @@ def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Seq
     to say themselves that an interval is cut off."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
     drawn = "Band" if has_bands else "Thin vertical line at a point"
-    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, panels)) else []
+    measured = [p._replace(series=[s for s in p.series if not s.look.fill]) for p in panels]
+    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, measured)) else []
     if notes and picture.columns > 1 and any(is_cut(p, limits[p.scale]) for p in panels):
         notes[0] += "; one that reaches the edge of a panel goes on beyond it"
     if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):

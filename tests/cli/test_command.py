@@ -11,7 +11,6 @@ from commbench.cli.commands import declared_commands, make_function
 
 COMMANDS = declared_commands()
 FOR_PYTHON_ONLY = {
-    "advise": {"element_bytes"},
     "workload ddp": {"broadcast_buffers", "loss"},
     "workload fsdp": {"blocks"},
 }

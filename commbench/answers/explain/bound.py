@@ -15,6 +15,7 @@ from math import ceil
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.fit import SizeCurve, fit_sizes
+from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.answers.cost.predict import find_fitted, predict
@@ -177,8 +178,8 @@ def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
     facts = [Fact("predicted", found.time, SECONDS, how)]
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        half = fitted.best.curve.half_size(case.ranks, per_node)
-        facts += [*_bound(found.latency_share), _half(half)]
+        half = find_figure(fitted, case.ranks, per_node, 1, -1)
+        facts += [*_bound(found.latency_share), _half(half and half.value)]
         facts.append(_predict(machine, TWICE_SIZE, row, case.ranks, 2, found.time_s, found.kind))
     twice = _predict(machine, TWICE_RANKS, row, 2 * case.ranks, 1, found.time_s, found.kind)
     return [*facts, twice]

@@ -113,7 +113,8 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     yield (
         f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
+        f"{format_time(compared.traced_s)} in the trace, {ratio_with_interval_text(ratio)} times "
+        "as long"
     )
 
 

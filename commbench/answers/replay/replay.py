@@ -140,6 +140,10 @@ class StepReplay(NamedTuple):
     left_out: tuple[tuple[str, str], ...] = ()
     """The variants that `--variant all` leaves out, each with the reason."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(each.variant for each in self.variants)
+        return f"<StepReplay: {self.step.name}: {names}>"
+
     def as_json(self) -> dict[str, Any]:
         """The name of the step, its times in the trace, its operations, and its variants."""
         step = {"name": self.step.name, "count": self.step.count, "traced_s": self.step.time_s}

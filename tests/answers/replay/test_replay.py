@@ -219,7 +219,8 @@ def sentences(run: Recorded) -> str:
 def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
     assert " ".join(document(ShownRun(run)).answer).startswith(
         "Communication is slower than in the trace: the calls, one after another, take "
-        "16.00 ms here and 10.0 ms there, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
+        "16.00 ms here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; "
+        "buckets of 4 MiB "
         "would save most: 10"
     )
 
