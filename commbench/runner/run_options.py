@@ -150,6 +150,15 @@ class RunOptions(CallOptions):
     nccl_log: bool = _output(
         "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
     )
+    history: bool = _output(
+        "", "Add the run to the history.", default=False, reach=USER,
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    db: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "FILE", "With --history: the history.", default=None, parse=Path, reach=USER,
+        python_type="str | Path | None", default_text="results/history.sqlite",
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api"),

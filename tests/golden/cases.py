@@ -53,6 +53,7 @@ COMPARED = (
 )  # fmt: skip
 COMMANDS = (
     "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "fleet",
+    "history", "history add", "history export", "history forget", "history list", "history show",
     "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
