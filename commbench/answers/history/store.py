@@ -1,7 +1,7 @@
 """The history: an SQLite file with the rows of many runs, one series for each case of a system.
 
     with History(path) as history:
-        history.series(operation="all_reduce")      times of a case over the runs of a system
+        history.series(operation, sizes)      times of a case over the runs of a system
         history.runs()                              the runs, by their order in time
 
 A run is added in one transaction, with an exclusive lock that other writers wait for: it is there
