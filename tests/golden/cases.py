@@ -52,7 +52,9 @@ COMPARED = (
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
 )  # fmt: skip
 COMMANDS = (
-    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "import",
+    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "fleet",
+    "history", "history add", "history export", "history forget", "history list", "history show",
+    "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
     "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
@@ -61,6 +63,9 @@ COMMANDS = (
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
 PREDICT = "model predict files/machine.json --op all_reduce --ranks 8,512 --ranks-per-node 8"
 DDP = "--params 350M --layers 24 --hidden 1024 --heads 16 --vocab 50304"
+
+FLEET = "a=results/made_up_old b=results/made_up_old c=results/made_up_old d=results/made_up_old "
+FLEET += "e=results/made_up_new"
 
 CASES = (
     *(f"{command} --help".strip() for command in COMMANDS),
@@ -164,6 +169,12 @@ CASES = (
     "check results/wrong --max-time 1s -o c.html",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% --format markdown",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% -o check.html",
+    # A fleet
+    *(f"fleet {FLEET} {options}".strip()
+      for options in ("", "--format json", "--format markdown", "--tolerance 40%",
+                      "--nodes a,f --verbose", "--false-alarms 0%")),
+    "fleet results/two_ranks results/plain", "fleet a=results/wrong b=results/interrupted",
+    "fleet files/no_header", "fleet results/missing",
     # Sweeps and advice
     *(f"show results/{sweep}" for sweep in SWEEPS),
     "show results/sweep --format json", "show results/made_up_sweep --format json",

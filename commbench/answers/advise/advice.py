@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import measured as commands
 from commbench.answers.advise.choices import (
     ADVICE,
     ChoiceAdvice,
     choice_lines,
-    fill_lines,
     find_choices,
 )
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
+from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.advise.training_step import (
     MIB,
@@ -26,7 +27,6 @@ from commbench.answers.advise.training_step import (
     find_buckets,
     find_grouping,
 )
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words

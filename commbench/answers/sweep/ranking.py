@@ -20,6 +20,7 @@ from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, ratio
@@ -207,6 +208,8 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     for result in results:
         for row in result.rows:
             case = row.measurement.case
+            if is_beside(case, result.setting):
+                continue
             # On other ranks a step has other groups, although its calls have the same sizes.
             ranks = case.ranks if case.step else 0
             key = (case.title_without(*varied), case.size_bytes, ranks)
@@ -226,6 +229,12 @@ def varied_fields(settings: Sequence[Setting]) -> list[str]:
     """The dimensions of a case that differ between settings."""
     options = {f"--{name}" for setting in settings for name, _ in setting.options}
     return [dimension.field for dimension in DIMENSIONS if dimension.option in options]
+
+
+def is_beside(case: Case, setting: Setting) -> bool:
+    """Whether a setting has it only beside the call that it is about: the operation's own, whose
+    times are those of the setting `call=torch`."""
+    return not case.call and dict(setting.options).get("call", TORCH) != TORCH
 
 
 def _make_times(
