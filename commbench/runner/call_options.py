@@ -29,7 +29,12 @@ from commbench.validation import choose
 
 DEFAULT_SIZES = "1K-64M"
 _MEMORIES = {name: ALLOCATORS[name] for name in MEMORY_CHOICES}
-_FORMS = ", ".join(form.name for form in CALL_FORMS.values() if not form.is_reference)
+_FORMS, _COMPRESSED = (
+    ", ".join(form.name for form in CALL_FORMS.values() if is_chosen(form))
+    for is_chosen in (
+        lambda form: not form.is_reference and not form.compression, lambda form: form.compression,
+    )
+)  # fmt: skip
 
 
 def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> Any:
@@ -152,8 +157,9 @@ class CallOptions:
         plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
-        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all. "
-        "`commbench ops` explains them. Several with commas.", flags="--form --via", plan="forms",
+        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all; or "
+        f"with fewer bytes to a result that is not exact: {_COMPRESSED}. `commbench ops` explains "
+        "them. Several with commas.", flags="--form --via", plan="forms",
         parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
     )  # fmt: skip
     calls: tuple[str, ...] = _forms(
