@@ -23,9 +23,9 @@ from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
-from commbench.plan.case import Load
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
+from commbench.plan.load import Load
 from commbench.plan.pairs import count_pairs
 from commbench.results.samples import in_order, samples_of, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader

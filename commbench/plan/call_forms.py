@@ -183,7 +183,7 @@ def _composition(operation: str, *steps: str) -> CallForm:
 
 def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: Any) -> CallForm:
     """A form that sends fewer bytes."""
-    operations = ("all_reduce", "reduce_scatter") if how.bound else ("all_reduce",)
+    operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
     return CallForm(
         name, summary, calls, lambda _, __, b: b.compressed.run(), operations=operations,
         compression=how, **facts,

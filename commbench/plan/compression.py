@@ -35,6 +35,8 @@ class Compression(NamedTuple):
     """Memory that it needs at most beside the buffers, for the same."""
     dtypes: tuple[str, ...]
     """The element types that it compresses."""
+    of: str = "parts"
+    """What it compresses: one of Operation.compressions."""
     bound: Callable[[int, int], float] | None = None
     """The largest error of an element, for so many ranks and exchanges, over the sum over all ranks
     of the largest magnitude that each sends, without rounding to the result's element type; None
@@ -94,7 +96,7 @@ def _cast(dtype: str) -> Compression:
         lambda count, size_bytes, _: count * (2 * short.size_bytes + size_bytes),
         ("float32", "float64"),
         # A rounding when it is cast, and one for each rank that is added, or divides.
-        lambda ranks, _: 1.01 * (ranks + 1) * unit,
+        bound=lambda ranks, _: 1.01 * (ranks + 1) * unit,
     )
 
 
@@ -106,7 +108,7 @@ def _scaled(dtype: str, largest: float, unit: float) -> Compression:
         lambda count, _, ranks: 11 * ranks * padded(count // ranks),
         ("float32", "float16", "bfloat16"),
         # Each exchange rounds once; the second one rounds what the first one has enlarged.
-        lambda _, exchanges: 1.01 * ((1 + unit) ** exchanges - 1),
+        bound=lambda _, exchanges: 1.01 * ((1 + unit) ** exchanges - 1),
     )
 
 
@@ -124,7 +126,7 @@ def _powersgd(columns: int) -> Compression:
 
     return Compression(
         lambda worker, *given: worker.powersgd(*given, columns),
-        exchange_bytes, space_bytes, ("float32", "float64"),
+        exchange_bytes, space_bytes, ("float32", "float64"), of="matrix",
     )  # fmt: skip
 
 

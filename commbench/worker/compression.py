@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 from typing import cast as cast_type
 
@@ -20,7 +20,7 @@ from torch.distributed.algorithms._quantization import quantization
 
 from commbench.plan.compression import SCALED, exchanges, factors, padded, part_bytes
 from commbench.plan.operation import Operation
-from commbench.plan.operations import OPERATIONS
+from commbench.plan.operations import OPERATIONS, all_gather
 
 if TYPE_CHECKING:
     from commbench.plan.case import Case
@@ -70,12 +70,6 @@ class Compressed(NamedTuple):
             work()
 
 
-def _sum(buffers: Buffers, operation: str, send: torch.Tensor, receive: torch.Tensor) -> Step:
-    """The operation's own call of a sum on these tensors."""
-    own = replace(buffers, send=send, receive=receive, reduce_op=dist.ReduceOp.SUM)
-    return lambda: OPERATIONS[operation].call(dist, own)
-
-
 def cast(operation: Operation, buffers: Buffers, space: Space, dtype: str) -> Compressed:
     """A cast to another element type, the operation's own call, and a cast back."""
     short = getattr(torch, dtype)
@@ -94,8 +88,9 @@ def cast(operation: Operation, buffers: Buffers, space: Space, dtype: str) -> Co
         if buffers.reduce_name == "avg":
             sent.div_(buffers.ranks)
 
-    call = _sum(buffers, operation.name, sent, received)
-    return Compressed((encode, lambda: buffers.receive.copy_(received)), (call,))
+    own = replace(buffers, send=sent, receive=received, reduce_op=dist.ReduceOp.SUM)
+    decode = partial(buffers.receive.copy_, received)
+    return Compressed((encode, decode), (partial(operation.call, dist, own),))
 
 
 class _Parts(NamedTuple):
@@ -184,17 +179,11 @@ def scaled(
             else:
                 out[rank].copy_(sent.decode(rank, added).view(-1)[:count])
 
-    first = _bytes_call(buffers, "all_to_all", sent.wire, received.wire)
+    first = partial(dist.all_to_all_single, received.wire, sent.wire, group=buffers.group)
     if not is_whole:
         return Compressed((encode, keep), (first,))
-    second = _bytes_call(buffers, "all_gather", own.wire, sent.wire)
-    return Compressed((encode, add_and_encode, decode), (first, second))
-
-
-def _bytes_call(
-    buffers: Buffers, operation: str, send: torch.Tensor, receive: torch.Tensor
-) -> Step:
-    return _sum(buffers, operation, send.view(-1), receive.view(-1))
+    second = replace(buffers, send=own.wire.view(-1), receive=sent.wire.view(-1))
+    return Compressed((encode, add_and_encode, decode), (first, partial(all_gather, dist, second)))
 
 
 @lru_cache(maxsize=64)
@@ -240,7 +229,7 @@ def powersgd(_: Operation, buffers: Buffers, space: Space, columns: int) -> Comp
         torch.mm(p, q.t(), out=buffers.receive[:inside].view(height, width))
         buffers.receive[inside:].copy_(first_sum[height * own :])
 
-    calls = (_sum(buffers, "all_reduce", t, t) for t in (first_sum, q.view(-1)))
+    calls = [partial(dist.all_reduce, t, group=buffers.group) for t in (first_sum, q)]
     return Compressed((encode, orthogonalise, decode), tuple(calls))
 
 
