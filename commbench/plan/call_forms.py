@@ -262,6 +262,12 @@ CALL_FORMS = by_name(
     ),
 )  # fmt: skip
 
+
+def is_compressed(name: str) -> bool:
+    """Whether a name is that of a compressed form."""
+    return name in CALL_FORMS and CALL_FORMS[name].compression is not None
+
+
 ONE_TENSOR = "1"
 MOST_TENSORS = 10_000
 DDP = "ddp"

@@ -14,6 +14,7 @@ from commbench.plan.call_forms import CALL_FORMS, parse_tensors
 from commbench.plan.computations import parse_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
+from commbench.plan.numerics import DATA, DATA_HELP
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
 from commbench.plan.own_calls import parse_calls
 from commbench.plan.pairs import parse_pairs
@@ -113,6 +114,16 @@ class CallOptions:
         "", "Check every element on every rank: of a case's first call, of further calls before "
         "and between its batches as 5 % of the time allows, and of one call at least after them. "
         "Timed calls are not checked.", plan="check", chooses_calls=False,
+    )  # fmt: skip
+
+    numerics: bool = _what(
+        "", "Compare sums with exact ones: the errors, whether all ranks and repeated calls have "
+        "the same bits. Compressed forms always are. Untimed.", plan="numerics",
+        needs=lambda o: o.reduces, chooses_calls=False,
+    )  # fmt: skip
+    data: str = _what(
+        "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
+        choices=tuple(DATA), chooses_calls=False,
     )  # fmt: skip
 
     mesh: str = _group(
