@@ -113,10 +113,12 @@ class CaseRunner:
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
-        runs: dict[int, Callable[..., Outcome]] = {
-            CHECK: self._check, NUMERICS: self._find_numerics,
-        }  # fmt: skip
-        result = runs.get(command.what, self._time)(command, case, pieces)
+        result: Outcome
+        if command.what == NUMERICS:
+            result = self._find_numerics(command, case, pieces)
+        else:
+            run = self._check if command.what == CHECK else self._time
+            result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
