@@ -32,5 +32,5 @@ class Numerics(NamedTuple):
     sample: str = ""
     """The bits of up to 1,024 elements of the lowest rank that has a result, base64."""
     codec_s: tuple[float, ...] = ()
-    """Of a compressed form: seconds of encoding, adding and decoding without communication, on the
-    slowest rank, each time it was measured."""
+    """Of a compressed form: seconds until all ranks have encoded, added and decoded, without
+    communication, each time it was measured."""

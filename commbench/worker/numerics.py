@@ -26,7 +26,14 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.numerics import Numerics
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import Call, Timer, back_to_back, timed_loop
+from commbench.worker.measure import (
+    ALIGNER_ITERATIONS,
+    Call,
+    Timer,
+    aligner_durations,
+    back_to_back,
+    timed_loop,
+)
 from commbench.worker.reduction import slowest_durations_s
 from commbench.worker.watchdog.rank_state import StateBuffer
 
@@ -239,16 +246,23 @@ def _combine(
 def _time_codec(
     codec: list[Call], comm: Communicator, timer: Timer, state: StateBuffer
 ) -> tuple[float, ...]:
-    """Seconds of the work of a compressed call without communication, on all ranks at once: of the
-    slowest rank; on rank 0. A rank without such work waits."""
+    """Seconds until all ranks have done the work of a compressed call, without communication, all
+    at once; on rank 0. A rank without such work waits.
+
+    Ranks may share cores, and one may begin when another has ended. So the ranks are aligned after
+    the work, too, and the time of that alone is taken off.
+    """
+    call = back_to_back([*codec, timer.aligner])
 
     def run(times: int) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
         start, stop = timer.prepare(times)
-        timed_loop(back_to_back(codec), timer.align, start, stop, times, state)
+        timed_loop(call, timer.align, start, stop, times, state)
         return torch.tensor(timer.collect()[0])
 
+    idle = aligner_durations(timer, ALIGNER_ITERATIONS) if codec else run(ALIGNER_ITERATIONS)
+    idle_ns = comm.all_reduce_max(idle).median()
     shortest = max(1, int(comm.all_reduce_max(run(2)).min()))
     times = min(max(CODEC_NS // shortest, LEAST_TIMES), MOST_TIMES)
-    return slowest_durations_s(run(times), comm)
+    return slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)
