@@ -28,6 +28,7 @@ nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from math import inf, log
@@ -222,3 +223,15 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
             return CurveSummary(latency, peak, half)
     is_known = len(curve) > 1
     return CurveSummary(latency, peak, float(rising[0][0]) if is_known else None, is_known)
+
+
+def interpolate(points: Sequence[tuple[int, float]], size: int) -> float | None:
+    """The value at a size, of points in ascending order: between two sizes, the logarithm of the
+    value is taken as linear in the logarithm of the size. None beyond the ends."""
+    index = bisect_left(points, (size,))
+    if index < len(points) and points[index][0] == size:
+        return points[index][1]
+    if not 0 < index < len(points):
+        return None
+    (low, first), (high, last) = points[index - 1 : index + 1]
+    return float(first * (last / first) ** (log(size / low) / log(high / low)))

@@ -22,7 +22,6 @@ from commbench.api.runs import (
     import_results,
     list_runs,
     load,
-    load_rows,
     plot,
 )
 from commbench.errors import UsageError
@@ -33,16 +32,17 @@ from commbench.views.result import Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from commbench.analysis.load import LoadedRun
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
-    from commbench.answers.doctor.report import DoctorReport
-    from commbench.answers.expect.curves import Curve, OnCurves
-    from commbench.answers.expect.question import expect
+    from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
     from commbench.api.advice import advise
+    from commbench.api.expectations import expect, expect_run
+    from commbench.api.fleets import fleet
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
     from commbench.api.models import fit_model, predict
@@ -54,17 +54,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
-    "explain", "export",
-    "fit_model", "frame", "import_results", "init", "list_runs", "load", "load_sweep", "measure",
-    "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
-    "run_options", "run_sweep", "smoke", "sweep", "workload",
+    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
+    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
+    "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "sweep",
+    "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
+    "api.fleets": ("fleet",),
     "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
-    "answers.expect.question": ("expect",),
+    "api.expectations": ("expect", "expect_run"),
 }
 
 
@@ -73,8 +74,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(f"commbench.{module}"), name)
-    if name == "workload":
-        return import_module("commbench.api.workload")
+    if name in ("history", "workload"):
+        return import_module(f"commbench.api.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -91,8 +92,7 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.answers.doctor.checkup import examine
-    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.answers.doctor.checkup import DoctorOptions, examine
     from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
@@ -214,6 +214,8 @@ def check(
     expect: str | None = None,
     published: Sequence[str | Path] = (),
     tolerance: str | float | None = None,
+    node: str | None = None,
+    db: str | Path | None = None,
     undecided: str | None = None,
     allow_unmatched: bool = False,
     allow_unchecked: bool = False,
@@ -226,7 +228,8 @@ def check(
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
     `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
-    with files of your own curves in `published` (docs/models.md); `tolerance` is its.
+    with files of your own curves in `published` (docs/models.md); `tolerance` is its. `against` of
+    "history" is the level of the history `db` since its last step, for the node (docs/history.md).
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
@@ -234,12 +237,19 @@ def check(
     compared.
     """
     from commbench.analysis.load import as_loaded_run
-    from commbench.answers.check.expected import expectation_rules, hardware_of, parse_hardware
+    from commbench.answers.check.expected import (
+        FROM_RUN,
+        PUBLISHED,
+        curve_rule,
+        expectation_rules,
+        hardware_of,
+    )
     from commbench.answers.check.gate import CHECKED, check
-    from commbench.answers.check.published import PUBLISHED, published_rule
     from commbench.answers.check.rules import LIMITS, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
     from commbench.answers.expect.expectation import BELOW
+    from commbench.api.expectations import published_curves
+    from commbench.plan.fabrics import parse_hardware
     from commbench.readers.source import ImportHints
     from commbench.stats.verdict import FAIL, PASS
     from commbench.units import parse_tolerance
@@ -249,84 +259,45 @@ def check(
         choose("--undecided", undecided, {PASS: None, FAIL: None})
     if tolerance is not None and expect is None:
         raise UsageError("--tolerance belongs to --expect", "add --expect run, or leave it out")
+    if published and expect != PUBLISHED:
+        raise UsageError("--published belongs to --expect published", "add --expect published")
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
         limits = {name: given[name] for name in LIMITS}
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
-    is_published = expect == PUBLISHED
-    hardware = None if expect is None or is_published else parse_hardware(expect)
+    is_named = expect is not None and expect.strip() not in (FROM_RUN, PUBLISHED)
+    hardware = parse_hardware(expect or "", "--expect", FROM_RUN) if is_named else None
     part = None if tolerance is None else parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
-    if is_published:
-        rules = [*rules, published_rule(checked, published_curves(published, notify), part)]
+    if expect == PUBLISHED:
+        rules = [*rules, curve_rule(checked, published_curves(published, notify), part)]
     elif expect is not None:
         hardware = hardware or hardware_of(checked)
         rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
-    baseline = None if against is None else as_results(against, CHECKED, notify, hints)
-    if baseline is not None:
+    baseline: Run | schema.Run | LoadedRun | None
+    if against == HISTORY:
+        from commbench.api.history import as_baseline
+
+        rules, baseline = as_baseline(checked, rules, node, db)
+    elif node is not None or db is not None:
+        raise UsageError("--node and --db belong to --against history", "leave them out")
+    else:
+        baseline = None if against is None else as_results(against, CHECKED, notify, hints)
+    if baseline is not None and against != HISTORY:
         require_two_runs(checked, baseline)
     result = check(
         checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
     )
-    if result.comparison:
+    if result.comparison and (against != HISTORY or result.comparison.rows):
         require_comparable([result.comparison], force)
     return result
 
 
-def expect_run(
-    run: AnyRun,
-    *,
-    published: Sequence[str | Path] = (),
-    tolerance: str | float | None = None,
-    save_curve: str | Path | None = None,
-    ranks: int | None = None,
-    op: str | None = None,
-    notify: Callable[[str], None] = ignore,
-) -> OnCurves:
-    """Each row of a run beside published curves of machines with its accelerators (docs/models.md).
-
-    `published` are files and runs with curves of your own. `tolerance` is how far a sound machine
-    may be from its curve; by default it depends on the size. `save_curve` is a new file, into which
-    the curves of the run are written. `ranks` and `op` are those of `load`. Raises UsageError where
-    a file has no curves.
-    """
-    from commbench.answers.expect.curves import compare_run, curves_csv, curves_of
-    from commbench.results.files import write_new
-    from commbench.units import parse_tolerance
-
-    loaded = load_rows(run, ranks=ranks, op=op, notify=notify)
-    curves = published_curves(published, notify)
-    part = None if tolerance is None else parse_tolerance(tolerance)
-    if save_curve is not None:
-        if not (own := curves_of(loaded)):
-            raise UsageError(
-                f"{loaded.name} has no curves: no plain calls on one host with known accelerators",
-                "leave out --save-curve",
-            )
-        write_new(Path(save_curve), curves_csv(own))
-        notify(f"{format_count(len(own), 'curve')} written to {save_curve}")
-    return compare_run(loaded, curves, part)
-
-
-def published_curves(
-    files: Sequence[str | Path], notify: Callable[[str], None] = ignore
-) -> tuple[Curve, ...]:
-    """The curves of commbench, and those in files and runs. UsageError where one has none."""
-    from commbench.answers.expect.curves import curves_of, load_curves, read_curves
-
-    found = [*load_curves()]
-    for file in files:
-        own = read_curves(Path(file)) or curves_of(load_rows(file, notify=notify))
-        if not own:
-            raise UsageError(
-                f"{file} has no curves: no plain calls on one host with known accelerators",
-                "leave it out",
-            )
-        found += own
-    return tuple(found)
+HISTORY = "history"
+"""What `against` of check means the history by."""
 
 
 def sweep(
@@ -380,7 +351,8 @@ def sweep(
 
 def _texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
-    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

@@ -82,3 +82,5 @@ class RunKeywords(MeasureKeywords, SweepKeywords, total=False):
 
     launches: int | None
     resume: str | None
+    history: bool
+    db: str | Path | None

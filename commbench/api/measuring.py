@@ -230,7 +230,7 @@ def replay_options(
         return parse_options(options, *users)
     if workload is None:
         raise UsageError(
-            "which workload is replayed?",
+            "no workload is given",
             "name its file; `commbench workload import TRACE -o step.json` makes one of a trace",
         )
     defaults = {} if options.get("iters") is not None else REPLAY_DEFAULTS

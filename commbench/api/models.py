@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import UsageError
@@ -119,7 +119,7 @@ def predict(
     variant: str = "",
 ) -> Projection:
     """Predict times for numbers of ranks and sizes that were not measured, from a machine file of
-    `commbench model fit`.
+    `commbench model fit`, or from published curves: "published:h100".
 
     `op` is one or several operations, by default all of the machine. `ranks` is a number, or
     several: "8,64", "8-512". `variant` names what the calls have besides, such as "bfloat16", where
@@ -130,9 +130,14 @@ def predict(
     """
     from commbench.answers.cost.machine import Machine, read_machine
     from commbench.answers.cost.predict import Request, project
+    from commbench.answers.expect.curves import PUBLISHED
     from commbench.plan.operations import find_operation
 
-    found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
+    if isinstance(machine, str) and machine.startswith(PUBLISHED):
+        is_one = isinstance(op, str) and "," not in op
+        found: Any = fit_model(machine, op=str(op) if is_one else None)
+    else:
+        found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
     if not isinstance(found, Machine):
         raise UsageError("a run predicts nothing", "fit it first: predict(fit_model(run), ranks=8)")
     names = op.split(",") if isinstance(op, str) else op or ()

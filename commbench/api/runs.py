@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from commbench.analysis.load import LoadedRun
     from commbench.answers.explain.explanation import Explanation
-    from commbench.answers.pairs.matrix import PairMatrix
+    from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
     from commbench.readers.source import ImportHints
     from commbench.results.run_folder import StoredRun
@@ -63,7 +63,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         shown = ShownRun(self, peak, warnings or verbose, calls or verbose, groups)
         return VIEW.write(shown, format, verbose).rstrip("\n")
 
-    def matrices(self) -> list[PairMatrix]:
+    def matrices(self) -> list[RankMatrix]:
         """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
         without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
         from commbench.answers.pairs.matrix import pair_matrices
@@ -175,7 +175,7 @@ def export(
     notify: Callable[[str], None] = ignore,
 ) -> str | bytes:
     """The rows of a run in another format: csv, json, markdown, nccl-tests, parquet, openmetrics,
-    nccl-perf.
+    curves, nccl-perf, autoparallel, inductor.
 
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.

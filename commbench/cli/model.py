@@ -48,10 +48,12 @@ def predict(
     \b
     commbench model predict machine.json --op all_reduce --ranks 512 \\
         --ranks-per-node 8 --sizes 1M-1G
+    commbench model predict published:h100 --ranks 8 --sizes 1M-512M
     commbench model predict machine.json --ranks 8-4096 --format csv -o p.csv
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
     from commbench import api
+    from commbench.answers.cost.predict_document import warnings_beside
     from commbench.output.console import print_result, print_status
     from commbench.views.draw import ENDINGS
     from commbench.views.formats import choose_format
@@ -59,9 +61,9 @@ def predict(
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
         print_result(found.plot(output)[0])
-        warnings = found.warnings()
+        warnings = warnings_beside(found, "csv")
     else:
         show(found, format_=format, output=output)
-        warnings = found.warnings(choose_format(format, output))
+        warnings = warnings_beside(found, choose_format(format, output))
     for warning in warnings:
         print_status(f"warning: {warning}")

@@ -140,6 +140,11 @@ class Case(NamedTuple):
         return OPERATIONS[self.operation].has_result and is_known and self.part != COMPUTATION
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is a call as others measure it: alone, direct and of all ranks."""
+        return not (self.part or self.group) and self.call_form.is_reference
+
+    @property
     def call_form(self) -> CallForm:
         """Its form, or its own call; the direct one for a form that is not known here."""
         known = CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])

@@ -168,6 +168,35 @@ def make_fabric(gpu: Gpu | None, nics: Nics | None = None) -> Fabric:
     return Fabric(gpu, gpu.link if gpu else None, nics)
 
 
+class Hardware(NamedTuple):
+    """What a run is, or was, measured on."""
+
+    fabric: Fabric
+    nodes: int | None = None
+    """None: as many as the run says."""
+
+
+def parse_hardware(text: str, option: str, others: str) -> Hardware:
+    """The hardware in a text `GPU[:NICS][:K nodes]`, such as `h100:8x400G:2 nodes`; `others` is
+    what the option takes besides.
+
+    Raises UsageError for a text that is not such, or for an accelerator that is not known.
+    """
+    name, *fields = (field.strip() for field in text.split(":"))
+    gpu = choose_gpu(name, option, others)
+    nodes, nics = None, None
+    for field in fields:
+        number = field.removesuffix("s").removesuffix("node").strip()
+        if field != number and number.isdecimal() and nodes is None and int(number[:9]) > 0:
+            nodes = int(number[:9])
+        elif field and nics is None:
+            nics = parse_nics(field, gpu)
+        else:
+            hint = f"write {others}, or for example h100, h100:efa or h100:8x400G:2 nodes"
+            raise UsageError(f"{text!r} does not say what hardware it is", hint)
+    return Hardware(make_fabric(gpu, nics), nodes)
+
+
 def covers_version(published: str, version: str) -> bool:
     """Whether a figure for `published` versions of NCCL (`2.27.7`, `>=2.18`) counts for `version`;
     True where one of the two is not known. Only `>=` excludes versions."""

@@ -8,6 +8,7 @@ number of ranks is a run; `commbench expect --save-curve` writes such files.
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError
@@ -15,18 +16,17 @@ from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
 TIMING = "timing"
 NCCL_PERF = {
     "device": "system", "version": "nccl_version", "op_name": "operation", "nccl_dtype": "dtype",
-    "num_gpus": "world_size", "message_size": "elements", "latency": "time_ms",
+    "num_gpus": "world_size", "message_size": "size_bytes", "latency": "time_us",
 }  # fmt: skip
-"""The columns of nccl_perf, by ours. Its elements are nccl-tests' size over the dtype's width."""
-_FIRST = ({"system", "operation"}, {"op_name", "num_gpus"})
+"""The columns of nccl_perf, by ours. Its sizes are elements, and its times are in ms."""
 
 
 class Point(NamedTuple):
@@ -45,8 +45,8 @@ class Point(NamedTuple):
 
 def is_curves(source: SourceText) -> bool:
     """Whether the first line names a system and an operation."""
-    columns = {*_cells(lines[0])} if (lines := _lines(source)) else set()
-    return any(columns >= first for first in _FIRST)
+    columns = {*_cells(_lines(source)[:1])}
+    return {"system", "operation"} <= columns or {"op_name", "num_gpus"} <= columns
 
 
 def _lines(source: SourceText) -> list[Line]:
@@ -54,20 +54,23 @@ def _lines(source: SourceText) -> list[Line]:
     return [line for line in source.lines if line.text and not line.text.startswith("#")]
 
 
-def _cells(line: Line) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line.text]), [])]
+def _cells(lines: Sequence[Line]) -> list[str]:
+    """The cells of one line; none without one."""
+    return [cell.strip() for cell in next(csv.reader(line.text for line in lines), [])]
 
 
 def read_points(source: SourceText, collector: RowCollector | None = None) -> list[Point]:
-    """Every line; a line in which the file ends is left out. RecordsError for one that is damaged,
-    UsageError for a system that is not known."""
-    if not (lines := _lines(source)):
-        raise RecordsError(f"{source.path} is empty", "give a file of curves")
-    head, *lines = lines
-    columns = [NCCL_PERF.get(name, name) for name in _cells(head)]
-    written = {"elements": "size_bytes", "time_ms": "time_us"}
-    known = {*columns, *(written.get(name, name) for name in columns)}
-    if missing := [name for name in COLUMNS if name not in known]:
+    """Every line; a line in which the file ends is left out. Of two lines of one size the first
+    counts in nccl_perf, as for aiconfigurator. RecordsError for a line that is damaged, UsageError
+    for a system that is not known."""
+    collector = collector or RowCollector(source, NO_HINTS)
+    lines = _lines(source)
+    head = _cells(lines[:1])
+    columns = [NCCL_PERF.get(name, name) for name in head]
+    is_perf, hints = "op_name" in head, collector.hints
+    given = {"system": hints.system, "nccl_version": hints.nccl_version}  # old tables have none
+    given = {name: value for name, value in given.items() if is_perf and name not in columns}
+    if missing := [name for name in COLUMNS if name not in columns and not given.get(name)]:
         raise RecordsError(
             f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
@@ -75,14 +78,16 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        found = cells.name_cells(columns, row)
-        point = _point(line.number, found)
+        named = {**base.name_cells(columns, row), **{k: v or "" for k, v in given.items()}}
+        point = _point(line.number, named, is_perf)
         first = points.setdefault(point[1:7] + point[8:], point)
+        if first is not point and is_perf:
+            raise LeftOut("a line above has the same size")
         if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
-    rows = [(line, _cells(line)) for line in lines]
-    (collector or RowCollector(source, NO_HINTS)).read_rows(rows, add)
+    rows = [(line, _cells([line])) for line in lines[1:]]
+    collector.read_rows(rows, add)
     if not points:
         raise RecordsError(f"{source.path} has no line below the first", "give a file of curves")
     for system in {point.system for point in points.values()}:
@@ -92,27 +97,22 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     return [*points.values()]
 
 
-def _point(line: int, row: dict[str, str]) -> Point:
-    timing = row.get(TIMING) or PIPELINED
+def _point(line: int, row: dict[str, str], is_perf: bool) -> Point:
+    """The point of a line of nccl_perf, or of curves."""
+    timing, time = row.get(TIMING) or PIPELINED, row["time_us"]
     if timing not in TIMING_MODES:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
-    unit = cells.MILLISECONDS if "time_ms" in row else cells.MICROSECONDS
-    time = row.get("time_ms") or row["time_us"]
-    if time.startswith("-"):
-        raise ValueError(f"its time {time:.20} is not above 0")
-    if not (time_s := cells.parse_seconds(time, unit)):
-        raise ValueError(f"its time is {time!r:.20}")
+    time_s = base.parse_seconds(time, base.MILLISECONDS if is_perf else base.MICROSECONDS)
+    if time.startswith("-") or not time_s:
+        raise ValueError(f"its time {time!r:.20} is not above 0")
     try:
         operation = find_operation(NCCL_TESTS.get(row["operation"], row["operation"])).name
         dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
-    ranks = cells.parse_whole(row["world_size"])
-    is_elements = "elements" in row
-    size = cells.parse_size(row["elements" if is_elements else "size_bytes"])
-    size *= dtype.size_bytes if is_elements else 1
-    return Point(line, row["system"], row["nccl_version"], operation, dtype.name, ranks, size,
-                 time_s, timing)  # fmt: skip
+    size = base.parse_size(row["size_bytes"]) * (dtype.size_bytes if is_perf else 1)
+    return Point(line, row["system"], row["nccl_version"], operation, dtype.name,
+                 base.parse_whole(row["world_size"]), size, time_s, timing)  # fmt: skip
 
 
 def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
@@ -129,8 +129,9 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
             listed = ", ".join(known)
             raise UsageError(f"{source.path} has no --{name} {wanted!r:.40}", f"it has {listed}")
         if wanted is None and len(known) > 1:
-            raise UsageError(f"{source.path} has {len(known)} values of {name}",
-                             f"choose with --{name}: {', '.join(known)}")  # fmt: skip
+            how = f"`commbench import FILE --{name} NAME` chooses"
+            hint = f"{'keep the lines of one' if name == TIMING else how}: {', '.join(known)}"
+            raise UsageError(f"{source.path} has {len(known)} values of {name}", hint)
         points = [point for point in points if wanted in (None, getattr(point, field))]
     collector.choose_ranks(point.ranks for point in points)
     for point in points:

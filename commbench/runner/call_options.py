@@ -166,6 +166,7 @@ class CallOptions:
         "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
         "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags="--tensors --split",
         plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
+        needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
         "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all; or "

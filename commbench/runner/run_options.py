@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
-from commbench.errors import UsageError, name_error
+from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.plan.backends import ALLOCATORS
 from commbench.plan.call_forms import is_compressed
 from commbench.plan.computations import NO_OVERLAP
@@ -151,6 +151,15 @@ class RunOptions(CallOptions):
     nccl_log: bool = _output(
         "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
     )
+    history: bool = _output(
+        "", "Add the run to the history.", default=False, reach=USER,
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    db: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "FILE", "With --history: the history.", default=None, parse=Path, reach=USER,
+        python_type="str | Path | None", default_text="results/history.sqlite",
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api"),
@@ -330,8 +339,10 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
     for name, option in changed.items():
         where, hint = "", "leave out one of them"
         if option.needs and not any(option.needs(OPERATIONS[op]) for op in values.op):
-            able = ", ".join(o.name for o in OPERATIONS.values() if option.needs(o))
-            where, hint = f"with --op {','.join(values.op)}", f"it is for {able}"
+            able = [o.name for o in OPERATIONS.values() if option.needs(o)]
+            more = " and others" * (len(able) > MOST_NAMES)
+            where = f"with --op {','.join(values.op)}"
+            hint = f"it is for {', '.join(able[:MOST_NAMES])}{more}"
         elif name in ("precision", "budget") and values.iters is not None:
             where = "with --iters"
         elif name == "overlap_ratio" and "overlap" not in changed:

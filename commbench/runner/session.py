@@ -70,7 +70,19 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
             listener.status(why_no_picture([run]))
     listener.status(f"results are in {run.path}")
     require_correct(run)
+    if options.history:
+        _add_to_history(run, options.db, listener)
     return run
+
+
+def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
+    from commbench.analysis.load import as_loaded_run
+    from commbench.answers.history.store import HISTORY, History
+
+    with History(db or HISTORY, is_written=True) as history:
+        added = history.add(as_loaded_run(run))
+    rows = format_count(added.rows, "row")
+    listener.status(f"{added.outcome} in the history {history.path}: {rows}")
 
 
 def _write_pairs(run: Run) -> list[Path]:

@@ -96,7 +96,7 @@ def number_label(value: float) -> str:
 
 
 class Axis(NamedTuple):
-    """An axis. The horizontal one of curves is logarithmic, with ticks at the places of points."""
+    """An axis. The horizontal one of curves has ticks at the places of points."""
 
     text: Callable[[float], str]
     """The label of a tick."""
@@ -119,6 +119,8 @@ class Series(NamedTuple):
     points: Sequence[tuple[float, Estimate | None]]
     """By ascending place; None where there is no valid value, which is a gap with a cross."""
     has_band: bool = True
+    is_reference: bool = False
+    """Whether it is what others measured; then its band is no interval."""
 
     @property
     def known(self) -> list[tuple[float, Estimate]]:

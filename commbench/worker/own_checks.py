@@ -26,6 +26,8 @@ WINDOW_BYTES = 256 << 10
 """Of the beginning and the end of the output that are looked at for changes."""
 LEAST_WAIT_S, MOST_WAIT_S = 2e-3, 50e-3
 """How long that takes after the call: twice as long as the call, but within these."""
+SPIN_S = 2e-3
+"""How long a device is busy before it has the input of a call."""
 LATEST_S = 1.0
 """How long a wrong result is looked at: it may become right."""
 MOSTLY = 0.5
@@ -54,6 +56,17 @@ class Witness:
     def _fill_guards(self) -> None:
         for guard in self._own.guards:
             guard.fill_(GUARD)
+
+    def begins(self) -> None:
+        """The call is next, and its input is there. On a device, the input is only right when the
+        stream has come so far: a call that does not wait for it finds other data."""
+        if not self._device.is_async:
+            return
+        change = self._device.in_stream(lambda: verify.invert(self._buffers.send))
+        change()
+        self._device.synchronize()
+        self._device.spin(SPIN_S)
+        change()
 
     def returned(self) -> None:
         """The call has returned: note its output at once, in the order of the stream."""
@@ -144,6 +157,8 @@ class Witness:
             return f"left {few}, which it did not write"
         if self._earlier:
             return f"left {few}, and its first call was right: it depends on earlier calls"
+        if self._device.is_async:
+            return f"left {few}: is its work ordered on the current stream?"
         return f"left {few}"
 
 

@@ -195,6 +195,8 @@ def verify(
     device.synchronize()
     if objects := buffers.objects:
         objects.load()
+    if witness:
+        witness.begins()
     start = time.perf_counter()
     call()
     if witness:

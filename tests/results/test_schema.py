@@ -294,7 +294,7 @@ def test_the_beginning_of_several_labels_is_refused(results: Path) -> None:  # n
         ("zzz", "there is no file, folder or run 'zzz'",
          "give a run folder, its run.jsonl, or a label under results/ (`commbench list`)"),
         ("results/notes", "results/notes is a folder without a run",
-         "a run folder has a run.jsonl"),
+         "a run folder has a run.jsonl; `commbench list` lists those in results/"),
         ("algo", "algo is a sweep, not a run",
          "use `commbench show` or `commbench report` on it alone"),
     ],

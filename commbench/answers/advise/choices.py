@@ -9,26 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
+from math import log
 from operator import attrgetter
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import NormalDist, geometric_mean
+from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.rows import ResultRow
+from commbench.analysis.statistics import Z
 from commbench.answers.advise.paste import (
     call_lines,
     own_call_lines,
     setting_lines,
     variant_lines,
 )
-from commbench.answers.advise.time_table import (
-    Crossing,
-    draw_factors,
-    find_crossing,
-    is_timed,
-    size_range_text,
-    widen,
-)
+from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,
     SweepPoint,
@@ -51,9 +46,6 @@ from commbench.results.schema import RunHeader
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.views.as_json import fields_of
-
-if TYPE_CHECKING:
-    from numpy import ndarray
 
 
 class Choice(NamedTuple):
@@ -83,11 +75,6 @@ class Choice(NamedTuple):
     is_of_steps: bool = False
     """Whether the alternatives are steps of a workload, instead of single calls."""
 
-    @property
-    def field(self) -> str:
-        """The field of Case that its option sets."""
-        return next(d.field for d in DIMENSIONS if d.option == f"--{self.option}")
-
 
 class RangeAdvice(NamedTuple):
     """What is best for neighbouring sizes."""
@@ -111,6 +98,18 @@ class RangeAdvice(NamedTuple):
     """The best one that needs no other memory, where `best` does."""
 
 
+class Crossing(NamedTuple):
+    """Where another alternative becomes the fastest."""
+
+    below: Setting
+    """The fastest one of smaller sizes."""
+    above: Setting
+    at_bytes: float
+    """The logarithm of the ratio of times is taken as linear in that of the size."""
+    measured_below_bytes: int
+    measured_above_bytes: int
+
+
 class ChoiceAdvice(NamedTuple):
     """What rows of one kind say about a choice."""
 
@@ -120,8 +119,7 @@ class ChoiceAdvice(NamedTuple):
     default: Setting
     ranges: tuple[RangeAdvice, ...]
     """By ascending size."""
-    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
-    """The faster one of smaller sizes, that of larger sizes, and where that turns."""
+    crossings: tuple[Crossing, ...]
     points: tuple[SweepPoint, ...]
 
     @property
@@ -134,11 +132,7 @@ class ChoiceAdvice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without what they were computed from."""
-        crossings = [
-            {"below": below, "above": above, **crossing.in_units("bytes")}
-            for below, above, crossing in self.crossings
-        ]
-        return {**fields_of(self, without=("choice", "points")), "crossings": crossings}
+        return fields_of(self, without=("choice", "points"))
 
 
 def _is_nccl(header: RunHeader) -> bool:
@@ -208,18 +202,21 @@ def find_choices(
         points = steps_as_made(points) or points
     found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
-        sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))
+        default = results[0].setting
+        timed = (p for p in same if default in [each.setting for each in p.by_time])
+        sized = sorted(timed, key=attrgetter("size_bytes"))
         if sized:
-            found.append(_decide(choice, kind, results[0].setting, sized, tolerance))
+            found.append(_decide(choice, kind, default, sized, tolerance))
     return found
 
 
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
+    field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
     by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
     for row in rows:
         if is_timed(row) and choice.suits(row.measurement.case):
-            by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
+            by_value.setdefault(getattr(row.measurement.case, field), []).append(row)
     default = next((value for value in choice.defaults if by_value[value]), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
@@ -244,11 +241,10 @@ def _decide(
             else:
                 ranges.append(each)
     ranges = [_find_slower(each, default, points) for each in ranges]
-    crossings = []
-    for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
-        if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
-            crossings.append((a, b, crossing))
-    return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
+    turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
+    crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
+    found_crossings = tuple(filter(None, crossings))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), found_crossings, tuple(points))
 
 
 def _decide_range(
@@ -267,8 +263,14 @@ def _decide_range(
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
-    if gain and decide(widen(gain, comparisons), tolerance) == SLOWER:
-        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+
+    def in_other_memory(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
+    if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
+        chosen, verdict = named, CHANGE
+        if in_other_memory(named):
+            fallback = next((each for each in order if not in_other_memory(each)), None)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
@@ -288,49 +290,40 @@ def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoi
     return found._replace(alternative=slower, gain=gain)
 
 
-def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
-    """The fastest setting that needs no other memory, where the best one does."""
-
-    def needs_other(setting: Setting) -> bool:
-        return dict(setting.options).get(choice.option) in choice.needs_other_memory
-
-    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
-
-
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
     sizes are independent; but single launches of two runs differ in all sizes."""
-    known: list[Estimate] = []
-    rows: list[ResultRow] = []
-    for point in points:
-        times = {each.setting: each for each in point.by_time}
-        if a in times and b in times and (found := ratio(times[b].time, times[a].time)):
-            known.append(found)
-            rows = [times[a].row, times[b].row]
+    times = [{each.setting: each for each in point.by_time} for point in points]
+    both = [(own[a], own[b]) for own in times if a in own and b in own]
+    known = [found for of_a, of_b in both if (found := ratio(of_b.time, of_a.time))]
     if not known:
         return None
     mean = combine_ratio(lambda *values: geometric_mean(values), *known)
-    return allow_for_launches(mean, *rows)
+    return allow_for_launches(mean, *(each.row for each in both[-1]))
 
 
-def _crossing_of(
-    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+def _find_crossing(
+    points: Sequence[SweepPoint], before: RangeAdvice, after: RangeAdvice
 ) -> Crossing | None:
-    """Where `b` becomes faster than `a`."""
-    import numpy as np
-
-    chance = np.random.default_rng(0)
-    sizes: list[int] = []
-    ratios: list[Estimate] = []
-    replicates: list[ndarray] = []
+    """Where the alternative for larger sizes becomes faster than that for smaller ones."""
+    low, high, logs = before.high_bytes, after.low_bytes, []
     for point in points:
-        times = {each.setting: each.time for each in point.by_time}
-        found = ratio(times.get(a), times.get(b))
-        if found and point.size_bytes:
-            sizes.append(point.size_bytes)
-            ratios.append(found)
-            replicates.append(found.value * draw_factors(found, chance))
-    return find_crossing(sizes, ratios, tolerance, replicates)
+        times = {each.setting: each.time.value for each in point.by_time}
+        if point.size_bytes in (low, high) and {before.best, after.best} <= times.keys():
+            logs.append(log(times[before.best] / times[after.best]))
+    if not low or len(logs) != 2 or not logs[0] < logs[1]:
+        return None
+    part = min(1.0, max(0.0, -logs[0] / (logs[1] - logs[0])))
+    return Crossing(before.best, after.best, low * (high / low) ** part, low, high)
+
+
+def _for_all(found: Estimate, comparisons: int) -> Estimate:
+    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
+    normal distribution of its logarithm."""
+    if not found.low or not found.high or comparisons < 2:
+        return found
+    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) / Z
+    return found.map(lambda end: found.value * (end / found.value) ** factor)
 
 
 def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:

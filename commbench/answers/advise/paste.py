@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 from shlex import quote
 
 from commbench.answers.sweep.settings import UNSET, Setting
+from commbench.output.paragraphs import read_sections
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS
@@ -17,10 +17,7 @@ from commbench.units import parse_size
 
 @cache
 def _templates() -> dict[str, str]:
-    """The sections of lines.txt, by name."""
-    text = Path(__file__).with_name("lines.txt").read_text(encoding="utf-8")
-    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return read_sections(Path(__file__).with_name("lines.txt"))
 
 
 def fill_lines(name: str, **values: object) -> tuple[str, ...]:

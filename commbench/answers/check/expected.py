@@ -1,40 +1,36 @@
 """The rules of `commbench check --expect`, and limits that the hardware makes impossible.
 
-Each row has limits of its own (expect.expectation): its bus bandwidth is at least the least that
-is plausible, and at most what the links allow.
+Each row has limits of its own: by published figures its bus bandwidth is at least the least that is
+plausible, and at most what the links allow (expect.expectation); by published curves it takes no
+longer than on sound machines (expect.curves).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from commbench.analysis.hardware import fabric_of
 from commbench.analysis.load import LoadedRun
-from commbench.answers.check.rules import LIMITS, RowLimit, Rule
+from commbench.answers.check.rules import LIMITS, Limit, RowLimit, Rule
 from commbench.answers.expect import expectation as verdicts
+from commbench.answers.expect.bound import Call, make_call
+from commbench.answers.expect.curve_document import curve_notes
+from commbench.answers.expect.curves import Curve, compare_run
 from commbench.answers.expect.document import gbps, judgement_text, machine_text, range_text
-from commbench.answers.expect.expectation import BELOW, Call, find_expectation, judge
-from commbench.answers.expect.question import fabric_of, is_plain_case, make_call
+from commbench.answers.expect.expectation import BELOW, find_expectation, judge
 from commbench.errors import RecordsError, UsageError
 from commbench.output.paragraphs import list_some
-from commbench.plan.fabrics import Fabric, choose_gpu, make_fabric, parse_nics, unique_gpu
-from commbench.results.schema import OK
+from commbench.plan.fabrics import Hardware, unique_gpu
+from commbench.results.schema import OK, is_imported
 from commbench.stats.estimate import Estimate
-from commbench.units import format_share
+from commbench.units import format_share, parse_percentage
+from commbench.views import cells
 
-FROM_RUN = "run"
-"""The value of --expect for the hardware that the run names."""
-_EXAMPLE = "write run, or for example h100, h100:efa or h100:8x400G:2 nodes"
+FROM_RUN, PUBLISHED = "run", "published"
+"""The values of --expect for the hardware that the run names, and for published curves."""
 _MOST_SOURCES = 3
-
-
-class Hardware(NamedTuple):
-    """What a run was measured on."""
-
-    fabric: Fabric
-    nodes: int | None = None
-    """None: as many as the run says."""
 
 
 def hardware_of(run: LoadedRun) -> Hardware | None:
@@ -43,25 +39,31 @@ def hardware_of(run: LoadedRun) -> Hardware | None:
     return Hardware(fabric) if fabric else None
 
 
-def parse_hardware(text: str) -> Hardware | None:
-    """The hardware in the text of --expect, `GPU[:NICS][:K nodes]`; None for `run`.
+def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None = None) -> Rule:
+    """The rule of a run by curves; `tolerance` is by default that of each size."""
+    found = compare_run(run, curves, tolerance)
+    by_case, too_fast = {row.case: row for row in found.rows}, {r.case for r in found.too_fast}
 
-    Raises UsageError for a text that is not such, or for an accelerator that is not known.
-    """
-    if text.strip() == FROM_RUN:
-        return None
-    name, *fields = (field.strip() for field in text.split(":"))
-    gpu = choose_gpu(name, "--expect", "run")
-    nodes, nics = None, None
-    for field in fields:
-        number = field.removesuffix("s").removesuffix("node").strip()
-        if field != number and number.isdecimal() and nodes is None and int(number[:9]) > 0:
-            nodes = int(number[:9])
-        elif field and nics is None:
-            nics = parse_nics(field, gpu)
-        else:
-            raise UsageError(f"{text!r} does not say what hardware it is", _EXAMPLE)
-    return Hardware(make_fabric(gpu, nics), nodes)
+    def limit_of(row: Any) -> RowLimit:
+        if row.case in too_fast:
+            return RowLimit(None, "too fast: is a unit wrong?")
+        on_curve = by_case[row.case]
+        return RowLimit(1 + on_curve.tolerance if on_curve.ratio else None, on_curve.reason)
+
+    limit = Limit(
+        name=PUBLISHED,
+        parse=lambda text: 1 + parse_percentage(text),
+        words=lambda most: f"at most {most:.2f} times the published time",
+        unit=cells.RATIO,
+        interval=cells.RATIO_INTERVAL,
+        sentence="takes {} times the published time",
+        heading="measured /\npublished",
+        estimate=lambda row: by_case[row.case].ratio,
+    )
+    what = f" of {found.system}" if found.system else ""
+    is_others = bool(run.header and is_imported(run.header))
+    return Rule(limit, 0.0, of_row=limit_of, name=f"times near the published curves{what}",
+                allow_unchecked=is_others, remarks=lambda _: curve_notes(found))  # fmt: skip
 
 
 def expectation_rules(
@@ -72,27 +74,32 @@ def expectation_rules(
     Raises RecordsError for a results.csv that should name its hardware, for it cannot, and
     UsageError for a run that names another accelerator, or CPUs.
     """
-    if hardware is None and run.header is None:
+    nothing, gpu = "no published figures for such calls", hardware and hardware.fabric.gpu
+    if run.header:
+        is_cpu, named = run.header.plan.device == "cpu", unique_gpu(run.header.devices)
+        if gpu and (is_cpu or named not in (None, gpu)):
+            ran = named.what if named else "CPUs"
+            raise UsageError(f"the run {run.name} used {ran}, not {gpu.what}", "write --expect run")
+        if hardware is None:
+            where = "this CPU" if is_cpu else "this hardware"
+            nothing = f"no published figures for {run.header.plan.backend} on {where}"
+    elif hardware is None:
         raise RecordsError(
             f"{run.path} does not say what hardware it was measured on",
             "name it: --expect h100; or give the run folder with its run.jsonl",
         )
-    _require_accelerator(run, hardware)
-    nothing = "no published figures for such calls"
-    if hardware is None and run.header:
-        where = "this CPU" if run.header.plan.device == "cpu" else "this hardware"
-        nothing = f"no published figures for {run.header.plan.backend} on {where}"
-    what = f" of {_what(hardware)}" if hardware else ""
+    nics = hardware and hardware.fabric.nics
+    what = " with ".join(filter(None, (gpu and gpu.what, nics and nics.name)))
+    what = f" of {what}" if what else ""
 
     def limit(row: Any, is_least: bool) -> RowLimit:
         call = call_of(row, hardware) if hardware else None
-        if call is None or (is_least and not is_plain_case(row.case)):
+        if call is None or (is_least and not row.case.is_plain):
             return RowLimit(None, nothing)
         found = find_expectation(call, tolerance)
         if is_least:
             return RowLimit(found.low_bytes_per_s, nothing)
-        busbw = found.bound.busbw_bytes_per_s if found.bound else None
-        return RowLimit(busbw, "no link is known")
+        return RowLimit(found.bound and found.bound.busbw_bytes_per_s, "no link is known")
 
     least = LIMITS["min_busbw"]._replace(
         name="expected_busbw",
@@ -112,21 +119,6 @@ def expectation_rules(
         Rule(kind, 0.0, of_row=partial(limit, is_least=kind.is_least), name=name)
         for kind, name in names.items()
     ]
-
-
-def _require_accelerator(run: LoadedRun, hardware: Hardware | None) -> None:
-    """The accelerator that a run names decides, whatever --expect says."""
-    wanted = hardware.fabric.gpu if hardware else None
-    named = unique_gpu(run.header.devices) if run.header else None
-    is_cpu = run.header is not None and run.header.plan.device == "cpu"
-    if wanted and (is_cpu or named not in (None, wanted)):
-        ran = named.what if named else "CPUs"
-        raise UsageError(f"the run {run.name} used {ran}, not {wanted.what}", "write --expect run")
-
-
-def _what(hardware: Hardware) -> str:
-    gpu, nics = hardware.fabric.gpu, hardware.fabric.nics
-    return " with ".join(filter(None, (gpu.what if gpu else "", nics.name if nics else "")))
 
 
 def call_of(row: Any, hardware: Hardware) -> Call | None:

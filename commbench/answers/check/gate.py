@@ -14,12 +14,13 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.load import LoadedRun, as_loaded_run
-from commbench.answers.check.expected import Hardware, hardware_of, remarks
+from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
 from commbench.answers.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
+from commbench.plan.fabrics import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge

@@ -1,4 +1,4 @@
-"""Predictions in the forms that other tools read.
+"""Predictions, or measured times (answers.show.exporters), in the forms that other tools read.
 
 autoparallel: the table `colls*.table` of the overlap simulator of AutoParallel (meta-pytorch,
 autoparallel/tools/overlap_simulator/run.py, 2026-06). A row for each group and call; columns are
@@ -28,7 +28,7 @@ from commbench.analysis.nccl_log import TunerRange, tuner_lines
 from commbench.answers.cost.cost_models import kind_of
 from commbench.answers.cost.machine import FittedModel, Machine
 from commbench.answers.cost.observations import SELECTED
-from commbench.answers.cost.predict import Projection, Request, predict
+from commbench.answers.cost.predict import Prediction, Projection, Request, predict
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Extent, Operation
@@ -48,33 +48,56 @@ KINETO_DTYPES = {"float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
 on bytes only."""
 
 
-def _autoparallel(projection: Projection) -> str:
-    """The text of a file `colls*.table`; the sizes of the request are those of input tensors.
+class Timed(NamedTuple):
+    """A time of a call."""
 
-    The first column is the name of the group in the graph: here the position of the number of ranks
-    in the request, from 0.
-    """
+    operation: str
+    world_size: int
+    size_bytes: int
+    time_s: float
+
+
+def inputs_of(operation: str, ranks: int) -> int:
+    """How many times the tensor that a rank gives is in the size of a call."""
+    return ranks if OPERATIONS[operation].send is Extent.BLOCK else 1
+
+
+def _autoparallel(projection: Projection) -> str:
+    """The text of a file `colls*.table`; the sizes of the request are those of input tensors."""
     request = projection.request
     if odd := [size for size in request.sizes if size % MIB]:
         raise UsageError(
             f"the table of AutoParallel has whole MiB, and {odd[0]} bytes are not",
             "write for example --sizes 1M-2G",
         )
-    heads = ["Group", "Group Size", "Collective"]
     wanted = sorted({*request.sizes})
-    heads += [f"{size // MIB}MB (ms)" for size in wanted]
     rows = []
     for name in request.operations:
-        operation = OPERATIONS[name]
-        _require(operation, tuple(SIMULATED), "AutoParallel's simulator")
+        _require(OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
         for group, n in enumerate(dict.fromkeys(request.world_sizes)):
-            factor = n if operation.send is Extent.BLOCK else 1
-            sizes = tuple(size * factor for size in wanted)
+            sizes = tuple(size * inputs_of(name, n) for size in wanted)
             found = predict(
                 projection.machine, name, (n,), request.ranks_per_node, sizes, request.variant
             )
-            times = [f"{1e3 * each.time_s:.6g}" for each in found]
-            rows += [[str(group), str(n), row, *times] for row in SIMULATED[operation.torch_call]]
+            rows.append((name, group, n, [each.time_s for each in found]))
+    return autoparallel_table(wanted, rows)
+
+
+def autoparallel_table(
+    sizes: Sequence[int], calls: Sequence[tuple[str, int, int, Sequence[float]]]
+) -> str:
+    """The table for sizes of input tensors in bytes, and calls: operation, group, ranks, and a time
+    in seconds for each size.
+
+    The first column is the name of the group in the graph: here the position of the number of ranks
+    among all of them, from 0.
+    """
+    heads = ["Group", "Group Size", "Collective", *(f"{size // MIB}MB (ms)" for size in sizes)]
+    rows = [
+        [str(group), str(ranks), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
+        for name, group, ranks, times in calls
+        for row in SIMULATED[OPERATIONS[name].torch_call]
+    ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     table = [heads, ["-" * wide for wide in widths], *rows]
     return "".join(
@@ -84,8 +107,14 @@ def _autoparallel(projection: Projection) -> str:
 
 
 def _inductor(projection: Projection) -> str:
-    """A trace as of torch.profiler that has nothing but the predicted collectives."""
-    ranks = list(dict.fromkeys(each.world_size for each in projection.predictions))
+    for name in projection.request.operations:
+        _require(OPERATIONS[name], ESTIMATED, "Inductor")
+    return inductor_trace(projection.predictions)
+
+
+def inductor_trace(times: Sequence[Timed | Prediction]) -> str:
+    """A trace as of torch.profiler that has nothing but these collectives."""
+    ranks = list(dict.fromkeys(each.world_size for each in times))
     trace = {
         "schemaVersion": 1,
         "distributedInfo": {
@@ -96,17 +125,17 @@ def _inductor(projection: Projection) -> str:
                 for at, n in enumerate(ranks)
             ],
         },
-        "traceEvents": list(_kernels(projection, ranks)),
+        "traceEvents": list(_kernels(times, ranks)),
     }  # fmt: skip
     return json.dumps(trace, allow_nan=False) + "\n"
 
 
-def _kernels(projection: Projection, groups: list[int]) -> Iterator[dict[str, Any]]:
+def _kernels(times: Sequence[Timed | Prediction], groups: list[int]) -> Iterator[dict[str, Any]]:
     began = 0.0
-    for each in projection.predictions:
+    for each in times:
         operation = OPERATIONS[each.operation]
-        _require(operation, ESTIMATED, "Inductor")
         block, whole = each.size_bytes // each.world_size, each.size_bytes
+        kind = "predicted" if isinstance(each, Prediction) else "measured"
         for dtype, name in KINETO_DTYPES.items():
             element = DTYPES[dtype].size_bytes
             duration = 1e6 * each.time_s
@@ -115,7 +144,7 @@ def _kernels(projection: Projection, groups: list[int]) -> Iterator[dict[str, An
                 for extent in (operation.send, operation.receive)
             )
             yield {
-                "ph": "X", "cat": "kernel", "name": f"predicted_{operation.name}", "pid": 0,
+                "ph": "X", "cat": "kernel", "name": f"{kind}_{operation.name}", "pid": 0,
                 "tid": 0, "ts": began, "dur": duration,
                 "args": {
                     "Collective name": operation.torch_call, "dtype": name,
@@ -150,11 +179,10 @@ class Choice(NamedTuple):
 
     def channels_at(self, size: int) -> int:
         """The channels that NCCL logged for the nearest size, with the most ranks."""
-        known = [point for point in self.fitted.points if point.channels]
-        nearest = min(
-            known, key=lambda p: (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size)
-        )
-        return nearest.channels
+        return min(
+            (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size, p.channels)
+            for p in self.fitted.points if p.channels
+        )[-1]  # fmt: skip
 
 
 def _nccl_tuner(projection: Projection) -> str:

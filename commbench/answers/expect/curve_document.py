@@ -2,210 +2,201 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter, truediv
+from operator import attrgetter
 
 from commbench.analysis.columns import COLUMNS, row_type, row_values
-from commbench.analysis.load import as_loaded_run
+from commbench.analysis.hardware import fabric_of
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.curves import (
+    LARGE,
     TOLERANCES,
     Curve,
     OnCurves,
     RangeOnCurve,
+    RowOnCurve,
     compare_row,
-    compare_run,
     find_ranges,
     load_curves,
-    sizes_are_elements,
 )
-from commbench.answers.expect.question import fabric_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.fabrics import find_gpu
-from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
-from commbench.views.cells import (
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    TEXT,
-    Column,
-    ratio_text,
-    ratio_with_interval_text,
-)
-from commbench.views.document import BAD, GOOD, Document, Items, Table
-from commbench.views.pictures import GREY, Look, Series
+from commbench.views import cells
+from commbench.views.cells import NUMBER, RATIO, RATIO_INTERVAL, TEXT, Column
+from commbench.views.document import BAD, GOOD, Block, Document, Items, Table
 
 WORDS = {
     SLOWER: "slow", UNDECIDED: "undecided", FASTER: "fast", SAME: "normal",
     NOT_MEASURED: "cannot judge",
 }  # fmt: skip
 """What a range of sizes is called, the most important first."""
-_LARGE = TOLERANCES[0][0]
-_MANY = 0.1
-"""A larger part of rows that are too fast is named first."""
-_CAUSES = (
-    (_LARGE, "Usual causes at large sizes: NVLink or, from H100 on, NVLS is off, one GPU is "
-     "throttled or has a narrow link, or ranks share GPUs. Look at `commbench pairs`, `commbench "
-     "doctor` and NCCL's log."),
-    (0, "Usual causes at small sizes: ranks on far cores, busy cores, NCCL_DEBUG=INFO, or a set "
-     "NCCL_ALGO or NCCL_PROTO. Look at `commbench doctor`."),
-)  # fmt: skip
+_CAUSES = {
+    True: "Usual causes at large sizes: NVLink or, from H100 on, NVLS is off, one GPU is throttled "
+    "or has a narrow link, or ranks share GPUs. Look at `commbench pairs`, `commbench doctor` and "
+    "NCCL's log.",
+    False: "Usual causes at small sizes: ranks on far cores, busy cores, NCCL_DEBUG=INFO, or a set "
+    "NCCL_ALGO or NCCL_PROTO. Look at `commbench doctor`.",
+}
+"""By whether sizes are large."""
+_SEE = "; `commbench expect` names usual causes"
 
 
 def describe(found: OnCurves) -> Document:
     """The verdict, the ranges of sizes, where the curves come from, and usual causes."""
     slow = [each for each in found.ranges if each.verdict == SLOWER]
-    causes = [text for least, text in _CAUSES
-              if any((each.low_bytes >= _LARGE) == (least > 0) for each in slow)]  # fmt: skip
+    causes = [_CAUSES[is_large] for is_large in sorted({x.low_bytes >= LARGE for x in slow})]
     columns = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), NUMBER),
         Column("measured /\npublished", attrgetter("ratio"), RATIO),
         Column("95 %\ninterval", attrgetter("ratio"), RATIO_INTERVAL, 6),
-        Column("sound", sound_text, TEXT),
+        Column("sound", _sound, TEXT),
         Column("verdict", lambda each: WORDS[each.verdict], TEXT),
         Column("why", attrgetter("reason"), TEXT, 8, is_wrapped=True),
     )
     shown = found.ranges if found.curves else ()
     ranges = Table("", columns, shown, attrgetter("call"),
                    tone=lambda each: BAD if each.verdict == SLOWER else "")  # fmt: skip
-    notes = [*curve_notes(found), *causes, *_advice(found)]
-    judged = [each.verdict for each in found.ranges if each.ratio]
-    tone = BAD if slow else GOOD if judged and {*judged} <= {SAME, FASTER} else ""
-    title = f"{found.run.name} beside published curves"
-    return Document(
-        title,
-        (),
-        [answer(found)],
-        [ranges, Items(notes)],
-        tone,
-    )
-
-
-def sound_text(found: RangeOnCurve) -> str:
-    """The ratios of sound machines: `0.91 … 1.10`; empty where nothing is compared."""
-    most = 1 + found.tolerance
-    return f"{1 / most:.2f} … {most:.2f}" if found.ratio else ""
+    judged = {each.verdict for each in found.ranges if each.ratio}
+    is_good = judged and not found.is_slow and UNDECIDED not in judged
+    tone = BAD if found.is_slow else GOOD if is_good else ""
+    notes = [*curve_notes(found), *causes]
+    blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
+    return Document(f"{found.run.name} beside published curves", (), [answer(found)], blocks, tone)
 
 
 def answer(found: OnCurves) -> str:
     """Whether the machine is sound, in one sentence."""
-    ranks = {row.curves[0].ranks for row in found.rows if row.ratio}
-    gpu = find_gpu(found.system)
-    whose = f"{join_words(list(map(str, sorted(ranks))))} x {gpu.what}" if gpu and ranks else ""
-    by = {verdict: [each for each in found.ranges if each.verdict == verdict] for verdict in WORDS}
+    name, whose = found.run.name, _machine(found)
     if not whose:
         reasons = dict.fromkeys(each.reason for each in found.ranges)
-        return f"Cannot judge {found.run.name}: {'; '.join(reasons) or 'it has no rows'}."
-    if sizes_are_elements(found.rows):
+        return f"Cannot judge {name}: {'; '.join(reasons) or 'it has no rows'}."
+    if found.is_in_elements:
+        return f"Sizes of {name} may be elements instead of bytes: then it is like {whose}."
+    if found.too_fast:
+        ratios = [row.ratio.value for row in found.too_fast if row.ratio]
+        ends = dict.fromkeys(map(cells.ratio_text, (min(ratios), max(ratios))))
         return (
-            f"Sizes of {found.run.name} may be elements instead of bytes: then it is like {whose}."
+            f"{name} is faster than sound {whose}: {len(ratios)} of {len(found.rows)} rows take "
+            f"{' to '.join(ends)} times as long; look for a mistake, such as a wrong unit."
         )
-    too_fast = [row.ratio.value for row in found.rows if row.ratio and row.is_too_fast]
-    if len(too_fast) > _MANY * len(found.rows):
-        ends = dict.fromkeys(map(ratio_text, (min(too_fast), max(too_fast))))
-        return (
-            f"{found.run.name} is faster than sound {whose}: {len(too_fast)} of {len(found.rows)} "
-            f"rows take {' to '.join(ends)} times as long; "
-            "look for a mistake, such as a wrong unit."
-        )
-    counted = {word: sum(each.rows for each in by[verdict]) for verdict, word in WORDS.items()}
-    others = [f"{number} {word}" for word, number in counted.items() if number]
-    rows = f"of {len(found.rows)} rows, {join_words(others)}"
-    if len(others) == 1:
-        rows = f"all {len(found.rows)} rows"
-    if not (slow := by[SLOWER]):
-        word = WORDS[UNDECIDED if by[UNDECIDED] else SAME]
-        return f"{found.run.name} is {word} for {whose}: {rows}."
-    more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
+    verdicts = [row.verdict for row in found.rows]
+    counts = [f"{verdicts.count(v)} {word}" for v, word in WORDS.items() if v in verdicts]
+    rows = f"of {len(verdicts)} rows, {join_words(counts)}"
+    rows = f"all {len(verdicts)} rows" if len(counts) == 1 else rows
+    slow = [each for each in found.ranges if each.verdict == SLOWER]
+    usual = UNDECIDED if UNDECIDED in verdicts else SAME
+    word = WORDS[SLOWER if found.is_slow else usual]
+    if not slow:
+        return f"{name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
+    more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
+    sizes = format_range(worst.low_bytes, worst.high_bytes)
     return (
-        f"{found.run.name} is slow for {whose}: {range_title(worst)} takes "
-        f"{ratio_with_interval_text(worst.ratio)} times as long{more}; {rows}."
+        f"{name} is {word} for {whose}{':' if found.is_slow else ', but'} "
+        f"{worst.call.split()[0]} {sizes} takes {cells.ratio_with_interval_text(worst.ratio)} "
+        f"times as long{more}; {rows}."
     )
 
 
-def range_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """A line for each range of sizes of one call; or how to measure what curves can be compared
-    with. None where there are no curves of such calls."""
-    fabric = fabric_of(rows[0].header)
+def range_lines(rows: Sequence[ResultRow]) -> tuple[list[str], list[str]]:
+    """A line for each range of sizes of one call that was compared; and how to measure what curves
+    can be compared with."""
+    fabric, make_row = fabric_of(rows[0].header), row_type(tuple(COLUMNS))
     if not fabric or not fabric.gpu:
-        return []
-    make_row = row_type(tuple(COLUMNS))
+        return [], []
     system, curves = fabric.gpu.name, load_curves()
     found = [compare_row(make_row(*row_values(row)), system, curves) for row in rows]
     whose = f"{rows[0].header.plan.world_size} x {fabric.gpu.what}"
     lines = [
-        f"{format_range(each.low_bytes, each.high_bytes)}: {ratio_with_interval_text(each.ratio)} "
-        f"times the published time of {whose} (sound: {sound_text(each)}): {WORDS[each.verdict]}."
+        f"{format_range(each.low_bytes, each.high_bytes)}: "
+        f"{cells.ratio_with_interval_text(each.ratio)} times the published time of {whose} (sound: "
+        f"{_sound(each)}): {WORDS[each.verdict]}{_SEE * (each.verdict == SLOWER)}."
         for each in find_ranges(found) if each.ratio
     ]  # fmt: skip
-    if not lines and any("--timing" in row.reason for row in found):
-        return ["Published curves are of calls back to back: compare with --timing pipelined."]
-    return lines
-
-
-def range_title(found: RangeOnCurve) -> str:
-    """`all_reduce 16M-512M`."""
-    return f"{found.call.split()[0]} {format_range(found.low_bytes, found.high_bytes)}"
+    return lines, [*_command(found)]
 
 
 def curve_notes(found: OnCurves) -> Iterator[str]:
-    """What counts as sound, a likely mistake in the sizes, and where the curves come from."""
-    if not found.curves:
-        return
+    """What counts as sound, a likely mistake in the sizes, where the curves come from, and how to
+    measure what can be compared."""
     steps = [
         f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
         for size, part in TOLERANCES
     ]
-    yield f"Sound machines are within {join_words(steps)} of their curve."
-    if sizes_are_elements(found.rows):
+    if found.curves and found.tolerance is None:
+        yield (
+            f"Sound machines are within {join_words(steps)} of their curve, or as far as versions "
+            "of NCCL are from each other."
+        )
+    if found.is_in_elements:
         yield "At so many elements instead of bytes, the times are those of the curves."
     for source in dict.fromkeys(curve.source for curve in found.curves):
         of_source = [curve for curve in found.curves if curve.source == source]
         systems = join_words(sorted({curve.system for curve in of_source}))
         curves = format_count(len(of_source), "curve")
         yield f"{curves} of {systems}{_versions(of_source)}: {source}"
+    yield from _command(found.rows)
 
 
-def published_series(runs: Sequence[Run], operation: str, is_time: bool) -> list[Series]:
-    """The published curve of an operation, with the range that counts as sound, beside the one run
-    that can be compared with it."""
-    if len(runs) != 1 or not (fabric := fabric_of(runs[0].header)) or not fabric.gpu:
-        return []
-    found = compare_run(as_loaded_run(runs[0]), load_curves())
-    rows = [row for row in found.rows if row.ratio and row.case.operation == operation]
-    factor = rows and rows[0].case._replace(ranks=rows[0].curves[0].ranks).busbw_factor
-    if not rows or not (is_time or factor):
-        return []
-    points: dict[float, Estimate] = {}
-    for row in rows:
-        size, most = row.case.size_bytes, 1 + row.tolerance
-        sound = Estimate(row.published_s, row.published_s / most, row.published_s * most)
-        to_busbw = partial(truediv, size * (factor or 0.0))
-        points[size] = sound if is_time else sound.map(to_busbw)
-    curves = rows[0].curves
-    machine = f"{curves[0].ranks} x {fabric.gpu.what}{_versions(curves)}"
-    name = f"published, with the range of sound machines: {machine}"
-    return [Series(name, Look(GREY, dashes=(4, 2), fill=0.2), sorted(points.items()))]
+def _command(rows: Iterable[RowOnCurve]) -> Iterator[str]:
+    """The command that measures rows as curves were measured; none where that is not the matter."""
+    others = [row for row in rows if not row.ratio and row.row.world_size in row.known]
+    if not others:
+        return
+    sizes = [row.row.size_bytes for row in others]
+    operations = ",".join(dict.fromkeys(row.row.operation for row in others))
+    curve = others[0].curves[0]
+    low, high = (format_range(size, size) for size in (min(sizes), max(sizes)))
+    yield (
+        f"Curves are compared with calls like theirs: `commbench run --op {operations} --sizes "
+        f"{low}-{high} --timing {curve.timing} --dtype {curve.dtype}`. `commbench check --expect "
+        "run` judges the bandwidths of other calls."
+    )
 
 
-def _versions(curves: Sequence[Curve]) -> str:
+def _other_ranks(found: OnCurves) -> Table:
+    """The largest size of each call of whose number of ranks there are no curves, beside the times
+    of the next smaller and larger numbers."""
+    rows = {row.case.title: row for row in found.rows if row.nearest}
+    numbers = sorted({ranks for row in rows.values() for ranks in row.nearest})
+    columns = (
+        Column("operation", attrgetter("row.operation"), TEXT),
+        Column("size", attrgetter("row.size_bytes"), cells.BYTES),
+        Column("measured\nhere", attrgetter("row.time"), cells.TIME),
+        *(
+            Column(f"published\nof {number} GPUs", partial(_time_of, number), cells.TIME)
+            for number in numbers
+        ),
+    )
+    return Table("Nearest numbers of GPUs, which are not compared", columns, [*rows.values()])
+
+
+def _time_of(ranks: int, row: RowOnCurve) -> float | None:
+    return row.nearest.get(ranks)
+
+
+def curves_text(found: OnCurves) -> str:
+    """What the curves are of that rows were compared with: `8 x H100 with NCCL 2.29.2`."""
+    return f"{_machine(found)}{_versions(found.curves)}"
+
+
+def _machine(found: OnCurves) -> str:
+    """The number and name of its accelerators: `8 x H100`; empty where nothing is compared."""
+    numbers, gpu = sorted({curve.ranks for curve in found.curves}), find_gpu(found.system)
+    return f"{join_words([*map(str, numbers)])} x {gpu.what}" if gpu and numbers else ""
+
+
+def _sound(found: RangeOnCurve) -> str:
+    """The ratios of sound machines: `0.91 … 1.10`; empty where nothing is compared."""
+    most = 1 + found.tolerance
+    return f"{1 / most:.2f} … {most:.2f}" if found.ratio else ""
+
+
+def _versions(curves: Iterable[Curve]) -> str:
     """` with NCCL 2.27.3 and 2.29.2`; empty where no version is known."""
     versions = sorted({curve.nccl for curve in curves if curve.nccl})
     return f" with NCCL {join_words(versions)}" if versions else ""
-
-
-def _advice(found: OnCurves) -> Iterator[str]:
-    """How to measure rows that can be compared."""
-    if any("--timing" in row.reason for row in found.rows):
-        yield "Calls back to back can be compared: measure with --timing pipelined or both."
-    if any("elements of" in row.reason for row in found.rows):
-        yield (
-            "Elements of the curves' width can be compared: measure with --dtype float16. "
-            f"`commbench check {found.run.path} --expect run` judges bandwidths of any dtype."
-        )

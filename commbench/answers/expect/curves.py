@@ -7,8 +7,7 @@ a run of the user's own. Of several versions of NCCL the geometric mean counts.
 from __future__ import annotations
 
 import csv
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -17,8 +16,10 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench.analysis.figures import interpolate
+from commbench.analysis.hardware import fabric_of
 from commbench.analysis.load import LoadedRun
-from commbench.answers.expect.question import fabric_of, is_plain_case
+from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
 from commbench.plan.backends import DEFAULT_MEMORY
@@ -26,23 +27,27 @@ from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
-from commbench.readers.curves import COLUMNS, TIMING, is_curves, read_points
-from commbench.readers.source import NCCL_TESTS, read_source
+from commbench.readers.curves import is_curves, read_points
+from commbench.readers.source import read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
-from commbench.stats.verdict import NOT_MEASURED, decide
-from commbench.units import MICRO, format_bytes, seven_digits
+from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
+from commbench.units import MICRO, format_bytes
 from commbench.views.as_json import fields_of
 from commbench.views.result import Result
 
 PUBLISHED = "published:"
 """Begins the name of a system whose curves are meant, where a run may be given."""
-TOLERANCES = ((16 << 20, 0.10), (1 << 20, 0.20), (0, 0.40))
+LARGE = 16 << 20
+TOLERANCES = ((LARGE, 0.10), (1 << 20, 0.20), (0, 0.40))
 """From each size on: how far a sound machine may be from its curve. They follow from the
 differences within `data/curves.csv`. Of the versions of NCCL on the H100, each against the others,
-97 to 99 % of the rows from 1 MiB on are within, and 95 to 99 % below; of H100 and H200, B200 and
+97 to 98 % of the rows from 1 MiB on are within, and 91 to 96 % below; of H100 and H200, B200 and
 B300, GB200 and GB300 95 to 100 %. No row of the A100 from 16 MiB on is within those of the H100."""
+_ROUNDING = 1e-6
+_MANY = 0.1
+"""Sound machines have fewer rows that are slow, or too fast to be true."""
 
 
 class Curve(NamedTuple):
@@ -55,54 +60,79 @@ class Curve(NamedTuple):
     operation: str
     dtype: str
     ranks: int
-    sizes: tuple[int, ...]
-    """Bytes, ascending."""
-    times_s: tuple[float, ...]
     source: str
-    timing: str = PIPELINED
-    is_own: bool = False
+    timing: str
+    is_own: bool
     """Whether it is the user's own; then it counts instead of those that others published."""
+    points: tuple[tuple[int, float], ...]
+    """Sizes in bytes, ascending, with their times in seconds."""
 
     def time_at(self, size_bytes: int) -> float | None:
         """The time at a size, by a straight line between the logarithms of sizes and times; None
         beyond the ends of the curve."""
-        if not self.sizes[0] <= size_bytes <= self.sizes[-1]:
-            return None
-        index = bisect_left(self.sizes, size_bytes)
-        if self.sizes[index] == size_bytes:
-            return self.times_s[index]
-        low, high = self.sizes[index - 1 : index + 1]
-        shorter, longer = self.times_s[index - 1 : index + 1]
-        part = log(size_bytes / low) / log(high / low)
-        return float(shorter * (longer / shorter) ** part)
+        return interpolate(self.points, size_bytes)
 
 
 class RowOnCurve(NamedTuple):
     """A row of a run beside the curves of its machine."""
 
-    case: Case
+    row: Any
+    """Of results."""
+    curves: tuple[Curve, ...] = ()
+    """Those that it was compared with, or the nearest ones."""
+    reason: str = ""
+    """Why it cannot be compared."""
     ratio: Estimate | None = None
     """Its time over that of the curves; None where they cannot be compared."""
     tolerance: float = 0.0
-    curves: tuple[Curve, ...] = ()
-    """Those that it was compared with; else the nearest ones."""
-    reason: str = ""
-    """Why it cannot be compared."""
-    published_s: float = 0.0
-    """The time of the curves."""
 
     @property
-    def is_too_fast(self) -> bool:
-        """Whether it is so much faster that a mistake is likely, such as in a unit: by the square
-        of what a sound machine may differ."""
-        most = self.ratio.ends[1] if self.ratio else 1.0
-        return most * (1 + self.tolerance) ** 2 < 1
+    def case(self) -> Case:
+        """What the row measured."""
+        found: Case = self.row.case
+        return found
+
+    @property
+    def published_s(self) -> float:
+        """The time of the curves; 0 where they cannot be compared."""
+        return self.row.time_s / self.ratio.value if self.ratio else 0.0
+
+    @property
+    def known(self) -> dict[int, float]:
+        """Published times of its size, by the number of ranks."""
+        times = {curve.ranks: curve.time_at(self.row.size_bytes) for curve in self.curves}
+        return {ranks: time for ranks, time in sorted(times.items()) if time}
+
+    @property
+    def nearest(self) -> dict[int, float]:
+        """Those of the next smaller and larger numbers, where none are of its own number."""
+        known = self.known
+        near = nearest(known, self.row.world_size) if self.row.world_size not in known else ()
+        return {ranks: known[ranks] for ranks in near}
 
     @property
     def verdict(self) -> str:
         """Of stats.verdict: `same` for a sound machine, `slower`, `faster`, `undecided`, or
         `not measured` where there is nothing to compare with."""
         return decide(self.ratio, self.tolerance) if self.ratio else NOT_MEASURED
+
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether it is so much faster that a mistake is likely, such as in a unit: by the square
+        of what a sound machine may differ."""
+        most = max(self.tolerance, tolerance_at(self.row.size_bytes))
+        return bool(self.ratio) and decide(self.ratio, (1 + most) ** 2 - 1) == FASTER
+
+    @property
+    def is_in_elements(self) -> bool:
+        """Whether its size is likely that in elements: it is slower than the curves, and as fast as
+        they are at the size times the width of the dtype."""
+        size = self.row.size_bytes * _width(self.row.dtype)
+        times = [time for curve in self.curves if (time := curve.time_at(size))]
+        if not times or self.verdict != SLOWER:
+            return False
+        there = Estimate(self.row.time_s / _geometric_mean(*times))
+        return decide(there, TOLERANCES[0][1]) not in CHANGED
 
 
 class RangeOnCurve(NamedTuple):
@@ -116,6 +146,7 @@ class RangeOnCurve(NamedTuple):
     ratio: Estimate | None
     """The geometric mean of the ratios of the rows; None where nothing can be compared."""
     tolerance: float
+    """The smallest of the rows."""
     verdict: str
     reason: str
 
@@ -128,6 +159,8 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
     system: str
     """Its accelerator; empty where it is not known."""
     rows: tuple[RowOnCurve, ...]
+    tolerance: float | None = None
+    """How far from its curve a sound machine may be, where that was given."""
 
     @property
     def ranges(self) -> tuple[RangeOnCurve, ...]:
@@ -138,6 +171,24 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
     def curves(self) -> tuple[Curve, ...]:
         """The curves that rows were compared with."""
         return tuple(dict.fromkeys(c for row in self.rows if row.ratio for c in row.curves))
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether more is slow than single sizes here and there, as it is on sound machines."""
+        slow = [each.rows for each in self.ranges if each.verdict == SLOWER]
+        return sum(slow) > _MANY * len(self.rows) or max(slow, default=0) > 1
+
+    @property
+    def too_fast(self) -> tuple[RowOnCurve, ...]:
+        """The rows that are too fast to be true; none where they are few."""
+        found = tuple(row for row in self.rows if row.is_too_fast)
+        return found if len(found) > _MANY * len(self.rows) else ()
+
+    @property
+    def is_in_elements(self) -> bool:
+        """Whether sizes were probably given in elements."""
+        large = [row for row in self.rows if row.ratio and row.row.size_bytes >= LARGE]
+        return bool(large) and all(row.is_in_elements for row in large)
 
     def as_json(self) -> dict[str, Any]:
         """The system, the ranges, the rows and the curves without their points."""
@@ -150,42 +201,51 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
                  "ratio": row.ratio, "tolerance": row.tolerance or None, "verdict": row.verdict,
                  "reason": row.reason or None} for row in self.rows
             ],
-            "curves": [fields_of(c, without=("sizes", "times_s")) for c in self.curves],
+            "curves": [fields_of(curve, without=("points",)) for curve in self.curves],
         }  # fmt: skip
 
 
-def find_ranges(rows: Sequence[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
-    """The rows of each call by size, divided where verdict, tolerance or reason changes."""
+def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
+    """The rows of each call by size, divided where verdict or reason changes, and at the sizes of
+    TOLERANCES."""
     ordered = sorted(rows, key=lambda row: (row.case.title, row.case.size_bytes))
-    groups = groupby(ordered, lambda r: (r.case.title, r.tolerance, r.verdict, r.reason))
-    return tuple(_range(key, list(group)) for key, group in groups)
-
-
-def _range(key: tuple[str, float, str, str], rows: Sequence[RowOnCurve]) -> RangeOnCurve:
-    title, tolerance, verdict, reason = key
-    sizes = [row.case.size_bytes for row in rows]
-    ratios = [row.ratio for row in rows if row.ratio]
-    ratio = combine_ratio(_geometric_mean, *ratios) if ratios else None
-    return RangeOnCurve(title, sizes[0], sizes[-1], len(rows), ratio, tolerance, verdict, reason)
+    found = []
+    for (title, _, verdict, reason), group in groupby(
+        ordered,
+        lambda row: (row.case.title, tolerance_at(row.case.size_bytes), row.verdict, row.reason),
+    ):
+        own = list(group)
+        ratios = [row.ratio for row in own if row.ratio]
+        ratio = combine_ratio(_geometric_mean, *ratios) if ratios else None
+        ends = own[0].case.size_bytes, own[-1].case.size_bytes
+        part = min(row.tolerance for row in own)
+        found.append(RangeOnCurve(title, *ends, len(own), ratio, part, verdict, reason))
+    return tuple(found)
 
 
 def _geometric_mean(*values: float) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
+def make_curves(points: Iterable[tuple[tuple[Any, ...], int, float]]) -> tuple[Curve, ...]:
+    """Curves of points; each is the fields of its curve, a size (bytes) and its time (s)."""
+    found: dict[tuple[Any, ...], dict[int, float]] = {}
+    for key, size, time_s in points:
+        found.setdefault(key, {}).setdefault(size, time_s)
+    return tuple(Curve._make((*key, tuple(sorted(own.items())))) for key, own in found.items())
+
+
 @cache
 def load_curves() -> tuple[Curve, ...]:
     """Every curve in `data/curves.csv`, whose sizes double."""
     text = (resources.files("commbench") / "data" / "curves.csv").read_text(encoding="utf-8")
-    found = []
-    for line in csv.DictReader(text.splitlines()):
-        row: dict[str, Any] = line
-        times = tuple(float(time) * MICRO for time in row.pop("times").split())
-        first = int(row.pop("smallest"))
-        sizes = tuple(first << number for number in range(len(times)))
-        row["ranks"] = int(row["ranks"])
-        found.append(Curve(sizes=sizes, times_s=times, **row))
-    return tuple(found)
+    return make_curves(
+        ((system, nccl, operation, dtype, int(ranks), source, PIPELINED, False),
+         int(smallest) << number, float(time) * MICRO)
+        for system, nccl, operation, dtype, ranks, smallest, times, source
+        in [*csv.reader(text.splitlines())][1:]
+        for number, time in enumerate(times.split())
+    )  # fmt: skip
 
 
 def published_of(system: str) -> tuple[Curve, ...]:
@@ -204,10 +264,10 @@ def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
     system, source = system_of(run), str(run.path)
     nccl = str((run.header and run.header.environment.get("nccl")) or "")
     return make_curves(
-        ((system, nccl, row.operation, row.dtype, row.world_size, source, row.timing),
-         (row.size_bytes, row.time_s))
+        ((system, nccl, row.operation, row.dtype, row.world_size, source, row.timing, True),
+         row.size_bytes, row.time_s)
         for row in run.rows
-        if system and _is_comparable(row) and (row.num_nodes or 1) == 1
+        if system and not why_no_curve(row)
     )  # fmt: skip
 
 
@@ -217,57 +277,10 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     if source is None or not is_curves(source):
         return ()
     return make_curves(
-        ((p.system, p.nccl, p.operation, p.dtype, p.ranks, str(path), p.timing),
-         (p.size_bytes, p.time_s))
+        ((p.system, p.nccl, p.operation, p.dtype, p.ranks, str(path), p.timing, True),
+         p.size_bytes, p.time_s)
         for p in read_points(source)
     )  # fmt: skip
-
-
-def make_curves(
-    points: Iterable[tuple[tuple[Any, ...], tuple[int, float]]],
-) -> tuple[Curve, ...]:
-    """Curves of the user's own. A point is what its curve is of, in the order of the fields of
-    Curve, and a size with its time."""
-    found: dict[tuple[Any, ...], dict[int, float]] = {}
-    for key, (size, time_s) in points:
-        found.setdefault(key, {}).setdefault(size, time_s)
-    curves = []
-    for (*what, source, timing), times in found.items():
-        sizes = tuple(sorted(times))
-        times_s = tuple(times[size] for size in sizes)
-        curves.append(Curve._make((*what, sizes, times_s, source, timing, True)))
-    return tuple(curves)
-
-
-def curves_csv(curves: Sequence[Curve]) -> str:
-    """Curves as a CSV file, in the columns that `commbench import` reads."""
-    lines = [",".join((*COLUMNS, TIMING))]
-    lines += [
-        f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},{curve.ranks},{size},"
-        f"{seven_digits(time / MICRO)},{curve.timing}"
-        for curve in curves
-        for size, time in zip(curve.sizes, curve.times_s, strict=True)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def nccl_perf_csv(curves: Sequence[Curve]) -> str:
-    """Curves in the columns of aiconfigurator's table nccl_perf."""
-    names = {ours: theirs for theirs, ours in NCCL_TESTS.items()}
-    lines = [
-        "framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency"
-    ]
-    for curve in curves:
-        dtype = DTYPES[curve.dtype]
-        what = (
-            f"commbench,{curve.nccl},{curve.system},{names.get(curve.operation, curve.operation)},"
-            f"NCCL,{dtype.nccl_tests or dtype.name},{curve.ranks}"
-        )
-        lines += [
-            f"{what},{size // dtype.size_bytes},{seven_digits(1e3 * time)}"
-            for size, time in zip(curve.sizes, curve.times_s, strict=True)
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def system_of(run: LoadedRun) -> str:
@@ -276,59 +289,59 @@ def system_of(run: LoadedRun) -> str:
     return fabric.gpu.name if fabric and fabric.gpu else ""
 
 
-def _is_comparable(row: Any) -> bool:
-    is_plain = is_plain_case(row.case) and (row.launch_mode, row.memory) == (EAGER, DEFAULT_MEMORY)
-    return is_plain and row.status == OK and bool(row.time_s)
+def why_no_curve(row: Any) -> str:
+    """Why a row is no point of a curve; empty if it is one."""
+    if (row.num_nodes or 1) != 1:
+        return "there are no curves of several hosts"
+    is_plain = row.case.is_plain and (row.launch_mode, row.memory) == (EAGER, DEFAULT_MEMORY)
+    is_point = is_plain and row.status == OK and row.time_s
+    return "" if is_point else "there are no curves of such calls"
 
 
 def tolerance_at(size_bytes: int) -> float:
-    """How far from its curve a sound machine may be at a size."""
-    return next(tolerance for size, tolerance in TOLERANCES if size_bytes >= size)
+    """How far from its curve a sound machine may be at a size, where curves do not differ more."""
+    return next(part for least, part in TOLERANCES if size_bytes >= least)
 
 
 def compare_row(
     row: Any, system: str, curves: Sequence[Curve], tolerance: float | None = None
 ) -> RowOnCurve:
-    """A row of results beside the curves of a system; `tolerance` is by default tolerance_at."""
-    case, size = row.case, row.size_bytes
-    if not _is_comparable(row) or (row.num_nodes or 1) != 1:
-        where = "of several hosts" if (row.num_nodes or 1) != 1 else "of such calls"
-        return RowOnCurve(case, reason=f"there are no curves {where}")
-    if not system:
-        return RowOnCurve(case, reason="there are no curves of its processors")
-    found = tuple(curves)
+    """A row of results beside the curves of a system; `tolerance` is by default that of its size
+    in TOLERANCES, or how far the curves are from their mean, if that is more."""
+    if why := why_no_curve(row):
+        return RowOnCurve(row, reason=why)
+    if not (gpu := find_gpu(system)):
+        return RowOnCurve(row, reason="it names no accelerators")
+    found, size = tuple(curve for curve in curves if find_gpu(curve.system) == gpu), row.size_bytes
+    if not found:
+        return RowOnCurve(row, reason="curves are of other accelerators")
     for of_curve, wanted, words in (
-        (lambda curve: find_gpu(curve.system), find_gpu(system), lambda *_: "other accelerators"),
-        (lambda curve: curve.operation, row.operation, lambda known, _: _listed(known)),
-        (lambda curve: curve.ranks, row.world_size, lambda known, _: f"{_listed(known)} ranks"),
-        (lambda curve: curve.timing, row.timing, lambda known, _: f"--timing {_listed(known)}"),
-        (lambda curve: _width(curve.dtype), _width(row.dtype), lambda known, _: (
-            f"elements of {_listed(known)} bytes")),
-        (lambda curve: curve.time_at(size) is not None, True, lambda _, of: _sizes(of)),
-    ):  # fmt: skip
+        (lambda curve: curve.operation, row.operation, "{}"),
+        (lambda curve: curve.ranks, row.world_size, "{} ranks"),
+        (lambda curve: curve.timing, row.timing, "--timing {}"),
+        (lambda curve: _width(curve.dtype), _width(row.dtype), "elements of {} bytes"),
+    ):
         left = tuple(curve for curve in found if of_curve(curve) == wanted)
-        if not left or not wanted:
-            known = {*map(of_curve, found)} if wanted else set()
-            return RowOnCurve(case, curves=found, reason=f"curves are of {words(known, found)}")
+        if not left:
+            known = ", ".join(map(str, sorted({*map(of_curve, found)})))
+            same = tuple(curve for curve in found if curve.operation == row.operation)
+            return RowOnCurve(row, same, f"curves are of {words.format(known)}")
         found = left
-    found = tuple(curve for curve in found if curve.is_own) or found
-    times = [curve.time_at(size) or 0.0 for curve in found]
-    published_s = _geometric_mean(*times)
-    part = tolerance_at(size) if tolerance is None else tolerance
-    return RowOnCurve(case, row.time.scaled(1 / published_s), part, found, "", published_s)
+    within = tuple(curve for curve in found if curve.time_at(size))
+    if not within:
+        ends = [end[0] for curve in found for end in (curve.points[0], curve.points[-1])]
+        known = " to ".join(map(format_bytes, (min(ends), max(ends))))
+        return RowOnCurve(row, found, f"curves are of {known}")
+    within = tuple(curve for curve in within if curve.is_own) or within
+    times = sorted(curve.time_at(size) or 0.0 for curve in within)
+    time_s = _geometric_mean(*times)
+    apart = max(times[-1] / time_s, time_s / times[0]) - 1 + _ROUNDING
+    part = max(tolerance_at(size), apart) if tolerance is None else tolerance
+    return RowOnCurve(row, within, "", row.time.scaled(1 / time_s), part)
 
 
 def _width(dtype: str) -> int:
     return DTYPES[dtype].size_bytes if dtype in DTYPES else 0
-
-
-def _listed(values: Collection[Any]) -> str:
-    return ", ".join(map(str, sorted(values)))
-
-
-def _sizes(curves: Sequence[Curve]) -> str:
-    ends = min(curve.sizes[0] for curve in curves), max(curve.sizes[-1] for curve in curves)
-    return " to ".join(map(format_bytes, ends))
 
 
 def compare_run(
@@ -337,21 +350,4 @@ def compare_run(
     """Every row of a run beside the curves of its machine."""
     system = system_of(run)
     rows = tuple(compare_row(row, system, curves, tolerance) for row in run.rows)
-    return OnCurves(run, system, rows)
-
-
-def sizes_are_elements(rows: Sequence[RowOnCurve]) -> bool:
-    """Whether every time is what the curves have at the size times the width of the dtype, and not
-    at the size: sizes were probably given in elements."""
-    compared = [row for row in rows if row.ratio and row.case.size_bytes >= TOLERANCES[0][0]]
-
-    def times(row: RowOnCurve) -> Iterator[float]:
-        size = row.case.size_bytes * _width(row.case.dtype)
-        known = [(curve.time_at(row.case.size_bytes), curve.time_at(size)) for curve in row.curves]
-        yield from (above / at for at, above in known if at and above)
-
-    expected = [(row.ratio.value, [*times(row)]) for row in compared if row.ratio]
-    return bool(expected) and all(
-        found and abs(ratio / _geometric_mean(*found) - 1) < TOLERANCES[0][1] and ratio > 1.5
-        for ratio, found in expected
-    )
+    return OnCurves(run, system, rows, tolerance)

@@ -4,14 +4,16 @@ are in bytes/s."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect import expectation as verdicts
+from commbench.answers.expect.bound import Bound, Call
 from commbench.answers.expect.curve_document import describe
 from commbench.answers.expect.curves import OnCurves
-from commbench.answers.expect.expectation import Bound, Call, Expectation, Figure, Judgement
-from commbench.answers.expect.question import Answer, Demand
+from commbench.answers.expect.expectation import Answer, Demand, Expectation, Judgement
 from commbench.output.paragraphs import join_words
+from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
@@ -26,6 +28,7 @@ _ALIKE = 0.005
 """A difference that is not worth a word."""
 _MOST_MISTAKES = 2
 """Mistakes that a sentence asks about."""
+_BUSBW = Unit(lambda value: f"{value / GB:.4g}")
 
 
 def gbps(value: float) -> str:
@@ -56,7 +59,7 @@ def bound_text(bound: Bound) -> str:
     return f"{gbps(bound.speed_bytes_per_s)} GB/s one way per {bound.per} ({bound.link}){more}"
 
 
-def possible_text(found: Expectation) -> str:
+def _possible(found: Expectation) -> str:
     """The largest possible bus bandwidth; empty where it is not known."""
     bound = found.bound
     return f"the links allow at most {gbps(bound.busbw_bytes_per_s)} GB/s" if bound else ""
@@ -66,52 +69,47 @@ def _where(found: Expectation) -> str:
     """On how many nodes or accelerators others measured, where these are others than those that
     are asked about; else empty."""
     call, several = found.call, found.call.parts > 1
-    measured = [figure.published for figure in found.known]
-    counts = sorted({one.nodes if several else one.ranks for one in measured})
+    counts = sorted({one.nodes if several else one.ranks for _, one in found.known})
     if counts in ([], [call.parts if several else call.ranks]):
         return ""
-    numbers = join_words([str(count) for count in counts])
     is_unlike = None in (found.low_bytes_per_s, found.high_bytes_per_s)
     why = f", where the network carries {'more' if call.parts == 2 else 'less'}" * is_unlike
-    return f" on {numbers} {'nodes' if several else 'accelerators'}{why}"
+    return f" on {join_words([*map(str, counts)])} {'nodes' if several else 'accelerators'}{why}"
 
 
-def measured_text(found: Expectation) -> str:
+def _others(found: Expectation) -> str:
     """`others measured 367 (ring) to 480 GB/s (NVLS)`, and on how many nodes or accelerators
     where these are others than those that are asked about."""
-    if not found.measured:
-        top = max((one.published.busbw_bytes_per_s for one in found.figures), default=0.0)
-        larger = f"others measured only larger messages (at most {gbps(top)} GB/s)"
-        return larger if top else "nobody has published a figure to compare with"
-    return f"others measured {_measured_range(found)}{_where(found)}"
+    if found.known:
+        return f"others measured {_span(found)}{_where(found)}"
+    top = max((one.published.busbw_bytes_per_s for one in found.figures), default=0.0)
+    larger = f"others measured only larger messages (at most {gbps(top)} GB/s)"
+    return larger if top else "nobody has published a figure to compare with"
 
 
-def _measured_range(found: Expectation) -> str:
+def _span(found: Expectation) -> str:
+    (low, first), (high, last) = found.known[0], found.known[-1]
     if not _differ(found):
-        return range_text(*found.measured or (0.0, 0.0))
-    low, high = (found.known[end] for end in (0, -1))
-    last = f"{gbps(_speed(high))} GB/s ({high.published.how})"
-    return f"{gbps(_speed(low))} ({low.published.how}) to {last}"
+        return range_text(low, high)
+    return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
 
 
 def _differ(found: Expectation) -> bool:
     """Whether the lowest and the highest figure are of two algorithms."""
-    return len({_whose(found.known[end]) for end in (0, -1)} - {"others"}) == 2
+    return len({_whose(found.known[end][1]) for end in (0, -1)} - {"others"}) == 2
 
 
-def _whose(figure: Figure) -> str:
-    how = figure.published.how
-    whose = {"ring": "a ring", "SHARP": how} | dict.fromkeys(_NVLS, how)
-    return f"others {how}" if how.startswith("without") else whose.get(how, "others")
+def _whose(figure: Published) -> str:
+    if figure.how.startswith("without"):
+        return f"others {figure.how}"
+    names = {"ring": "a ring", "SHARP": figure.how} | dict.fromkeys(_NVLS, figure.how)
+    return names.get(figure.how, "others")
 
 
-def _speed(figure: Figure) -> float:
-    return figure.busbw_bytes_per_s or 0.0
-
-
-def _against(figure: Figure, busbw: float, where: str) -> str:
-    """How far a bandwidth is from a figure: `5 % below a ring (367 GB/s)`."""
-    whose, reached = f"{_whose(figure)}{where}", _speed(figure)
+def _against(found: Expectation, end: int, busbw: float) -> str:
+    """How far a bandwidth is from one end of the figures: `5 % below a ring (367 GB/s)`."""
+    reached, figure = found.known[end]
+    whose = f"{_whose(figure)}{_where(found)}"
     if reached >= 2 * busbw:
         times = f"{reached / busbw:.{'2g' if reached < 100 * busbw else '0f'}}"
         return f"{whose} reached {times} times as much ({gbps(reached)} GB/s)"
@@ -121,26 +119,26 @@ def _against(figure: Figure, busbw: float, where: str) -> str:
 
 def _plausible_sentence(found: Expectation, busbw: float) -> str:
     """That a bandwidth is plausible, and how far outside the figures of others it is."""
-    low, high = found.known[0], found.known[-1]
-    without = [_speed(each) for each in found.known if each.published.how not in _NVLS]
-    is_off = high.published.how in _NVLS and busbw <= _NEAR * max(without, default=0.0)
-    if abs(busbw / min(max(busbw, _speed(low)), _speed(high)) - 1) <= _ALIKE:
-        return f"plausible: {measured_text(found)}{'; is NVLS on?' if is_off else '.'}"
-    ends = [low, high][: 1 + _differ(found)] if busbw < _speed(low) else [high]
-    text = " and ".join(_against(each, busbw, _where(found)) for each in ends)
+    (low, _), (high, best) = found.known[0], found.known[-1]
+    without = [speed for speed, one in found.known if one.how not in _NVLS]
+    is_off = best.how in _NVLS and busbw <= _NEAR * max(without, default=0.0)
+    if abs(busbw / min(max(busbw, low), high) - 1) <= _ALIKE:
+        return f"plausible: {_others(found)}{'; is NVLS on?' if is_off else '.'}"
+    ends = [0, -1][: 1 + _differ(found)] if busbw < low else [-1]
+    text = " and ".join(_against(found, end, busbw) for end in ends)
     return f"plausible, but {text}{': is NVLS on?' if is_off else '.'}"
 
 
 def judgement_text(judgement: Judgement) -> str:
     """Whether the bandwidth is plausible, with the figures that decide it, in sentences."""
     found, busbw, verdict, mistakes = judgement
-    possible, others = possible_text(found), measured_text(found)
+    possible, others = _possible(found), _others(found)
     said = f"{verdict.replace(*_POSSIBLE)}: {'; '.join(filter(None, (others, possible)))}."
     if verdict == verdicts.PLAUSIBLE:
         said = _plausible_sentence(found, busbw)
     elif verdict == verdicts.LOW:
         least = f"from {gbps(found.low_bytes_per_s or 0.0)} GB/s on it would be plausible"
-        said = f"low: {_against(found.known[0], busbw, _where(found))}; {least}."
+        said = f"low: {_against(found, 0, busbw)}; {least}."
     elif verdict == verdicts.IMPOSSIBLE and found.bound:
         said = f"impossible: {possible} ({found.bound.link}); {others}."
     for one in mistakes[:_MOST_MISTAKES]:
@@ -157,51 +155,36 @@ def row_text(row: ResultRow, judgement: Judgement) -> str:
 
 
 def document(answer: Answer | OnCurves) -> Document:
-    """What is expected of hardware; or a run beside published curves."""
-    return describe(answer) if isinstance(answer, OnCurves) else _expected(answer)
-
-
-def _expected(answer: Answer) -> Document:
-    """Whether a bandwidth is plausible, or which ones are; the limits, figures and demands."""
-    found, judgement = answer.expectation, answer.judgement
-    call = found.call
+    """A run beside published curves; or what is expected of hardware: whether a bandwidth is
+    plausible, or which ones are; the limits, figures and demands."""
+    if isinstance(answer, OnCurves):
+        return describe(answer)
+    found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
-    demanded = [one.threshold.source for one in answer.demands]
-    sources = [*dict.fromkeys([*found.sources, *demanded])]
+    sources = [*found.sources, *(one.threshold.source for one in answer.demands)]
+    sources = [*dict.fromkeys(sources)]
     blocks: list[Block] = [
         facts_table("", [*_limits(found)], "bandwidth"),
         _figures(found, sources),
         _demands(answer, sources),
+        *([sources_section(sources)] if sources else []),
     ]
-    blocks += [sources_section(sources)] if sources else []
-    return Document(
-        f"{call.operation}{size}{algorithm} on {machine_text(call)}",
-        (),
-        [judgement_text(judgement) if judgement else _expect_sentence(found)],
-        blocks,
-        _TONES.get(answer.verdict, ""),
-    )
+    title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
+    said = judgement_text(judgement) if judgement else _expect_sentence(found)
+    return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
 
 
 def _expect_sentence(found: Expectation) -> str:
     """What to expect, in a sentence or two."""
-    low, possible = found.low_bytes_per_s, possible_text(found)
+    low, possible = found.low_bytes_per_s, _possible(found)
     if low is None or not found.known:
-        text = "; ".join(filter(None, (measured_text(found), possible)))
+        text = "; ".join(filter(None, (_others(found), possible)))
         return f"{text[:1].upper()}{text[1:]}."
     least = "" if found.high_bytes_per_s else "at least "
-    measured = f"{least}{_measured_range(found)}, which others measured{_where(found)}"
+    measured = f"{least}{_span(found)}, which others measured{_where(found)}"
     limits = [f"below {gbps(low)} GB/s look for the cause", possible]
     return f"Expect a bus bandwidth of {measured}; {'; '.join(filter(None, limits))}."
-
-
-def _plausible_text(found: Expectation, factor: float = 1.0) -> str:
-    """The range of what is plausible, times a factor; empty where nothing is known."""
-    ends = (found.low_bytes_per_s, found.high_bytes_per_s)
-    low, high = (None if end is None else gbps(end * factor) for end in ends)
-    text = f"{low} … {high}" if low and high else f"from {low}" if low else f"up to {high}"
-    return f"{text} GB/s" if low or high else ""
 
 
 def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
@@ -209,54 +192,56 @@ def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
     it is computed."""
     call, bound, several = found.call, found.bound, found.call.parts > 1
     has_network = bool(call.fabric.nics) or not several
-    how = measured_text(found) if call.fabric.gpu else "no accelerator is given (--gpu)"
+    how = _others(found) if call.fabric.gpu else "no accelerator is given (--gpu)"
     if found.plausible and found.measured:
         low, high = (end / of - 1 for end, of in zip(found.plausible, found.measured, strict=True))
         how = f"from {-100 * low:.0f} % below the lowest to {100 * high:.0f} % above the highest"
         how += f" figure of others{_where(found)}"
         if not has_network:
-            names = [*dict.fromkeys(figure.published.link for figure in found.known)]
+            names = [*dict.fromkeys(one.link for _, one in found.known)]
             how += f"; no network is given, so the figures of {join_words(names)} count"
-    yield "plausible", _plausible_text(found) or "not known", how
-    more = "" if has_network else "--nic gives the bound of a network"
+    yield "plausible", _plausible(found, 1.0) or "not known", how
     most = f"at most {gbps(bound.busbw_bytes_per_s)} GB/s" if bound else "not known"
-    ways = [bound_text(bound) if bound else "", more]
-    links = "--link gives the speed of an accelerator's links"
-    yield "possible", most, "; ".join(filter(None, ways)) or links
+    ways = [bound_text(bound)] if bound else []
+    ways += [] if has_network else ["--nic gives the bound of a network"]
+    yield "possible", most, "; ".join(ways) or "--link gives the speed of an accelerator's links"
     if call.node_factor:
         part = "node" if call.parts == call.nodes else "rack"
         share = call.node_factor * call.parts / call.ranks
-        once = "if data crosses the network only once: "
+        once = "if data crosses the network only once"
         for what, factor, how in (
             (f"each {part} sends", call.node_factor, once),
-            ("each accelerator sends", share, "its share of that: "),
-            (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network: "),
+            ("each accelerator sends", share, "its share of that"),
+            (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):
-            yield what, _plausible_text(found, factor), f"{how}busbw x {factor:.4g}"
+            yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}"
     elif call.fabric.nics and not several:
         yield "each node sends", "nothing", "nothing crosses the network"
 
 
-_BUSBW = Unit(lambda value: f"{value / GB:.4g}")
+def _plausible(found: Expectation, factor: float) -> str:
+    """The range of what is plausible, times a factor; empty where nothing is known."""
+    ends = (found.low_bytes_per_s, found.high_bytes_per_s)
+    low, high = (None if end is None else gbps(end * factor) for end in ends)
+    text = f"{low} … {high}" if low and high else f"from {low}" if low else f"up to {high}"
+    return f"{text} GB/s" if low or high else ""
 
 
 def _figures(found: Expectation, sources: list[str]) -> Table:
     """What others measured."""
     call, several = found.call, found.call.parts > 1
+    at_size = f"at\n{format_bytes(call.size_bytes or 0)}"
     columns = (
-        Column("measured\nby others", lambda one: one.published.machine, TEXT, 10),
+        Column("measured\nby others", attrgetter("published.machine"), TEXT, 10),
         Column("nodes", lambda one: one.published.nodes if several else None, NUMBER),
-        Column("how", lambda one: one.published.how, TEXT),
-        Column("size", lambda one: one.published.size, NUMBER),
-        Column("busbw\nGB/s", lambda one: one.published.busbw_bytes_per_s, _BUSBW),
-        Column(
-            f"at\n{format_bytes(call.size_bytes or 0)}",
-            lambda one: one.busbw_bytes_per_s if call.size_bytes else None, _BUSBW,
-        ),
-        Column("network" if several else "link", lambda one: one.published.link, TEXT, 7),
-        Column("NCCL", lambda one: one.published.nccl, TEXT, 6),
+        Column("how", attrgetter("published.how"), TEXT),
+        Column("size", attrgetter("published.size"), NUMBER),
+        Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
+        Column(at_size, lambda one: one.busbw_bytes_per_s if call.size_bytes else None, _BUSBW),
+        Column("network" if several else "link", attrgetter("published.link"), TEXT, 7),
+        Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
         Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
-    )  # fmt: skip
+    )
     return Table("", columns, found.figures)
 
 
@@ -277,7 +262,7 @@ def _demands(answer: Answer, sources: list[str]) -> Table:
         return (one.threshold.nic or "not known") if is_across else ""
 
     columns = (
-        Column("demanded\nby others", lambda one: one.threshold.who, TEXT, 10),
+        Column("demanded\nby others", attrgetter("threshold.who"), TEXT, 10),
         Column("busbw\nGB/s", demanded, NUMBER),
         Column("from\nnodes" if several else "from\nranks", ranks, NUMBER),
         Column("network", network, TEXT),

@@ -10,7 +10,7 @@ from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.document import row_text
-from commbench.answers.expect.question import judge_row
+from commbench.answers.expect.expectation import judge_row
 from commbench.output.paragraphs import exact, list_some, seconds
 from commbench.output.table import clean
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
@@ -237,7 +237,8 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
-    size, formula = exact(case.size_bytes), operation.busbw_formula
+    size = exact(case.size_bytes)
+    formula = case.own_call.busbw_formula or operation.busbw_formula
     over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
     must = f"{formula} x S, one way, with any algorithm{_unless_reduced(case.operation, factor)}"
     uneven = []

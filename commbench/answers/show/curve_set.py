@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
@@ -83,8 +83,8 @@ class CurveSet(NamedTuple):
     """What all cases have in common, besides their operation: `float32`."""
     beside: str = ""
     """For the title: the one computation that overlaps are with."""
-    published: Callable[[str, bool], list[pictures.Series]] = lambda *_: []
-    """The published curve of an operation: of its time, or its bandwidth."""
+    published: Mapping[str, Sequence[tuple[int, Estimate]]] = {}
+    """Published times (s) by size, with the range of sound machines, by operation."""
 
     @property
     def operations(self) -> list[str]:
@@ -114,9 +114,11 @@ class CurveSet(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        """Whether each operation needs a panel, because all curves are too many for one."""
+        """Whether each operation needs a panel, because all curves are too many for one, or each
+        has a published one."""
         is_crowded = len(self.curves) > MOST_IN_ONE_PANEL or len(self.others) > len(pictures.DASHES)
-        return is_crowded and len(self.operations) > 1 and len(self.others) > 1
+        needs_panels = bool(self.published) or (is_crowded and len(self.others) > 1)
+        return needs_panels and len(self.operations) > 1
 
     def name(self, curve: Curve, is_alone: bool = False) -> str:
         """What tells a curve from others: `all_reduce float32 in ring`; in panels of operations

@@ -1,5 +1,8 @@
 """EXPORTERS: the table of formats in which `export` writes a run.
 
+Compilers and planners read measured times instead of their own: nccl-perf (aiconfigurator),
+autoparallel, inductor (both: answers.cost.other_formats).
+
 OpenMetrics is for Prometheus and other readers of its format. Source: OpenMetrics 1.0
 (prometheus/OpenMetrics, specification/OpenMetrics.md). The lines of a family are together. Names
 end in their unit. Labels escape backslash, quotation mark and line feed. The text ends with # EOF.
@@ -8,7 +11,7 @@ end in their unit. Labels escape backslash, quotation mark and line feed. The te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.util import find_spec
 from itertools import chain, islice
 from operator import attrgetter
@@ -18,13 +21,19 @@ from commbench.analysis.columns import KEY, known_nodes, written_values
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.environment_diff import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
-from commbench.answers.expect.curves import curves_of, nccl_perf_csv
+from commbench.answers.expect.curves import Curve, curves_of, make_curves
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
+from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
+from commbench.plan.dtypes import DTYPES
+from commbench.plan.operations import OPERATIONS
+from commbench.readers.curves import COLUMNS, TIMING
 from commbench.readers.registry import OF_FILES
+from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
 from commbench.results.schema import OK, is_imported
+from commbench.units import MICRO, seven_digits
 from commbench.validation import choose
 from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.markdown import escape, table
@@ -103,14 +112,91 @@ def nccl_tests_table(source: LoadedRun) -> str:
     return nccl_tests_text(source.run) + "\n"
 
 
+_NCCL_PERF = ("framework", "version", "device", "op_name", "kernel_source", "nccl_dtype",
+              "num_gpus", "message_size", "latency")  # fmt: skip
+
+
+def curves_table(source: LoadedRun) -> str:
+    """Curves, in the columns that `commbench import` reads."""
+    return make_csv([(*COLUMNS, TIMING), *(
+        (curve.system, curve.nccl, curve.operation, curve.dtype, curve.ranks, size,
+         seven_digits(time_s / MICRO), curve.timing)
+        for curve in _curves(source) for size, time_s in curve.points
+    )])  # fmt: skip
+
+
 def nccl_perf_table(source: LoadedRun) -> str:
-    """The table that aiconfigurator reads; UsageError where no row is such a call."""
+    """The table nccl_perf of aiconfigurator, as its collector/network/collect_nccl.py writes it
+    (ai-dynamo/aiconfigurator, 2026-08). It looks times up by name of the operation, dtype (half or
+    int8), GPUs and elements; the times are in ms."""
+    names = {ours: theirs for theirs, ours in NCCL_TESTS_NAMES.items()}
+    dtypes = {2: "half", 1: "int8"}
+    rows = [
+        ("commbench", curve.nccl, curve.system, names.get(curve.operation, curve.operation), "NCCL",
+         dtypes[width], curve.ranks, size // width, seven_digits(1e3 * time_s))
+        for curve in _curves(source) if (width := DTYPES[curve.dtype].size_bytes) in dtypes
+        for size, time_s in curve.points
+    ]  # fmt: skip
+    if source.rows and not rows:
+        raise UsageError(f"{source.name} has no elements of 1 or 2 bytes, which are all that "
+                         "aiconfigurator knows", "measure with --dtype float16")  # fmt: skip
+    return make_csv([_NCCL_PERF, *rows])
+
+
+def autoparallel_text(source: LoadedRun) -> str:
+    """The table of AutoParallel's simulator, with measured times instead of predicted ones."""
+    from commbench.answers.cost import other_formats as others
+
+    curves = _calls_known_to(others.SIMULATED, source)
+    inputs = {key: others.inputs_of(*key) for key in curves}
+    ends = [[end // inputs[key] for end, _ in (curve.points[0], curve.points[-1])]
+            for key, curve in curves.items()]  # fmt: skip
+    first, last = (max(low for low, _ in ends), min(high for _, high in ends))
+    sizes = [size for power in range(20, 50) if first <= (size := 1 << power) <= last]
+    if not sizes:
+        raise UsageError(f"{source.name} has no size of 1 MiB or more that all its calls have",
+                         "measure with --sizes 1M-8G")  # fmt: skip
+    groups = sorted({ranks for _, ranks in curves})
+    return others.autoparallel_table(sizes, [
+        (name, groups.index(ranks), ranks,
+         [curve.time_at(size * inputs[name, ranks]) or 0.0 for size in sizes])
+        for (name, ranks), curve in curves.items()
+    ])  # fmt: skip
+
+
+def inductor_text(source: LoadedRun) -> str:
+    """The trace that Inductor reads, with measured times instead of predicted ones."""
+    from commbench.answers.cost.other_formats import ESTIMATED, Timed, inductor_trace
+
+    return inductor_trace([
+        Timed(name, ranks, size, time_s)
+        for (name, ranks), curve in _calls_known_to(ESTIMATED, source).items()
+        for size, time_s in curve.points
+    ])  # fmt: skip
+
+
+def _calls_known_to(calls: Collection[str], source: LoadedRun) -> dict[tuple[str, int], Curve]:
+    """The curves of a run by operation and ranks, of the calls of torch that a reader knows, on any
+    number of hosts; the first of several dtypes, timings or placements counts. UsageError without
+    any."""
+    curves = make_curves(
+        (("", "", row.operation, "", row.world_size, "", "", True), row.size_bytes, row.time_s)
+        for row in source.rows
+        if OPERATIONS[row.operation].torch_call in calls and row.case.is_plain
+        and row.status == OK and row.time_s
+    )  # fmt: skip
+    if not curves:
+        known = [name for name, each in OPERATIONS.items() if each.torch_call in calls]
+        raise UsageError(f"{source.name} has no times of {join_words(known)}", "measure these")
+    return {(curve.operation, curve.ranks): curve for curve in curves}
+
+
+def _curves(source: LoadedRun) -> tuple[Curve, ...]:
+    """The curves of a run; UsageError where no row is a point of one."""
     if not (curves := curves_of(source)) and source.rows:
-        raise UsageError(
-            f"{source.name} has no plain calls on one host with known accelerators",
-            "choose another --format",
-        )
-    return nccl_perf_csv(curves)
+        why = "no plain calls on one host with known accelerators"
+        raise UsageError(f"{source.name} has no curves: {why}", "give another run")
+    return curves
 
 
 class MetricFamily(NamedTuple):
@@ -194,7 +280,10 @@ EXPORTERS: dict[str, Callable[[LoadedRun], str | bytes | Iterable[str]]] = {
     NCCL_TESTS: nccl_tests_table,
     "parquet": parquet_bytes,
     "openmetrics": openmetrics,
+    "curves": curves_table,
     "nccl-perf": nccl_perf_table,
+    "autoparallel": autoparallel_text,
+    "inductor": inductor_text,
 }
 """What writes the content of a file, or its parts. Bytes are not printed to a terminal."""
 

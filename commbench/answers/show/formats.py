@@ -18,9 +18,13 @@ PEAK_HELP = (
 )
 
 
+ONLY_EXPORTED = ("csv", "parquet", "openmetrics", "curves", "nccl-perf", "autoparallel", "inductor")
+"""Formats of `commbench export` that `show` does not print."""
+
+
 def require_format(format_: str, peak: str | None) -> None:
     """Raise UsageError for an unknown format or a peak that cannot be parsed."""
-    if format_ in ("csv", "parquet", "openmetrics", "nccl-perf"):
+    if format_ in ONLY_EXPORTED:
         hint = f"`commbench export RUN --format {format_}` writes it"
         raise UsageError(f"show has no format {format_!r}", hint)
     choose("format", format_, dict.fromkeys(FORMATS))

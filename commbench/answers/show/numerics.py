@@ -33,6 +33,7 @@ from commbench.views.cells import Column
 from commbench.views.document import Block, Facts, Folded, Items, Table
 
 GBIT = 1e9 / 8
+REPEATS = "each repeats itself"
 MOST_SENTENCES = 4
 """Of compressed forms in the answer; more are below their table."""
 FEW = 3
@@ -185,7 +186,7 @@ def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
     if odd:
         yield f"{join_words(odd)} {'does' if len(odd) == 1 else 'do'} not repeat the same bits"
     else:
-        yield "each repeats itself"
+        yield REPEATS
     for name, found in ways.items():
         apart = launches_difference(found.numerics, found.case.dtype)
         if apart and apart.share:
@@ -202,7 +203,9 @@ def numerics_sentences(result: NumericsResult) -> list[str]:
         found.append("All ranks have the same bits.")
     if not result.largest_ways:
         alone = {row.case.name: m for row, m in zip(result.rows, result.measured, strict=False)}
-        found += [f"{text[:1].upper()}{text[1:]}." for text in _repeats(alone)] if alone else []
+        texts = [text for text in _repeats(alone) if text != REPEATS] if alone else []
+        found += [f"{text[:1].upper()}{text[1:]}." for text in texts]
+        found += ["Repeated calls have the same bits."] * (bool(alone) and not texts)
     paying = paying_sentences(result)
     return [*filter(None, found), *(paying if len(paying) <= MOST_SENTENCES else ())]
 

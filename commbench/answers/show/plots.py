@@ -6,21 +6,24 @@ variant. What all curves have in common is below the title. A band is the 95 % i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import itemgetter
+from operator import itemgetter, truediv
 from pathlib import Path
 
 from commbench.analysis.figures import find_peak_fraction
-from commbench.answers.expect.curve_document import published_series
+from commbench.analysis.load import as_loaded_run
+from commbench.answers.expect.curve_document import curves_text
+from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
-from commbench.answers.show.curve_set import CurveSet, find_curves, size_of
+from commbench.answers.show.curve_set import Curve, CurveSet, find_curves, size_of
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
 from commbench.results.schema import Run
+from commbench.stats.estimate import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, time_text
@@ -124,7 +127,8 @@ def _curve_pictures(
     """`busbw` and `time`, or both in one picture."""
     others = curves.others[:MOST_OTHERS]
     chosen = tuple(c for c in curves.curves if c.other in others)
-    drawn = curves._replace(curves=chosen, published=partial(published_series, runs))
+    published, published_note = _published(runs)
+    drawn = curves._replace(curves=chosen, published=published)
     with_busbw = drawn._replace(curves=tuple(c for c in drawn.curves if c.peak))
     lines = _peak_lines(with_busbw, runs, peak)
     values = [row.busbw for curve in with_busbw.curves for row in curve.timed if row.busbw]
@@ -135,10 +139,26 @@ def _curve_pictures(
     asked = [("busbw", with_busbw, busbw), ("time", drawn, [TIMES])]
     if is_whole:
         asked = [("plot", drawn, [*busbw, TIMES])]
-    notes = describe_runs(runs, curves.common)
+    notes = [*describe_runs(runs, curves.common), *published_note]
     if left_out := len(curves.others) - len(others):
         notes.append(f"{left_out} more runs or variants are not drawn")
     return [_picture(name, own, scales, lines, notes) for name, own, scales in asked if scales]
+
+
+def _published(runs: Sequence[Run]) -> tuple[dict[str, list[tuple[int, Estimate]]], list[str]]:
+    """Published times by size, with the range that counts as sound, by operation, beside the one
+    run that can be compared with them; and what they are of."""
+    found = compare_run(as_loaded_run(runs[0]), load_curves()) if len(runs) == 1 else None
+    compared = [row for row in found.rows if row.ratio] if found else []
+    times: dict[str, dict[int, Estimate]] = {}
+    for row in compared:
+        most, time_s = 1 + row.tolerance, row.published_s
+        sound = Estimate(time_s, time_s / most, time_s * most)
+        times.setdefault(row.row.operation, {})[row.row.size_bytes] = sound
+    if not (found and compared):
+        return {}, []
+    note = f"Grey: published, with the range of sound machines: {curves_text(found)}"
+    return {name: sorted(of_sizes.items()) for name, of_sizes in times.items()}, [note]
 
 
 def _picture(
@@ -177,8 +197,8 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
         for c in drawn
         if c.has_size
     ]
-    if len(series) == 1:
-        series = [*curves.published(drawn[0].operation, scale == TIMES), *series]
+    if len({c.operation for c in drawn}) == 1:
+        series = [*_published_series(curves, drawn[0], scale), *series]
     marks = [*lines] if scale != TIMES else [
         Mark(curves.look(curve), time.value, name=curves.name(curve))
         for curve in drawn if not curve.has_size
@@ -188,6 +208,19 @@ def _panel(curves: CurveSet, scale: pictures.Axis, lines: Sequence[Mark], operat
     if operation:
         heading, inches = f"{operation}, {'time of a call' if scale == TIMES else 'GB/s'}", 1.6
     return Curves(heading, series, scale, marks=marks, inches=inches)
+
+
+def _published_series(
+    curves: CurveSet, beside: Curve, scale: pictures.Axis
+) -> Iterator[pictures.Series]:
+    """The published curve of an operation, as times or bus bandwidths."""
+    factor = beside.timed[0].measurement.case.busbw_factor if beside.timed else None
+    points = curves.published.get(beside.operation, ())
+    if scale != TIMES:
+        points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
+    if points and (factor or scale == TIMES):
+        look = Look(pictures.GREY, dashes=(4, 2), fill=0.2)
+        yield pictures.Series("published", look, points, is_reference=True)
 
 
 def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> list[Mark]:

@@ -88,10 +88,11 @@ def expectation_lines(rows: Sequence[ResultRow]) -> list[str]:
         return []
     from commbench.answers.expect.curve_document import range_lines
     from commbench.answers.expect.document import row_text
-    from commbench.answers.expect.question import choose_row
+    from commbench.answers.expect.expectation import UNKNOWN, choose_row
 
-    found = choose_row(rows)
-    return [*([row_text(*found)] if found else ()), *range_lines(rows)]
+    found, (ranges, how) = choose_row(rows), range_lines(rows)
+    is_told = found and not (ranges and found[1].verdict == UNKNOWN)
+    return [*([row_text(*found)] if found and is_told else ()), *(ranges or how)]
 
 
 def _has_known_links(header: RunHeader) -> bool:
@@ -177,7 +178,7 @@ def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
         return [f"There is no column `of peak`{why}."]
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if _has_known_links(rows[0].header):
-        from commbench.answers.expect.question import peak_remark
+        from commbench.analysis.hardware import peak_remark
 
         texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):

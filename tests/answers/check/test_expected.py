@@ -14,8 +14,8 @@ from synthetic import in_memory, steady
 
 import commbench as cb
 from commbench.answers.check.document import VIEW, gate_junit, make_annotations
-from commbench.answers.check.expected import parse_hardware
 from commbench.errors import CommbenchError, UsageError
+from commbench.plan.fabrics import parse_hardware
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-tests"
 A100 = LOGS / "nccl_allreduce.log"
@@ -137,8 +137,8 @@ def test_a_limit_that_the_hardware_makes_impossible_is_called_out() -> None:
 def test_hardware_is_an_accelerator_its_network_and_nodes(
     text: str, gpu: str, nodes: int | None, rate: float | None
 ) -> None:
-    found = parse_hardware(text)
-    assert found is not None and found.fabric.gpu is not None
+    found = parse_hardware(text, "--expect", "run")
+    assert found.fabric.gpu is not None
     assert (found.fabric.gpu.name, found.nodes) == (gpu, nodes)
     assert (found.fabric.nics and found.fabric.nics.bytes_per_second) == rate
 
@@ -148,14 +148,13 @@ def test_hardware_is_an_accelerator_its_network_and_nodes(
 )
 def test_hardware_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_hardware(text)
+        parse_hardware(text, "--expect", "run")
     assert refused.value.hint
-    assert parse_hardware("run") is None
 
 
 def test_a_misspelt_accelerator_is_refused_with_the_closest_name() -> None:
     with pytest.raises(UsageError, match="--expect 'h20' is no known accelerator") as refused:
-        parse_hardware("h20:8x400G")
+        parse_hardware("h20:8x400G", "--expect", "run")
     assert refused.value.hint.startswith("did you mean h200? `commbench expect --help` lists them")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,17 @@ from commbench.answers.expect.curves import (
     compare_row,
     compare_run,
     load_curves,
-    sizes_are_elements,
+    system_of,
 )
+from commbench.answers.expect.document import VIEW
+from commbench.answers.show.plots import run_pictures
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.plan.fabrics import find_gpu
+from commbench.plan.operation import Extent
+from commbench.plan.operations import OPERATIONS
 from commbench.readers.registry import import_run
 from commbench.readers.source import ImportHints
+from commbench.views.pictures import TIMES, Curves
 
 COLUMNS = "system,nccl_version,operation,dtype,world_size,size_bytes,time_us"
 MIB = 1 << 20
@@ -31,7 +38,7 @@ def write(path: Path, curves: list[Curve], change: Any = lambda size, time: (siz
     """The curves as a file, each size and time (us) changed."""
     lines = [COLUMNS]
     for curve in curves:
-        for size, time in zip(curve.sizes, curve.times_s, strict=True):
+        for size, time in curve.points:
             new_size, new_time = change(size, 1e6 * time)
             lines.append(f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},"
                          f"{curve.ranks},{new_size},{new_time:.6g}")  # fmt: skip
@@ -95,7 +102,8 @@ def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path)
 
 
 def test_a_size_between_two_is_interpolated_and_none_beyond_the_ends() -> None:
-    curve = Curve("h100", "2", "all_reduce", "float16", 8, (1024, 4096), (1e-5, 4e-5), "")
+    points = ((1024, 1e-5), (4096, 4e-5))
+    curve = Curve("h100", "2", "all_reduce", "float16", 8, "", "pipelined", False, points)
     assert curve.time_at(2048) == pytest.approx(2e-5)
     assert [curve.time_at(size) for size in (1024, 4096)] == [1e-5, 4e-5]
     assert curve.time_at(512) is None and curve.time_at(8192) is None
@@ -121,7 +129,7 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
     assert reason(num_nodes=2) == "there are no curves of several hosts"
     assert reason(group="tp") == reason(form="async") == "there are no curves of such calls"
     assert reason("l40s") == "curves are of other accelerators"
-    assert reason("") == "there are no curves of its processors"
+    assert reason("") == "it names no accelerators"
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.001])
@@ -132,6 +140,54 @@ def test_times_that_are_too_short_are_no_pass(tmp_path: Path, factor: float) -> 
     gate = cb.check(path, expect="published")
     assert gate.outcome == "no verdict"
     assert answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84 rows")
+
+
+def test_a_tight_tolerance_makes_no_row_too_fast(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    found = cb.expect_run(path, tolerance="1%")
+    assert not found.too_fast and {"slower", "faster"} < {row.verdict for row in found.rows}
+    outcomes = {check.outcome for check in cb.check(path, expect="published", tolerance=0.01)
+                .results[0].checks}  # fmt: skip
+    assert outcomes == {"pass", "fail"}
+
+
+def test_own_curves_belong_to_published_ones(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    with pytest.raises(UsageError, match="--published belongs to --expect published"):
+        cb.check(path, min_busbw="1GB/s", published=[path])
+
+
+def test_a_few_rows_that_are_much_faster_pass(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 0.45 * time if size == 512 else time))  # fmt: skip
+    assert sum(row.is_too_fast for row in rows_of(path)) == 4
+    assert cb.check(path, expect="published").outcome == "pass"
+
+
+def text_of(found: Any) -> str:
+    return " ".join(VIEW.write(found).split())
+
+
+def test_other_numbers_of_gpus_are_shown_and_not_compared(tmp_path: Path) -> None:
+    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
+    path = write(tmp_path / "c.csv", [curve._replace(ranks=6)])
+    found = cb.expect_run(path)
+    assert {row.verdict for row in found.rows} == {"not measured"}
+    assert {(*row.nearest,) for row in found.rows} == {(4, 8)}
+    text = text_of(found)
+    assert "Cannot judge c: curves are of 2, 4, 8 ranks." in text
+    assert re.search(r"all_gather 512 MiB 1\.40 ms 1\.2\d ms 1\.40 ms", text)
+    assert "commbench run" not in text
+
+
+def test_calls_unlike_those_of_curves_get_the_command_that_can_be_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:2])
+    path.write_text(path.read_text().replace("float16", "float32"))
+    command = ("commbench run --op all_gather,all_reduce --sizes 512B-512M --timing pipelined "
+               "--dtype float16")  # fmt: skip
+    assert command in text_of(cb.expect_run(path))
+    (rule,) = cb.check(path, expect="published").results
+    assert rule.outcome == "no verdict" and any(command in each for each in rule.remarks)
 
 
 def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
@@ -145,10 +201,10 @@ def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
 def test_sizes_in_elements_are_named(tmp_path: Path) -> None:
     elements = write(tmp_path / "e.csv", curves_of("h100_sxm", "2.29.2", 8),
                      lambda size, time: (size // 2, time))  # fmt: skip
-    assert sizes_are_elements(rows_of(elements))
+    assert cb.expect_run(elements).is_in_elements
     slow = write(tmp_path / "s.csv", curves_of("h100_sxm", "2.29.2", 8),
                  lambda size, time: (size, 1.2 * time))  # fmt: skip
-    assert not sizes_are_elements(rows_of(slow))
+    assert not cb.expect_run(slow).is_in_elements
     assert any(
         "elements" in text for text in cb.check(elements, expect="published").results[0].remarks
     )
@@ -187,7 +243,7 @@ def test_bad_curves_are_refused(tmp_path: Path, old: str, new: str, message: str
 def test_a_time_of_zero_is_refused(tmp_path: Path) -> None:
     (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
     path = write(tmp_path / "c.csv", [curve], lambda size, time: (size, 0 if size == 512 else time))
-    with pytest.raises(RecordsError, match="line 2, is damaged: its time is '0'"):
+    with pytest.raises(RecordsError, match="line 2, is damaged: its time '0' is not above 0"):
         import_run(path)
 
 
@@ -216,18 +272,119 @@ def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path) -> None:
     assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in again], rel=1e-4)
 
 
+NCCL_PERF = """\
+framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,256,0.016030000000000000002
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,512,0.01612
+TRTLLM,2.26.2,NVIDIA H200,all_reduce,NCCL,half,8,256,0.02
+TRTLLM,2.26.2,NVIDIA H200,alltoall,NCCL,half,8,256,0.009
+"""
+
+
+def test_a_table_of_aiconfigurator_is_read_as_it_reads_it(tmp_path: Path) -> None:
+    """The first of two lines of one size counts; times have all digits of a float."""
+    path = tmp_path / "nccl_perf.txt"
+    path.write_text(NCCL_PERF)
+    run = cb.import_results(path, output=tmp_path / "run")
+    rows = as_loaded_run(run).rows
+    assert [(r.operation, r.size_bytes, round(1e6 * r.time_s, 4)) for r in rows] == [
+        ("all_reduce", 512, 16.03), ("all_reduce", 1024, 16.12), ("all_to_all", 512, 9.0),
+    ]  # fmt: skip
+    assert system_of(as_loaded_run(run)) == "h200"
+    assert {row.verdict for row in cb.expect_run(path).rows} == {"same"}
+
+
+def test_an_old_table_of_aiconfigurator_needs_its_system(tmp_path: Path) -> None:
+    path = tmp_path / "nccl_perf.txt"
+    path.write_text("nccl_dtype,num_gpus,message_size,kernel_source,op_name,latency\n"
+                    "half,8,512,NCCL,all_gather,0.01\n")  # fmt: skip
+    with pytest.raises(RecordsError, match="has no column system and no column nccl_version"):
+        cb.expect_run(path)
+    run = import_run(path, ImportHints(system="h200_sxm", nccl_version="2.23"))
+    assert run.header.devices == ("h200_sxm",) and run.header.environment["nccl"] == "2.23"
+
+
+def test_aiconfigurator_gets_only_the_dtypes_that_it_knows(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
+    path.write_text(path.read_text().replace("float16", "bfloat16"))
+    assert ",half,8,256,0.01" in str(cb.export(path, "nccl-perf"))
+    path.write_text(path.read_text().replace("bfloat16", "float32"))
+    with pytest.raises(UsageError, match="no elements of 1 or 2 bytes"):
+        cb.export(path, "nccl-perf")
+
+
+def test_autoparallel_gets_measured_times_by_the_size_of_the_input(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+    head, _, *lines = str(cb.export(path, "autoparallel")).splitlines()
+    sizes = [int(size) for size in re.findall(r"(\d+)MB \(ms\)", head)]
+    assert sizes == [1, 2, 4, 8, 16, 32, 64]
+    known = {(c.operation): c for c in curves_of("h100_sxm", "2.29.2", 8)}
+    for line in lines:
+        _, ranks, name, *times = line.split()
+        operation = re.sub("_(into_)?tensor.*", "", name)
+        factor = int(ranks) if operation == "all_gather" else 1
+        expected = [1e3 * (known[operation].time_at((s << 20) * factor) or 0) for s in sizes]
+        assert [float(time) for time in times] == pytest.approx(expected, rel=1e-4)
+    small = write(tmp_path / "s.csv", [c._replace(points=c.points[:5]) for c in known.values()])
+    with pytest.raises(UsageError, match="no size of 1 MiB or more"):
+        cb.export(small, "autoparallel")
+
+
+def test_inductor_gets_measured_times_by_the_elements_of_the_output(tmp_path: Path) -> None:
+    curves = curves_of("h100_sxm", "2.29.2", 8)
+    trace = json.loads(cb.export(write(tmp_path / "c.csv", curves), "inductor"))
+    found = {
+        (each["args"]["Collective name"], each["args"]["Out msg nelems"]): each["dur"]
+        for each in trace["traceEvents"] if each["args"]["dtype"] == "Half"
+    }  # fmt: skip
+    for curve in curves:
+        operation = OPERATIONS[curve.operation]
+        for size, time_s in curve.points:
+            received = size // 8 if operation.receive is Extent.BLOCK else size
+            time_us = found[operation.torch_call, received // 2]
+            assert time_us == pytest.approx(1e6 * time_s, rel=1e-6)
+
+
+def test_a_run_without_such_calls_is_not_exported(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
+    path.write_text(path.read_text().replace("all_gather", "broadcast"))
+    for name in ("autoparallel", "inductor"):
+        with pytest.raises(UsageError, match="has no times of all_reduce"):
+            cb.export(path, name)
+
+
+def test_a_picture_has_the_published_curve_behind_each_operation(tmp_path: Path) -> None:
+    slow = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8),
+                 lambda size, time: (size, 2 * time))  # fmt: skip
+    (picture,) = run_pictures([import_run(slow)], is_whole=True)
+    assert any("published" in note and "8 x H100 with NCCL 2.23, 2.27.3" in note
+               for note in picture.notes)  # fmt: skip
+    panels = [panel for panel in picture.panels if isinstance(panel, Curves)]
+    assert len(panels) == 8  # bandwidth and time of four operations
+    for panel in panels:
+        published, own = panel.series
+        assert published.is_reference and not own.is_reference
+        of_own = dict(own.known)
+        for size, sound in published.known:
+            factor = of_own[size].value / sound.value
+            assert factor == pytest.approx(2 if panel.scale == TIMES else 0.5, rel=0.5)
+            assert sound.has_interval
+
+
 def test_a_model_is_fitted_to_published_curves() -> None:
-    machine = cb.fit_model("published:h100")
+    machine = cb.fit_model("published:h100", op="all_reduce")
     predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
     (curve,) = [c for c in curves_of("h100_sxm", "2.29.2", 8) if c.operation == "all_reduce"]
     # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
-    assert 1 < predicted.predictions[0].time.value / curve.times_s[-1] < 1.5
+    assert 1 < predicted.predictions[0].time.value / curve.points[-1][1] < 1.5
     with pytest.raises(UsageError, match="no curves of 'l40s'"):
         cb.fit_model("published:l40s")
+    again = cb.predict("published:h100", op="all_reduce", ranks=8, sizes="512M")
+    assert again.predictions[0].time.value == predicted.predictions[0].time.value
 
 
 def test_every_packaged_curve_has_a_source_and_a_known_accelerator() -> None:
     assert len(load_curves()) > 100
     for curve in load_curves():
         assert find_gpu(curve.system) and curve.source and curve.nccl
-        assert len(curve.sizes) == len(curve.times_s) and min(curve.times_s) > 0
+        assert len(curve.points) > 10 and min(time for _, time in curve.points) > 0

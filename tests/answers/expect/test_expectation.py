@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from commbench.analysis.hardware import algorithm_of, fabric_of, peak_remark
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows
+from commbench.answers.expect.bound import Call, find_bound
 from commbench.answers.expect.document import bound_text, judgement_text
 from commbench.answers.expect.expectation import (
     HIGH,
@@ -21,21 +23,14 @@ from commbench.answers.expect.expectation import (
     MISTAKES,
     PLAUSIBLE,
     UNKNOWN,
-    Call,
     Expectation,
-    find_bound,
-    judge,
-)
-from commbench.answers.expect.expectation import find_expectation as expect
-from commbench.answers.expect.question import (
-    algorithm_of,
     choose_row,
-    fabric_of,
     find_demands,
+    judge,
     judge_row,
     judge_threshold,
-    peak_remark,
 )
+from commbench.answers.expect.expectation import find_expectation as expect
 from commbench.plan.fabrics import find_gpu, load_gpus, make_fabric, parse_nics
 from commbench.plan.links import load_published, load_thresholds, parse_peak
 from commbench.plan.operations import OPERATIONS

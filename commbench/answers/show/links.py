@@ -54,8 +54,8 @@ class Curves(NamedTuple):
     @property
     def sizes(self) -> str:
         """The range of its sizes: `512B-512M`."""
-        smallest = min(curve.sizes[0] for curve in self.curves)
-        return format_range(smallest, max(curve.sizes[-1] for curve in self.curves))
+        smallest = min(curve.points[0][0] for curve in self.curves)
+        return format_range(smallest, max(curve.points[-1][0] for curve in self.curves))
 
     def as_json(self) -> dict[str, str]:
         """The fields of its curves, and the sizes."""
@@ -122,6 +122,7 @@ def document(found: Links) -> Document:
         Column("size", lambda one: one.published.size.replace(" ", "").removesuffix("iB"), NUMBER),
         Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
         Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
+        Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
         Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
     )
     curves = (
