@@ -51,8 +51,7 @@ class _ReducedRows(NamedTuple):
     """The row of a rank."""
     result: torch.Tensor
     tolerance: float
-    largest: float
-    """What the magnitudes of all ranks' elements can add up to."""
+    largest: float  # what the magnitudes of all ranks' elements can add up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class VerificationData:
     def tolerance(self) -> float:
         """The largest allowed difference of an element; 0 where the arithmetic is exact."""
         own = self._reduced.tolerance if self.case.reduce_op else 0.0
-        how = self.case.call_form.compression
-        return own + (how.tolerance(self.case) * self._reduced.largest if how else 0.0)
+        form = self.case.call_form.compression
+        return own + form.tolerance(self.case) * self._reduced.largest if form else own
 
     @property
     def _reduced(self) -> _ReducedRows:
