@@ -27,6 +27,7 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
+from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
@@ -158,6 +159,11 @@ class Plan:
     launches: int = 1
     """In how many parts the run is measured, each in fresh processes."""
     check: bool = True
+    numerics: bool = False
+    """Whether the results of sums are compared with exact ones; those of compressed forms always
+    are."""
+    data: str = NORMAL
+    """What these are sums of (plan.numerics)."""
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the
     run is given up (worker.watchdog.hang_analysis)."""
@@ -213,6 +219,7 @@ class Plan:
         if self.cpu_mode:
             require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        require_known("data", (self.data,), list(DATA))
         for name, parse in _NORMAL_FORMS.items():
             for text in getattr(self, name):
                 if text != (normal := parse(text)):

@@ -13,6 +13,7 @@ from commbench.plan.dimensions import DIMENSIONS, require_known
 from commbench.plan.plan import Plan
 from commbench.plan.splits import parse_imbalance
 from commbench.results import rank_times, schema
+from commbench.results.numerics import Numerics
 from commbench.results.samples import MANY
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits, texts_of
@@ -34,6 +35,8 @@ _OTHER_LIMITS: dict[tuple[Any, str], tuple[float, float]] = {
     (schema.RunHeader, "num_nodes"): (1, LARGEST_SIZE),
     (schema.Batch, "temperature_c"): (-inf, inf),
     (schema.RunEnd, "elapsed_s"): (0, inf),
+    (Numerics, "bias"): (-inf, inf),
+    (Numerics, "sqnr_db"): (-inf, inf),
 }
 
 
@@ -93,6 +96,7 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     if values.get("reported"):
         values["reported"] = _build(schema.ReportedTiming, values["reported"])
     values["rank_times"] = tuple(map(rank_times.decode, values.get("rank_times", ())))
+    values["numerics"] = tuple(_build(Numerics, each) for each in values.get("numerics", ()))
     found = _build(schema.Measurement, values)
     if why := schema.contradiction(found.status, found.wrong):
         raise ValueError(why)

@@ -18,6 +18,7 @@ from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
+from commbench.results.numerics import Numerics
 from commbench.units import format_count
 from commbench.validation import brief
 
@@ -332,6 +333,8 @@ class Measurement(NamedTuple):
     reported: ReportedTiming | None = None
     rank_times: tuple[RankTimes, ...] = ()
     """One for each launch that has some."""
+    numerics: tuple[Numerics, ...] = ()
+    """What each launch found out about its numbers; empty where that was not asked for."""
 
     def __repr__(self) -> str:
         return f"<Measurement: {self.case.name}: {self.status}, {len(self.samples_s)} samples>"
@@ -351,10 +354,12 @@ _SEVERITY = {OK: 0, SKIPPED: 1, UNSUPPORTED: 2, FAILED: 3, WRONG: 4}
 
 
 def worse_outcome(earlier: Measurement | None, later: Measurement) -> Measurement:
-    """The measurement with the worse status of a case's two launches; the later of equal ones."""
+    """The measurement with the worse status of a case's two launches, the later of equal ones; with
+    the numerics of both."""
     if earlier is None:
         return later
-    return max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
+    worse = max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
+    return worse._replace(numerics=earlier.numerics + later.numerics)
 
 
 class RunEnd(NamedTuple):
