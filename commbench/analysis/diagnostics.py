@@ -273,7 +273,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " several (--launches), or use a sweep of several rounds (`commbench sweep --rounds`).",
     ),
     Diagnostic(
-        "bimodal", "times in two groups", figures.bimodality, 4.0,
+        "bimodal", "times in two groups", figures.bimodality, figures.BIMODAL,
         "times form two separate groups", _more_time,
         "A path or a clock may change now and then. The median is in one of the groups by chance."
         " Look at the samples in run.jsonl before you compare the median.",

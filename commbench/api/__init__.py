@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     from commbench.api.advice import advise
     from commbench.api.expectations import expect, expect_run
     from commbench.api.keywords import SweepKeywords
-    from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
+    from commbench.api.measuring import (
+        init,
+        measure,
+        pairs,
+        plan_options,
+        replay,
+        run,
+        run_options,
+        soak,
+    )
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -55,15 +64,17 @@ __all__ = [
     "explain", "export",
     "fit_model", "frame", "import_results", "init", "list_runs", "load", "load_sweep", "measure",
     "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
-    "run_options", "run_sweep", "smoke", "sweep", "workload",
+    "run_options", "run_sweep", "smoke", "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
-    "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
+    "api.measuring": (
+        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
+    ),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
     "api.expectations": ("expect", "expect_run"),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.plan import MOST_CASES
 from commbench.results import decode, schema
+from commbench.results.checks import Check, with_checks
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
@@ -143,6 +144,8 @@ class JournalReader:
         self._expected: dict[int, tuple[str, int, int]] = {}
         """Of each case with batches its digest, and the numbers of its ranks and groups."""
         self._is_imported = False
+        self._checks: list[Check] = []
+        self._starts: list[tuple[float, str]] = []
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -162,6 +165,8 @@ class JournalReader:
             if type(index) is not int or not batch.samples_s:
                 raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
+        elif kind == "check":
+            self._take_check(decode.decode_check(values))
         elif kind == "case":
             self._take_measurement(decode.decode_measurement(values))
         elif kind == "end":
@@ -212,6 +217,7 @@ class JournalReader:
         elif not header.resumed and header.launch != self.launch + 1:
             raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")
         self._latest.clear()
+        self._starts.append((header.soaked_s, header.started))
         if not header.resumed:
             self.finished.clear()
         elif header.launch != self.launch:
@@ -249,6 +255,14 @@ class JournalReader:
         if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(samples)):
             raise ValueError("group_samples_s is not of all groups and iterations")
         self._batches[index].append(samples, batch)
+
+    def _take_check(self, check: Check) -> None:
+        assert self.header is not None
+        if not 0 <= check.case < len(self._cases) or check.case in self.finished:
+            raise ValueError(f"no case {brief(check.case)} is being measured")
+        if any(rank >= self.header.plan.world_size for rank in check.wrong_ranks):
+            raise ValueError(f"wrong_ranks has {brief(max(check.wrong_ranks))}")
+        self._checks.append(check)
 
     def _take_measurement(self, measurement: Measurement) -> None:
         assert self.header is not None
@@ -289,10 +303,16 @@ class JournalReader:
         }
         found = sorted((self._found | unfinished).items())
         batches: Any = self._batches  # of each case a sequence that equals a tuple
-        measurements = tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
-        return Run(
-            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches
+        checks: defaultdict[int, list[Check]] = defaultdict(list)
+        for check in self._checks:
+            checks[check.case].append(check)
+        measurements = tuple(
+            with_checks(m, checks[i])._replace(batches=batches.get(i, ())) for i, m in found
         )
+        return Run(
+            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
+            tuple(self._checks), tuple(self._starts),
+        )  # fmt: skip
 
 
 def _parse(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
@@ -19,6 +19,9 @@ from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.units import format_count
 from commbench.validation import brief
+
+if TYPE_CHECKING:
+    from commbench.results.checks import Check
 
 SCHEMA = 3
 CHECKED_SINCE = 3
@@ -137,6 +140,8 @@ class RunHeader(NamedTuple):
     """The transfers from each host to the next; empty on one host."""
     start_up: StartUp | None = None
     """How long joining took; None where the program that called had joined the ranks before."""
+    soaked_s: float = 0.0
+    """Of a soak that is resumed, how many of its seconds had passed before."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -280,6 +285,11 @@ class Batch(NamedTuple):
     group_bytes: int | None = None
     """Of calls on new process groups, the memory that a group needed on the rank where it needed
     most: of the process on a CPU, of the device on a GPU. None elsewhere, and where unknown."""
+    cycle: int = 0
+    """Of a soak: in which cycle, from 1; 0 elsewhere."""
+    start_s: float | None = None
+    """Of a soak: when it began, in seconds since the soak began; the time in which the soak was cut
+    off does not count (RunHeader.soaked_s)."""
 
 
 class ReportedTiming(NamedTuple):
@@ -368,6 +378,10 @@ class Run(NamedTuple):
     """Whether all its lines have checksums; those of older schemas have none."""
     launches: int = 0
     """How many launches a journal has that ended complete."""
+    checks: tuple[Check, ...] = ()
+    """Those of a soak, in the order they were made."""
+    starts: tuple[tuple[float, str], ...] = ()
+    """Of each part of a run that was resumed, RunHeader.soaked_s and RunHeader.started."""
 
     @property
     def incomplete(self) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
-from commbench.output.progress import ProgressListener, work_listener
+from commbench.analysis.statistics import median
+from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
+from commbench.results.checks import Check, soaked_s
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
@@ -63,6 +66,8 @@ class Recorder(RunCollector):
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
+            self.soaked_s = round(soaked_s(run), 6) if header.plan.is_soak else 0.0
+            header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
         self._journal = Journal(folder)
@@ -79,24 +84,36 @@ class Recorder(RunCollector):
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
-            self._progress = work_listener(header.launch, launches, task.is_verbose)
+            before = self.soaked_s / (header.plan.soak_s or inf)
+            self._progress = work_listener(header.launch, launches, task.is_verbose, before)
+        self._soak = SoakStatus(self.soaked_s, header.plan.soak_s) if header.plan.is_soak else None
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         batches = self._batches.get(case.index, ())
         return tuple(batch for batch in batches if batch.launch == self._launch)
 
     def started(self, case: Case) -> None:
-        self._progress.started(case.name)
+        self._progress.started(self._soak.text if self._soak else case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
         self._journal.batch(case, batch)
-        super().batch_done(case, batch)
+        if self._soak:  # there are too many to keep them
+            self._soak.batch_done(case.name, batch.cycle, median(sorted(batch.samples_s)))
+        else:
+            super().batch_done(case, batch)
+
+    def checked(self, check: Check) -> None:
+        self._journal.check(check)
+        assert self._soak
+        self._soak.wrong += sum(check.wrong_elements)
 
     def advanced(self, done: float) -> None:
         self._progress.advanced(done)
 
     def finished(self, measurement: Measurement) -> None:
         self._journal.measurement(measurement)
+        if self._soak:
+            return  # its row needs all batches
         index = measurement.case.index
         batches = tuple(self._batches.pop(index, ()))
         found = worse_outcome(self._outcomes.get(index), measurement)
@@ -123,7 +140,7 @@ class Recorder(RunCollector):
         if joined := relate_rows([*self._grouped.values()]):
             self._csv.add(*joined)
         self._journal.end(self._end())
-        if any(self._risen.values()):  # a warning of all rows
+        if any(self._risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
 
 

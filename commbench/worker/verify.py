@@ -165,6 +165,10 @@ class CheckResult(NamedTuple):
     """How many calls were checked."""
     elapsed_s: float = 0.0
     """How long that took, with filling and comparing."""
+    wrong_ranks: tuple[int, ...] = ()
+    """Of all ranks: those that have wrong elements."""
+    wrong_elements: tuple[int, ...] = ()
+    """How many each of them has."""
 
 
 Parts: TypeAlias = list[tuple[Buffers, VerificationData]]
