@@ -10,6 +10,7 @@ from commbench.answers.soak.soak import RARE, Point, SoakResult, SoakRow, analys
 from commbench.output.paragraphs import list_some
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
+from commbench.stats.verdict import SLOWER, UNDECIDED
 from commbench.units import format_count, format_percent
 from commbench.views.cells import (
     BYTES,
@@ -68,11 +69,16 @@ def _drift_sentence(result: SoakResult) -> str:
     known = [row for row in result.rows if row.drift]
     if not known:
         return f"{format_count(result.cycles, 'cycle')} are too few to see a drift."
+    ends = "from the first tenth of the cycles to the last"
     if not (drifting := result.drifting):
-        within = format_percent(result.tolerance)
-        return f"No time rose by more than {within} from the first tenth of the cycles to the last."
+        within = f"{100 * result.tolerance:g} %"
+        open_ = sum(row.drift_verdict == UNDECIDED for row in known)
+        cases = format_count(len(result.rows), "case")
+        if open_:
+            return f"No drift beyond {within} shows, but of {open_} of {cases} it is undecided."
+        return f"No time rose by more than {within} {ends}."
     names = [f"{row.case.name} {ratio_with_interval_text(row.drift)} times" for row in drifting]
-    return f"Times rose from the first tenth of the cycles to the last: {list_some(names, 2)}."
+    return f"Times rose {ends}: {list_some(names, 2)}."
 
 
 def _minutes_sentence(result: SoakResult) -> Iterator[str]:
@@ -117,7 +123,7 @@ def _worst_first(result: SoakResult) -> list[SoakRow]:
 
 
 def _tone(row: SoakRow) -> str:
-    return BAD if row.wrong or row.drift_verdict == "slower" else ""
+    return BAD if row.wrong or row.drift_verdict == SLOWER else ""
 
 
 def _two_speeds(row: SoakRow) -> str:
@@ -169,7 +175,7 @@ VIEW = View(document, schema=1)
 
 # The picture: the time of each case over its median, against the time of the soak.
 
-_SINCE = Axis(number_label, "minutes since the soak began", is_log=False)
+_SHORT_S, _MINUTE_S = 300.0, 60.0
 
 
 def soak_pictures(runs: Sequence[Run]) -> list[Picture]:
@@ -187,12 +193,15 @@ def soak_picture(result: SoakResult) -> Picture | None:
         Series(row.case.name, Look(COLOURS[number], width=1.2), _curve(row), has_band=False)
         for number, row in enumerate(drawn)
     ]
-    slow = Look(LIMIT, fill=0.12)
+    is_short, slow = result.elapsed_s < _SHORT_S, Look(LIMIT, fill=0.12)
+    name = f"{'seconds' if is_short else 'minutes'} since the soak began"
+    unit_s = 1.0 if is_short else _MINUTE_S
+    across = Axis(lambda place: number_label(place / unit_s), name, is_log=False)
     marks = [
-        Mark(slow, each.start_s / 60, each.start_s / 60 + 1, "a slow minute", is_upright=True)
+        Mark(slow, each.start_s, each.start_s + _MINUTE_S, "a slow minute", is_upright=True)
         for each in result.slow_minutes
     ]
-    panel = Curves("Time over the median of the case", series, RATIOS, _SINCE, marks, inches=3.2)
+    panel = Curves("Time over the median of the case", series, RATIOS, across, marks, inches=3.2)
     notes = [f"{more} more cases are not drawn"] if (more := len(result.rows) - len(drawn)) else []
     answer = " ".join(soak_answer(result))
     return Picture(SOAK, f"Soak {result.name}", answer, [panel], notes)
@@ -205,5 +214,5 @@ def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:
     while part := list[Point](islice(points, size)):
         middle = median(sorted(point.time_s for point in part)) / (row.time_s or 1.0)
         start_s = median(sorted(point.start_s for point in part))
-        curve.append((start_s / 60, Estimate(middle)))
+        curve.append((start_s, Estimate(middle)))
     return curve
