@@ -69,7 +69,7 @@ def test_a_sound_soak_says_what_it_would_have_seen(tmp_path: Path) -> None:
     told = json.loads(shown.out)["soak"]
     assert told["checked_calls"] == calls
     assert told["seen_probability"] == pytest.approx(1 - 0.999**calls, rel=1e-5)
-    assert told["elapsed_s"] >= 3
+    assert told["elapsed_s"] > 2.9
     lines = [line for line in ended.err.splitlines() if "cycle " in line]
     assert lines and all(" wrong" in line and " of 3 s" in line for line in lines), ended.err
 
@@ -108,7 +108,8 @@ def test_a_soak_that_is_interrupted_gives_its_verdict_and_goes_on_where_it_was(
         assert Counter(batch.cycle for batch in found.batches) == dict.fromkeys(range(1, 13), 1)
         starts = [batch.start_s for batch in found.batches]
         assert starts == sorted(starts)
-    assert len(run.starts) == 2 and run.starts[1][0] >= max(c.start_s for c in before.checks)
+    (restart,) = run.restarts
+    assert restart[0] >= max(check.start_s for check in before.checks)
     assert not run.incomplete
 
 
@@ -127,13 +128,13 @@ def test_a_soak_for_a_time_goes_on_for_what_remains_of_it(tmp_path: Path) -> Non
     [
         (("soak", "--for", "1"), ""),
         (("soak", "--for", "never"), "--duration never is not a time"),
-        (("soak", "--for", "0"), "--duration is 0, it must be at least 1"),
+        (("soak", "--for", "0"), "--duration is 0"),
         (("soak", "--cycles", "0"), "cycles is 0"),
-        (("soak", "--check-share", "95%"), "check-share is 0.95"),
+        (("soak", "--check-share", "95%"), "--check-share is 0.95"),
         (("run", "--for", "1h", "--iters", "5"), "--iters has no effect in a soak"),
         (("run", "--for", "1h", "--launches", "2"), "--launches has no effect in a soak"),
-        (("soak", "--pairs", "quick"), "--pairs has no effect in a soak"),
-        (("sweep", "--for", "1h", "--vary", "cpu-mode=quiet"), "cannot be used in a sweep"),
+        (("soak", "--pairs", "quick", "--op", "p2p"), "--pairs has no effect in a soak"),
+        (("sweep", "--for", "1h", "--vary", "cpu-mode=quiet,plain"), "cannot be used in a sweep"),
     ],
 )
 def test_what_a_soak_cannot_do_is_refused(

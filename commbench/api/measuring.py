@@ -20,7 +20,7 @@ from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
 from commbench.validation import require_known
 
 if TYPE_CHECKING:
@@ -258,8 +258,7 @@ def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -
 
 SOAK_S = 60.0
 """How long a soak lasts where neither its time nor its cycles are given."""
-_NOT_OF_SOAKS = ("iters", "precision", "budget", "order", "launches")
-SOAK_OPTIONS = tuple(n for n, o in RUN_OPTIONS.items() if not o.sets and n not in _NOT_OF_SOAKS)
+SOAK_OPTIONS = tuple(n for n, o in RUN_OPTIONS.items() if not o.sets and n not in NOT_OF_SOAKS)
 """The options of a run that `commbench soak` takes."""
 
 

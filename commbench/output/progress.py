@@ -171,17 +171,14 @@ class SoakStatus:
 
     @property
     def text(self) -> str:
-        """`3 of 60 min, cycle 12, 0 wrong; slowest now all_reduce ...: 1.08 times its mean`."""
+        """`120 of 3600 s, cycle 12, 0 wrong; slowest now all_reduce ...: 1.08 times its mean`."""
+        total = f" of {self._most_s:.0f}" if self._most_s else ""
         elapsed_s = self._clock() - self._started
-        is_short = (self._most_s or elapsed_s) < 5 * MINUTE_S
-        unit, factor = ("s", 1.0) if is_short else ("min", MINUTE_S)
-        total = f" of {self._most_s / factor:.0f}" if self._most_s else ""
-        found = f"{elapsed_s / factor:.0f}{total} {unit}, cycle {self._cycle}, {self.wrong} wrong"
-        if self._logs:
-            name = max(self._logs, key=lambda each: self._logs[each][1] - self._logs[each][0])
-            mean, recent = self._logs[name]
-            found += f"; slowest now {name}: {exp(recent - mean):.2f} times its mean"
-        return found
+        found = f"{elapsed_s:.0f}{total} s, cycle {self._cycle}, {self.wrong} wrong"
+        if not self._logs:
+            return found
+        rise, name = max((recent - mean, name) for name, (mean, recent) in self._logs.items())
+        return f"{found}; slowest now {name}: {exp(rise):.2f} times its mean"
 
 
 def restore_cursor() -> None:

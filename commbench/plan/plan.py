@@ -53,6 +53,7 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
     "budget_s": "--budget",
     "timeout_s": "--timeout",
     "soak_s": "--duration",
+    "check_share": "--check-share",
     "nccl_options": "--nccl-option",
     "world_size": "--nproc-per-node times nodes",
 }
@@ -66,8 +67,7 @@ MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
 MOST_WINDOW = 1 << 16
-CHECK_SHARE, CHECK_CHANCE = 0.05, 0.5
-SOAK_CHECK_SHARE, SOAK_CHECK_CHANCE = 0.2, 1.0
+CHECKS, CHECKS_OF_SOAKS = (0.05, 0.5), (0.2, 1.0)
 """Further checks of a case take at most this part of its time, and are made so often after a
 batch, if there is time for them."""
 _LIMITS = {
@@ -152,7 +152,7 @@ class Plan:
     """In how many parts the run is measured, each in fresh processes."""
     check: bool = True
     check_share: float | None = None
-    """The part of the time that further checks may take; None: CHECK_SHARE, or that of a soak."""
+    """The part of the time that further checks may take; None: as in CHECKS."""
     soak_s: float | None = None
     """A soak: seconds in which all cases are measured again and again, in cycles."""
     cycles: int | None = None
@@ -291,9 +291,7 @@ class Plan:
     def checks(self) -> tuple[float, float]:
         """The part of the time that further checks take at most, and how often they are made after
         a batch."""
-        share, chance = CHECK_SHARE, CHECK_CHANCE
-        if self.is_soak:
-            share, chance = SOAK_CHECK_SHARE, SOAK_CHECK_CHANCE
+        share, chance = CHECKS_OF_SOAKS if self.is_soak else CHECKS
         return (share if self.check_share is None else self.check_share), chance
 
     @property

@@ -145,7 +145,7 @@ class JournalReader:
         """Of each case with batches its digest, and the numbers of its ranks and groups."""
         self._is_imported = False
         self._checks: list[Check] = []
-        self._starts: list[tuple[float, str]] = []
+        self._restarts: list[tuple[float, str]] = []
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -217,13 +217,13 @@ class JournalReader:
         elif not header.resumed and header.launch != self.launch + 1:
             raise ValueError(f"it begins launch {header.launch}, after launch {self.launch}")
         self._latest.clear()
-        self._starts.append((header.soaked_s, header.started))
         if not header.resumed:
             self.finished.clear()
         elif header.launch != self.launch:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
         self.resumed += header.resumed
+        self._restarts += [(header.soaked_s, header.started)] * header.resumed
         self.end = None
 
     def _take_batch(
@@ -311,7 +311,7 @@ class JournalReader:
         )
         return Run(
             path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
-            tuple(self._checks), tuple(self._starts),
+            tuple(self._checks), tuple(self._restarts),
         )  # fmt: skip
 
 

@@ -380,8 +380,8 @@ class Run(NamedTuple):
     """How many launches a journal has that ended complete."""
     checks: tuple[Check, ...] = ()
     """Those of a soak, in the order they were made."""
-    starts: tuple[tuple[float, str], ...] = ()
-    """Of each part of a run that was resumed, RunHeader.soaked_s and RunHeader.started."""
+    restarts: tuple[tuple[float, str], ...] = ()
+    """RunHeader.soaked_s and RunHeader.started of each time that it was resumed."""
 
     @property
     def incomplete(self) -> str:

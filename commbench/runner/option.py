@@ -219,11 +219,6 @@ def parse_precision(given: str | float) -> float:
     return value
 
 
-def parse_check_share(given: str | float) -> float:
-    """The value of --check-share, a part of 1."""
-    return parse_percentage(str(given), "--check-share")
-
-
 def parse_duration(given: str | float) -> float:
     """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))

@@ -33,12 +33,11 @@ from commbench.runner.option import (
     USER,
     Option,
     as_label,
-    parse_check_share,
     parse_duration,
     parse_precision,
     require_label,
 )
-from commbench.units import parse_size, size_range
+from commbench.units import parse_percentage, parse_size, size_range
 
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")
@@ -88,7 +87,7 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     check_share: float | None = _how_long(
         "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
-        parse=parse_check_share, python_type="float | str | None", default_text="5%; 20% in a soak",
+        parse=lambda given: parse_percentage(str(given), "--check-share"), python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
 
     backend: str | None = _where(
@@ -253,7 +252,7 @@ class RunOptions(CallOptions):
         return ["commbench", "run", *self.arguments(USER, HERE)]
 
 
-_NOT_OF_SOAKS = ("iters", "precision", "budget", "order", "launches")
+NOT_OF_SOAKS = ("iters", "precision", "budget", "order", "launches")
 _TYPES = get_type_hints(RunOptions)
 _FIELDS: dict[str, Option] = {
     each.name: each.metadata["option"]._replace(
@@ -347,7 +346,7 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
             hint = f"it is for {', '.join(able[:MOST_NAMES])}{more}"
         elif name in ("precision", "budget") and values.iters is not None:
             where = "with --iters"
-        elif name in _NOT_OF_SOAKS and {"duration", "cycles"} & changed.keys():
+        elif name in NOT_OF_SOAKS and {"duration", "cycles"} & changed.keys():
             where, hint = "in a soak", "leave it out: a soak goes on until its time is over"
         elif name == "pairs" and QUICK in values.pairs and {"duration", "cycles"} & changed.keys():
             where, hint = "in a soak", "leave out --quick, or the soak"

@@ -40,8 +40,8 @@ from commbench.worker.measure import loop_overhead_s, make_timer
 from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.sampling import make_quick_search
-from commbench.worker.scheduler import ResultSink
-from commbench.worker.soak import make_scheduler
+from commbench.worker.scheduler import ResultSink, Scheduler
+from commbench.worker.soak import SoakScheduler
 from commbench.worker.watchdog import hang_evidence, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
@@ -144,8 +144,12 @@ def measure_cases(
             start_up=_start_up(comm),
         )
         sink = None if comm.rank else make_sink(header)
-        search = make_quick_search(header, cases)
-        scheduler = make_scheduler(plan, cases, sink, task.launch, search) if sink else None
+        scheduler: Scheduler | None = None
+        if sink and plan.is_soak:
+            scheduler = SoakScheduler(plan, cases, sink, task.launch)
+        elif sink:
+            search = make_quick_search(header, cases)
+            scheduler = Scheduler(plan, cases, sink, task.launch, search)
         CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from commbench.analysis.statistics import median
@@ -17,30 +17,21 @@ from commbench.plan.plan import Plan
 from commbench.results.checks import Check
 from commbench.results.schema import Batch
 from commbench.worker.sampling import MIN_BATCH_ITERATIONS, SampleRequest, SampleSchedule
-from commbench.worker.scheduler import (
-    CHECK,
-    MEASURE,
-    WARM_UP,
-    CaseProgress,
-    Command,
-    ResultSink,
-    Scheduler,
-)
+from commbench.worker.scheduler import CaseProgress, Command, ResultSink, Scheduler
 from commbench.worker.verify import CheckResult
 
 SHORT_S, LONG_S, LONG_SOAK_S = 20e-3, 100e-3, 3600.0
 """How long a batch takes about; longer in proportion where the soak is, up to that of an hour."""
 SOAK_ITERATIONS = 50
-"""Most timed iterations of a batch. Before them others load the ranks: no journal could hold all
-of them."""
+"""Most timed iterations of a batch. Untimed calls before them fill its time: no journal could hold
+all of them."""
 TIME, CYCLES = "time", "cycles"
 """Stop reasons of the cases of a soak."""
 
 
 def batch_s(plan: Plan) -> float:
     """How long a batch of a soak takes about."""
-    longer = LONG_S * (plan.soak_s or 0.0) / LONG_SOAK_S
-    return min(LONG_S, max(SHORT_S, longer))
+    return min(LONG_S, max(SHORT_S, LONG_S * (plan.soak_s or 0.0) / LONG_SOAK_S))
 
 
 class SoakSchedule(SampleSchedule):
@@ -68,34 +59,13 @@ class SoakProgress(CaseProgress):
     def __init__(self, plan: Plan, case: Case, cycle: int) -> None:
         """`cycle` is the last one that the case has a batch of, 0 for none."""
         super().__init__(plan, case, ())
-        self.cycle = cycle
-        self._checks_now = False
-        self._busy_s = 0.0
-        """How long all that was done for the case took, with its checks."""
-
-    def next(self) -> Command | None:
-        """The next command for this case; None: nothing can be measured."""
-        if self._checked is None:
-            return Command(CHECK, self.case.index, 1)
-        if not isinstance(self._schedule, SoakSchedule):
-            return None
-        if self._checks_now:
-            return Command(CHECK, self.case.index, self._fitting_checks)
-        self._request = request = self._schedule.next()
-        assert request
-        what = MEASURE if request.timed else WARM_UP
-        return Command(what, self.case.index, *request[:2], untimed=request.untimed)
-
-    def took(self, result: CheckResult | tuple[float, ...] | Batch, seconds: float) -> None:
-        """Note how long the last command took, the result of which is recorded next."""
-        self._busy_s += seconds
-        if isinstance(result, CheckResult):
-            self._checking_s += seconds
+        self.cycle, self._checks_now = cycle, False
+        self.busy_s = self.checking_s = 0.0
+        """How long all that was done for the case took, and its checks."""
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> bool:
-        is_first_check = not self.is_checked
+        is_first_check, is_batch = not self.is_checked, isinstance(result, Batch)
         self._take(result)
-        is_batch = isinstance(result, Batch)
         self.cycle += is_batch
         self._checks_now = is_batch and self._checks_again and self._fitting_checks > 0
         is_warm_up = not isinstance(result, Batch | CheckResult)
@@ -103,56 +73,34 @@ class SoakProgress(CaseProgress):
 
     @property
     def _fitting_checks(self) -> int:
+        """How many calls can be checked within the part of the time of the case that checks have,
+        in about the time of a batch."""
         share, check_s = self._plan.checks[0], self._check_s
         if not check_s:
             return 0
-        fitting = (share * self._busy_s - self._checking_s) / (1 - share) / check_s
+        fitting = (share * self.busy_s - self.checking_s) / (1 - share) / check_s
         return max(0, int(min(fitting, max(1.0, batch_s(self._plan) / check_s))))
 
     def _make_schedule(self, checked_s: float) -> SampleSchedule:
         return SoakSchedule(self._plan, self.case, checked_s)
 
     def _record_check(self, checked: CheckResult) -> None:
-        before, spent_s = self._checked, self._checking_s
+        before = self._checked
         super()._record_check(checked)
-        self._checking_s = spent_s  # it counts in `took`
-        is_checked = self._plan.check and self.case.has_result
-        self._checks_again = is_checked and not checked.failed
+        self._checks_again = self._plan.check and self.case.has_result and not checked.failed
         if before and before.first and not checked.failed:
-            more = (before.wrong or 0) + (checked.wrong or 0)
-            self._checked = before._replace(wrong=more)
-
-
-class SoakOrder:
-    """Which case is next: cycles of all cases, each in an order of its own."""
-
-    def __init__(self, seed: int) -> None:
-        self.cycle = 0
-        self._seed = seed
-        self._round: deque[int] = deque()
-
-    def next(
-        self, unfinished: Collection[int], cycle_of: Callable[[int], int], is_last: bool
-    ) -> int | None:
-        """The case to measure next; None where a cycle is over and `is_last` says that no other
-        begins. `cycle_of` gives the last cycle of a case."""
-        while self._round:
-            if (case := self._round.popleft()) in unfinished:
-                return case
-        if is_last or not unfinished:
-            return None
-        self.cycle = min(map(cycle_of, unfinished)) + 1
-        self._round.extend(case for case in sorted(unfinished) if cycle_of(case) < self.cycle)
-        Random(f"{self._seed} {self.cycle}").shuffle(self._round)
-        return self._round.popleft()
+            self._checked = before._replace(wrong=(before.wrong or 0) + (checked.wrong or 0))
 
 
 class SoakScheduler(Scheduler):
     """Decides on rank 0 what all ranks of a soak do next, and hands the results on."""
 
+    _unfinished: dict[int, SoakProgress]  # type: ignore[assignment]
+
     def __init__(self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int) -> None:
         super().__init__(plan, cases, sink, launch)
-        self._cycles = SoakOrder(plan.seed + launch)
+        self._cycle, self._round = 0, deque[int]()
+        """The cycle, and the cases that are still to be measured in it, in order."""
         self._began = time.monotonic() - sink.soaked_s
         self._sent_s = self._elapsed_s
 
@@ -160,58 +108,51 @@ class SoakScheduler(Scheduler):
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began
 
+    @property
+    def _last_cycle(self) -> int:
+        """The last one of which all cases have a batch."""
+        return min((made.cycle for made in self._unfinished.values()), default=0)
+
     def next(self) -> Command | None:
         command = super().next()
         self._sent_s = self._elapsed_s
         return command
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
-        current, began_s, took_s = self._current, self._sent_s, self._elapsed_s - self._sent_s
+        current, took_s = self._current, self._elapsed_s - self._sent_s
         assert isinstance(current, SoakProgress)
-        current.took(result, took_s)
+        current.busy_s += took_s
+        start_s = round(self._sent_s, 6)
         if isinstance(result, Batch):
-            result = result._replace(cycle=self._cycles.cycle, start_s=round(began_s, 6))
-        elif isinstance(result, CheckResult) and not result.failed and result.wrong is not None:
-            self._sink.checked(
-                Check(
-                    current.case.index, self._cycles.cycle, round(began_s, 6), round(took_s, 6),
-                    result.calls, result.wrong_ranks, result.wrong_elements, result.first,
-                    result.first_call,
-                )
-            )  # fmt: skip
+            result = result._replace(cycle=self._cycle, start_s=start_s)
+        elif isinstance(result, CheckResult):
+            current.checking_s += took_s
+            found = result.wrong_ranks, result.wrong_elements, result.first, result.first_call
+            when = current.case.index, self._cycle, start_s, round(took_s, 6)
+            if not result.failed:
+                self._sink.checked(Check(*when, result.calls, *found))
         super().record(result)
 
-    def _make(self, case: Case, before: tuple[Batch, ...], is_look: bool) -> CaseProgress:  # noqa: ARG002
+    def _make(self, case: Case, before: tuple[Batch, ...], _: bool) -> CaseProgress:
         return SoakProgress(self._plan, case, before[-1].cycle if before else 0)
 
     def _next_in_order(self) -> int | None:
-        made: dict[int, SoakProgress] = self._unfinished  # type: ignore[assignment]
-        last = min((each.cycle for each in made.values()), default=0)
-        most, time_s = self._plan.cycles, self._plan.soak_s
-        is_over = time_s is not None and self._elapsed_s >= time_s and last > 0
-        is_last = is_over or (most is not None and last >= most)
-        found = None
-        if not is_over:
-            found = self._cycles.next(made, lambda index: made[index].cycle, is_last)
-        if found is None:
-            for ended in made.values():
-                stopped = ended.measurement()._replace(stop_reason=TIME if is_over else CYCLES)
-                self._sink.finished(stopped)
-            made.clear()
-        return found
+        plan, made, last = self._plan, self._unfinished, self._last_cycle
+        is_over = last > 0 and plan.soak_s is not None and self._elapsed_s >= plan.soak_s
+        if not self._round and not is_over and last < (plan.cycles or last + 1):
+            self._cycle = last + 1
+            self._round.extend(case for case in sorted(made) if made[case].cycle <= last)
+            Random(f"{plan.seed} {self._cycle}").shuffle(self._round)
+        if self._round and not is_over:
+            return self._round.popleft()
+        for ended in made.values():
+            reason = TIME if is_over else CYCLES
+            self._sink.finished(ended.measurement()._replace(stop_reason=reason))
+        made.clear()
+        return None
 
-    def _add_done(self, part: float) -> None:  # noqa: ARG002
-        made: dict[int, SoakProgress] = self._unfinished  # type: ignore[assignment]
-        last = min((each.cycle for each in made.values()), default=0)
-        shares = [last / self._plan.cycles] if self._plan.cycles else []
-        shares += [self._elapsed_s / self._plan.soak_s] if self._plan.soak_s else []
+    def _add_done(self, _: float) -> None:
+        shares = self._last_cycle / (self._plan.cycles or 1e9), 0.0
+        if self._plan.soak_s:
+            shares = shares[0], self._elapsed_s / self._plan.soak_s
         self._sink.advanced(min(1.0, max(shares)))
-
-
-def make_scheduler(
-    plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int, search: object = None
-) -> Scheduler:
-    """The scheduler of a launch."""
-    if plan.is_soak:
-        return SoakScheduler(plan, cases, sink, launch)
-    return Scheduler(plan, cases, sink, launch, search)  # type: ignore[arg-type]

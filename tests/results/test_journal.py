@@ -168,6 +168,8 @@ batches = st.builds(
     host_round_trip_s=st.none() | seconds,
     host_copy_s=st.none() | seconds,
     work=st.text(max_size=20),
+    cycle=st.integers(0, 10**6),
+    start_s=st.none() | seconds,
 )
 measurements = st.builds(
     Measurement,

@@ -11,12 +11,12 @@ and that of the minutes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from itertools import chain
+from itertools import chain, pairwise
 from math import exp, hypot, log, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
@@ -60,24 +60,22 @@ class SoakRow(NamedTuple):
     points: tuple[Point, ...]
     time_s: float
     """The median over the cycles."""
-    first: Estimate | None
-    """The median of the first tenth of the cycles, in seconds; None for too few cycles."""
-    last: Estimate | None
+    first_s: Estimate | None
+    """The median of the first tenth of the cycles; None for too few cycles."""
+    last_s: Estimate | None
     drift: Estimate | None
     """The last tenth over the first."""
     drift_verdict: str
     """One of stats.verdict: `slower` is a drift beyond the tolerance."""
-    two_speeds_s: tuple[float, float] | None
-    """The means of two separate groups of cycles; None where there are none."""
+    two_speeds_s: tuple[float, ...]
+    """The means of two separate groups of cycles; empty where there are none."""
     checked_calls: int
     wrong: int
     """Elements, over all ranks."""
 
     def as_json(self) -> dict[str, Any]:
         """The fields; of each cycle the number, the start and the time."""
-        found = fields_of(self, without=("case", "first", "last", "two_speeds_s"))
-        own = {"first_s": self.first, "last_s": self.last, "two_speeds_s": self.two_speeds_s}
-        return {"case": self.case.name} | found | own
+        return {"case": self.case.name} | fields_of(self, without=("case",))
 
 
 class SlowMinute(NamedTuple):
@@ -101,7 +99,8 @@ class WrongRank(NamedTuple):
     elements: int
     checks: int
     """In how many of its checks, each of one or several calls."""
-    first_clock: str
+    clock: str
+    """When the first one was found: UTC, ISO 8601."""
     first: WrongElement | None
     """The first one, where it is of this rank."""
 
@@ -158,20 +157,12 @@ def analyse_soak(run: Run, tolerance: float = TOLERANCE) -> SoakResult:
     rows = tuple(_analyse_case(m, checks[m.case.index], tolerance) for m in found)
     elapsed_s, calls = soaked_s(run), sum(check.calls for check in run.checks)
     return SoakResult(
-        name=run.name,
-        elapsed_s=elapsed_s,
-        planned_s=run.header.plan.soak_s,
-        cycles=max((row.points[-1].cycle for row in rows), default=0),
-        rows=rows,
-        slow_minutes=find_slow_minutes(run, rows, tolerance),
-        wrong=tuple(_find_wrong(run)),
-        quorum=find_quorum(run),
-        checked_calls=calls,
-        check_share=sum(check.elapsed_s for check in run.checks) / (elapsed_s or 1.0),
-        seen_probability=1 - (1 - RARE) ** calls,
-        tolerance=tolerance,
-        incomplete=run.incomplete,
-    )
+        run.name, elapsed_s, run.header.plan.soak_s,
+        max((row.points[-1].cycle for row in rows), default=0), rows,
+        find_slow_minutes(run, rows, tolerance), tuple(_find_wrong(run)), find_quorum(run), calls,
+        sum(check.elapsed_s for check in run.checks) / (elapsed_s or 1.0), 1 - (1 - RARE) ** calls,
+        tolerance, run.incomplete,
+    )  # fmt: skip
 
 
 def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float) -> SoakRow:
@@ -185,7 +176,7 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     is_double = groups is not None and groups.separation > BIMODAL
     return SoakRow(
         found.case, points, median(sorted(values)), first, last, drift, decide(drift, tolerance),
-        (groups.low_s, groups.high_s) if groups and is_double else None,
+        (groups.low_s, groups.high_s) if groups and is_double else (),
         sum(check.calls for check in checks), sum(sum(check.wrong_elements) for check in checks),
     )  # fmt: skip
 
@@ -202,18 +193,15 @@ def find_drift(
     number = max(FEWEST, len(values) // TENTH)
     if len(values) < 2 * number:
         return None, None, None
-    first, last = (summarise([[v] for v in part]).estimate
-                   for part in (values[:number], values[-number:]))  # fmt: skip
+    ends = values[:number], values[-number:]
+    first, last = (summarise([[value] for value in part]).estimate for part in ends)
     found = ratio(last, first)
-    if found is None or len(values) < TENTH * 2 or not found.has_interval:
+    if found is None or len(values) < 2 * TENTH or min(values) <= 0:
         return first, last, found
-    size = len(values) / TENTH
-    parts = [values[round(n * size) : round((n + 1) * size)] for n in range(TENTH)]
-    logs = [log(median(sorted(part)) or 1e-9) for part in parts]
-    places = [place - (TENTH - 1) / 2 for place in range(TENTH)]
-    mean = sum(logs) / TENTH
-    slope = sum(p * y for p, y in zip(places, logs, strict=True)) / sum(p * p for p in places)
-    squares = sum((y - mean - slope * p) ** 2 for p, y in zip(places, logs, strict=True))
+    edges = [len(values) * n // TENTH for n in range(TENTH + 1)]
+    logs = [log(median(sorted(values[a:b]))) for a, b in pairwise(edges)]
+    slope, start = linear_regression(range(TENTH), logs)
+    squares = sum((y - start - slope * x) ** 2 for x, y in enumerate(logs))
     factor = exp(student(TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
     low, high = found.ends
     widened = min(low, found.value / factor), max(high, found.value * factor)
@@ -255,55 +243,41 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def clock_at(run: Run, start_s: float) -> str:
-    """When so many seconds of a soak had passed: UTC, ISO 8601; empty where that is unknown."""
-    starts = run.starts or ((0.0, run.header.started),)
-    before_s, started = max(
-        (part for part in starts if part[0] <= start_s), default=starts[0], key=lambda p: p[0]
-    )
-    try:
-        began = datetime.fromisoformat(started).astimezone(timezone.utc)
-    except ValueError:
-        return ""
+    """When so many seconds of a soak had passed: UTC, ISO 8601."""
+    parts = ((0.0, run.header.started), *run.restarts)
+    before_s, started = max(part for part in parts if part[0] <= start_s)
+    began = datetime.fromisoformat(started).astimezone(timezone.utc)
     return (began + timedelta(seconds=start_s - before_s)).isoformat(timespec="seconds")
 
 
-def _find_wrong(run: Run) -> list[WrongRank]:
-    """The ranks with wrong elements, those with most first."""
+def _find_wrong(run: Run) -> Iterator[WrongRank]:
+    """The ranks with wrong elements of each case."""
     hosts = {rank.rank: rank.host for rank in run.header.ranks}
-    names = [case.name for case in run.header.plan.cases()]
-    found: dict[tuple[int, int], WrongRank] = {}
+    found: defaultdict[tuple[int, int], list[tuple[int, Check]]] = defaultdict(list)
     for check in run.checks:
         for rank, elements in zip(check.wrong_ranks, check.wrong_elements, strict=True):
-            first = check.first_wrong
-            first = first if first and first.rank == rank else None
-            known = found.get((check.case, rank)) or WrongRank(
-                names[check.case], rank, hosts.get(rank, ""), 0, 0, clock_at(run, check.start_s),
-                first,
-            )  # fmt: skip
-            found[check.case, rank] = known._replace(
-                elements=known.elements + elements, checks=known.checks + 1,
-                first=known.first or first,
-            )  # fmt: skip
-    return sorted(found.values(), key=lambda each: -each.elements)
+            found[check.case, rank].append((elements, check))
+    for (case, rank), wrong in sorted(found.items()):
+        own = (c.first_wrong for _, c in wrong if c.first_wrong and c.first_wrong.rank == rank)
+        yield WrongRank(
+            run.header.plan.cases()[case].name, rank, hosts.get(rank, ""), sum(n for n, _ in wrong),
+            len(wrong), clock_at(run, wrong[0][1].start_s), next(own, None),
+        )  # fmt: skip
 
 
 _NUMBERS = ("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def find_quorum(run: Run) -> str:
-    """Which ranks are wrong and which right: `rank 3 differs from the other seven` where in every
-    wrong check the same few are wrong."""
-    wrong = [check for check in run.checks if check.wrong_ranks]
-    if not wrong:
-        return ""
+    """Which ranks are wrong: `rank 3 differs from the other seven` where most ranks are always
+    right; empty where all are."""
     plan, cases = run.header.plan, run.header.plan.cases()
-    members = {rank for check in wrong for rank in plan.ranks_of(cases[check.case])}
+    wrong = [check for check in run.checks if check.wrong_ranks]
     ranks = sorted({rank for check in wrong for rank in check.wrong_ranks})
-    others, is_one = len(members) - len(ranks), len(ranks) == 1
-    who = f"rank {ranks[0]}" if is_one else f"ranks {', '.join(map(str, ranks))}"
+    members = {rank for check in wrong for rank in plan.ranks_of(cases[check.case])}
+    others, verb = len(members) - len(ranks), "differs" if len(ranks) == 1 else "differ"
+    who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
     if len(ranks) < others:
         rest = _NUMBERS[others] if others < len(_NUMBERS) else str(others)
-        return f"{who} {'differs' if is_one else 'differ'} from the other {rest}"
-    if others:
-        return f"{who} {'is' if is_one else 'are'} wrong, {others} of {len(members)} right"
-    return f"all {len(members)} ranks are wrong"
+        return f"{who} {verb} from the other {rest}"
+    return f"{who} of {len(members)} {verb} from what is right" if ranks else ""
