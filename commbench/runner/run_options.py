@@ -87,7 +87,8 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     check_share: float | None = _how_long(
         "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
-        parse=lambda given: parse_percentage(str(given), "--check-share"), python_type="float | str | None", default_text="5%; 20% in a soak",
+        parse=lambda given: parse_percentage(str(given), "--check-share"),
+        python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
 
     backend: str | None = _where(

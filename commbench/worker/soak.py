@@ -25,6 +25,8 @@ SHORT_S, LONG_S, LONG_SOAK_S = 20e-3, 100e-3, 3600.0
 SOAK_ITERATIONS = 50
 """Most timed iterations of a batch. Untimed calls before them fill its time: no journal could hold
 all of them."""
+MOST_CHECKS_S = 1.0
+"""Further checks of a case at once take at most so long."""
 TIME, CYCLES = "time", "cycles"
 """Stop reasons of the cases of a soak."""
 
@@ -73,13 +75,13 @@ class SoakProgress(CaseProgress):
 
     @property
     def _fitting_checks(self) -> int:
-        """How many calls can be checked within the part of the time of the case that checks have,
-        in about the time of a batch."""
+        """How many calls can be checked in the part of the time of the case that checks have, and
+        within MOST_CHECKS_S."""
         share, check_s = self._plan.checks[0], self._check_s
         if not check_s:
             return 0
         fitting = (share * self.busy_s - self.checking_s) / (1 - share) / check_s
-        return max(0, int(min(fitting, max(1.0, batch_s(self._plan) / check_s))))
+        return max(0, int(min(fitting, max(1.0, MOST_CHECKS_S / check_s))))
 
     def _make_schedule(self, checked_s: float) -> SampleSchedule:
         return SoakSchedule(self._plan, self.case, checked_s)

@@ -38,7 +38,8 @@ def soak_answer(result: SoakResult) -> list[str]:
         ]
         answer.append(f"{total} of {calls} are wrong, in {cases}.")
     elif result.checked_calls:
-        rare, share = f"1 call in {1 / RARE:,.0f}", format_percent(result.seen_probability)
+        rare, seen = f"1 call in {1 / RARE:,.0f}", result.seen_probability
+        share = format_percent(seen) if seen < 0.9999 else "more than 99.99 %"
         answer = [f"The results of all {calls} are right."]
         answer.append(f"A fault of {rare} would have been seen with a probability of {share}.")
     answer.append(_drift_sentence(result))
