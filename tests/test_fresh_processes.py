@@ -19,7 +19,8 @@ DATA = Path(__file__).parent / "data"
 LOG = str(DATA / "nccl-tests" / "nccl_allreduce.log")
 LINES = {
     "": 2, "shwo": 2, "run --resume absent": 6, "show a": 0, "plot a": 0, "compare a b": 0,
-    "check b --against a --junit report.xml": 1, "advise a b --params 1M": 0,
+    "check b --against a --junit report.xml": 1, "fleet a b": 7,
+    "advise a b --params 1M": 0,
     "explain a --size 1K": 0, "report a -o a.html": 0, "export a --format json": 0,
     f"import {LOG} --op all_reduce --output new": 0,
     "sweep --vary cpu-mode=quiet,plain --rounds 0": 2, "pairs --timeout 0": 2, "replay absent": 6,
@@ -30,7 +31,7 @@ LINES = {
 }  # fmt: skip
 _RARE = {
     "shwo", "advise", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops",
-    "links", "expect", "pairs", "workload",
+    "links", "expect", "pairs", "workload", "fleet",
     "replay",
 }  # fmt: skip
 RARE = [line for line in LINES if line.split(" ")[0] in _RARE]

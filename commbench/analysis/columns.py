@@ -106,7 +106,7 @@ _DIMENSIONS = {
     for dimension in DIMENSIONS
 }
 
-_LATER = ("step", "variant")
+_LATER = ("step", "variant", "call")
 """Dimensions whose columns came after others."""
 COLUMNS: dict[str, Column] = {
     column.name: column

@@ -23,15 +23,17 @@ from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
-from commbench.plan.case import Load
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
+from commbench.plan.load import Load
 from commbench.plan.pairs import count_pairs
 from commbench.results.samples import in_order, samples_of, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 
 _Key: TypeAlias = tuple[object, ...]
+WAYS = ("form", "call")
+"""The dimensions in which other ways to the same result differ from the direct call."""
 ALONE_OR_NOT = ("concurrency", "group_ranks")
 """The dimensions in which a group alone differs from all groups together."""
 
@@ -255,7 +257,7 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
     for row in rows:
         case = row.measurement.case
         if case.call_form.is_reference:
-            references[case.key("form")] = row
+            references[case.key(*WAYS)] = row
         if case.part:
             parts[case.key()] = row
         if case.concurrency == ALONE:
@@ -265,7 +267,7 @@ def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
         case = row.measurement.case
         found: dict[str, Any] = {}
         if not case.call_form.is_reference:
-            found["reference"] = references.get(case.key("form"))
+            found["reference"] = references.get(case.key(*WAYS))
         if case.concurrency == TOGETHER:
             found["alone"] = alone.get(case.key(*ALONE_OR_NOT), {})
         if case.part == AT_ONCE:

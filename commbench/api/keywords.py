@@ -27,6 +27,7 @@ class SharedKeywords(TypedDict, total=False):
     check: bool
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    calls: str | type | Sequence[str | type] | None
     overlap: str | Sequence[str]
     overlap_ratio: float | None
     p2p_call: str
@@ -84,3 +85,5 @@ class RunKeywords(MeasureKeywords, SweepKeywords, total=False):
     duration: float | str | None
     cycles: int | None
     resume: str | None
+    history: bool
+    db: str | Path | None

@@ -173,7 +173,7 @@ PAIRS_DEFAULTS: dict[str, Any] = {
 QUICK_ITERATIONS = 10
 """The default of `iters` for a quick search, in the rounds that are measured in full."""
 _NOT_OF_PAIRS = (
-    "op", "root", "reduce_op", "placement", "rounding", "tensors", "form", "overlap",
+    "op", "root", "reduce_op", "placement", "rounding", "tensors", "form", "calls", "overlap",
     "overlap_ratio", "imbalance", "peak",
 )  # fmt: skip
 PAIRS_OPTIONS = tuple(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from commbench.analysis.load import LoadedRun
     from commbench.answers.explain.explanation import Explanation
-    from commbench.answers.pairs.matrix import PairMatrix
+    from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
     from commbench.answers.soak.soak import SoakResult
     from commbench.readers.source import ImportHints
@@ -64,7 +64,7 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         shown = ShownRun(self, peak, warnings or verbose, calls or verbose, groups)
         return VIEW.write(shown, format, verbose).rstrip("\n")
 
-    def matrices(self) -> list[PairMatrix]:
+    def matrices(self) -> list[RankMatrix]:
         """The values of pairs of ranks, a matrix for each kind of call and size; empty for a run
         without pairs. In a matrix, `values` has seconds or bytes/s by (from, to)."""
         from commbench.answers.pairs.matrix import pair_matrices

@@ -48,6 +48,8 @@ COMMAND_GROUPS = {
     "Compare and judge": {
         "compare": "Say which of several runs is faster, and how sure that is.",
         "check": "Check a run against limits or an earlier run, for CI.",
+        "fleet": "Say which nodes are slower than their peers, from a run of each.",
+        "history": "Keep runs; say what became slower, when, and what changed then.",
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",

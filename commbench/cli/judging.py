@@ -1,4 +1,4 @@
-"""The commands that judge runs (compare, check, advise), and those that look something up."""
+"""The commands that judge runs (compare, check, fleet, advise) or look something up."""
 
 from __future__ import annotations
 
@@ -103,6 +103,25 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     raise typer.Exit(gate.exit_code)
 
 
+def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
+    """Say which nodes are slower than their peers, from a run of each node.
+
+    Exit code 0: all nodes pass. 1: a node is slow or wrong beyond doubt (drain). 7: none is, but
+    nodes are undecided (again) or have no complete run (missing).
+
+    \b
+    commbench fleet results/tonight                    a folder with a run of each node
+    commbench fleet tonight --nodes nodes.txt -o verdict
+    commbench fleet n1=a/results.csv n2=b/results.csv n3=c/results.csv n4=d/results.csv
+    """
+    from commbench import api
+    from commbench.output.console import print_status
+
+    found = api.fleet(*runs, output=output, **given, notify=print_status)
+    show(found)
+    raise typer.Exit(found.exit_code)
+
+
 def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
     """Say which bucket size, form of call or setting is faster, by how much, and from which size.
 
@@ -111,7 +130,6 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     \b
     commbench advise mine --params 350M --backward 120ms
     commbench advise ring tree                   runs of two settings
-    commbench advise mine --topk 8 --experts 64 --hidden 4096
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api
@@ -125,15 +143,18 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
         print_status(picture)
 
 
-def ops(show: Show) -> None:
+def ops(show: Show, calls: bool) -> None:
     """Print the operations: the torch call, what it does, its size and its bus bandwidth.
 
     \b
     commbench ops
+    commbench ops --calls
     """
+    from commbench.answers.show.operations import InstalledCalls
     from commbench.plan.operations import OPERATIONS
+    from commbench.plan.own_calls import installed_calls
 
-    show(OPERATIONS)
+    show(InstalledCalls(installed_calls()) if calls else OPERATIONS)
 
 
 def links(show: Show, name: str | None, published: bool) -> None:

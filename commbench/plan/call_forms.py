@@ -52,6 +52,8 @@ class CallForm(NamedTuple):
     """Whether it copies the tensors into one more buffer, a flat one, and back."""
     is_coalesced: bool = False
     """Whether the backend is given all calls as one."""
+    is_divided_by_ranks: bool = False
+    """Whether S must be whole elements for each rank, although none of its steps says so."""
     calls_before: int | None = None
     """It is a call on a process group that was made for it, after so many calls there. The host's
     clock times it, call by call. None for a call on the group that is measured."""
@@ -64,7 +66,7 @@ class CallForm(NamedTuple):
     @property
     def is_divided(self) -> bool:
         """Whether S must be whole elements for each rank: a step has blocks."""
-        return any(OPERATIONS[name].blocks for name in self.steps)
+        return self.is_divided_by_ranks or any(OPERATIONS[name].blocks for name in self.steps)
 
     def suits(self, operation: Operation) -> bool:
         """Whether an operation can be done in this way, on some backend."""
@@ -292,12 +294,11 @@ def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> t
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 
-def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: int) -> int:
+def size_step(operation: Operation, forms: Iterable[CallForm], tensors: str, ranks: int) -> int:
     """The size of a case is a multiple of so many elements, or elements per block if the operation
     has blocks: all tensors are equal, and forms that are measured side by side move the same bytes.
     """
-    named = (CALL_FORMS[name] for name in forms)
-    is_divided = any(f.is_divided and f.suits(operation) for f in named)
+    is_divided = any(f.is_divided and f.suits(operation) for f in forms)
     step = ranks if is_divided and not operation.blocks else 1
     return step * (int(tensors) if tensors.isdigit() else 1)
 

@@ -29,6 +29,7 @@ from commbench.plan.groups import (
 )
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
+from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
 from commbench.plan.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
 from commbench.plan.replay import (
     replay_cases,
@@ -138,6 +139,10 @@ class Plan:
     """Into how many tensors S is cut, or how: `16`, `ddp:25M` (plan.call_forms)."""
     forms: tuple[str, ...] = ()
     """Names of CALL_FORMS, or `all`; none: the direct call of one tensor, all forms of several."""
+    calls: tuple[str, ...] = ()
+    """The specifications of calls of the user's own (plan.own_calls), or `torch`."""
+    own_calls: dict[str, Any] = field(default_factory=dict, hash=False)
+    """What these calls say about themselves, by specification: the fields of OwnCall."""
     memory: tuple[str, ...] = (DEFAULT_MEMORY,)
     """The kinds of memory of buffers, some of MEMORY_CHOICES (plan.backends). Where one of them
     is registered, registering the largest size is a case of its own."""
@@ -218,6 +223,7 @@ class Plan:
                     trouble = f"{text!r:.60} is not in its normal form"
                     raise value_error(name, trouble, f"write {normal}")
         self._require_forms()
+        self._require_calls()
         self._require_numbers_in_range()
         self._require_place()
         if REPLAY in self.operations and not self.workload:
@@ -244,6 +250,31 @@ class Plan:
                     if one
                     else "write for example --tensors 16",
                 )
+
+    def _require_calls(self) -> None:
+        """Every own call is known, has a name of its own, and an operation that is measured."""
+        names: dict[str, str] = {}
+        if set(self.own_calls) != {*self.calls} - {TORCH}:
+            raise UsageError("own calls are not described", "use commbench.run(calls=[...])")
+        for own in self.own:
+            other = names.setdefault(own.name, own.source)
+            if other != own.source:
+                raise UsageError(
+                    f"--call {own.source} and {other} have the same name, {own.name}",
+                    'give one of them another: name = "..." in its class',
+                )
+            if own.operation not in self.operations:
+                raise UsageError(
+                    f"--call {own.source} is an {own.operation}, which is not measured",
+                    f"leave out --op, or add {own.operation} to it",
+                )
+        if names and ONE_TENSOR not in self.tensors:
+            raise UsageError("--call takes one tensor", "leave out --tensors, or add 1: 1,16")
+
+    @property
+    def own(self) -> tuple[OwnCall, ...]:
+        """What its own calls say about themselves."""
+        return tuple(build_own_call(self.own_calls[call]) for call in self.calls if call != TORCH)
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:

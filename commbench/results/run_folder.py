@@ -180,7 +180,7 @@ def read_ends(folder: Path) -> StoredRun:
             last = json.loads(file.read().splitlines()[-1])
         plan = header.get("plan") or {}
         return named._replace(
-            started=str(header.get("started") or _made(folder)),
+            started=str(header.get("started") or made_at(folder)),
             label=str(header.get("label") or named.label),
             operations=tuple(map(str, plan.get("operations") or ())),
             sizes_bytes=tuple(map(int, plan.get("sizes") or ())),
@@ -194,7 +194,7 @@ def read_ends(folder: Path) -> StoredRun:
         return named  # loading the run reports a journal that cannot be read
 
 
-def _made(folder: Path) -> str:
+def made_at(folder: Path) -> str:
     """When a run folder was made: by its name, which has this host's time, else by the time of its
     journal. UTC, ISO 8601."""
     stamped = _STAMPED.fullmatch(folder.name)

@@ -15,6 +15,7 @@ from commbench.plan.computations import parse_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
+from commbench.plan.own_calls import parse_calls
 from commbench.plan.pairs import parse_pairs
 from commbench.plan.plan import Plan
 from commbench.plan.splits import KINDS_HELP, parse_imbalance
@@ -156,6 +157,13 @@ class CallOptions:
         "`commbench ops` explains them. Several with commas.", flags="--form --via", plan="forms",
         parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
     )  # fmt: skip
+    calls: tuple[str, ...] = _forms(
+        "CALL", "Your own ways to the same result, measured beside the operation's own call: "
+        "file.py:name or package.module:name of a class (docs/own-calls.md), or a name of "
+        "`commbench ops --calls`; torch: none. Several with commas. This runs the code it names.",
+        flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="torch",
+        python_type="str | type | Sequence[str | type] | None",
+    )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
         "WORK", "Compute during the communication, and measure each alone and both at once. "
         "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
@@ -214,6 +222,8 @@ class CallOptions:
     )  # fmt: skip
     matrix: tuple[int, ...] = ()
     """The matrix of the imbalance `file`, row by row."""
+    own_calls: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the own calls say about themselves, by specification."""
     workload_values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The content of the file of the workload."""
 

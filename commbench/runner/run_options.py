@@ -19,6 +19,7 @@ from commbench.plan.backends import ALLOCATORS
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
+from commbench.plan.own_calls import describe_calls
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import CPU_MODES, MOST_RANKS, OPTIONS, Plan, make_replay_plan
 from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
@@ -165,6 +166,15 @@ class RunOptions(CallOptions):
     nccl_log: bool = _output(
         "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
     )
+    history: bool = _output(
+        "", "Add the run to the history.", default=False, reach=USER,
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    db: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "FILE", "With --history: the history.", default=None, parse=Path, reach=USER,
+        python_type="str | Path | None", default_text="results/history.sqlite",
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api"),
@@ -199,7 +209,7 @@ class RunOptions(CallOptions):
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
-        values["matrix"] = self.matrix
+        values |= {"matrix": self.matrix, "own_calls": self.own_calls}
         is_cpu = device == "cpu"
         # Threads of the backend must find a core while the rank computes, as in a user's program.
         is_quiet = is_cpu and self.overlap == (NO_OVERLAP,) and not self.workload_values
@@ -320,6 +330,10 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     _apply_nccl_tests_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
+    if "calls" in values:
+        values["own_calls"] = described = describe_calls(values["calls"])
+        if "op" not in values and described:
+            values["op"] = tuple(dict.fromkeys(call["operation"] for call in described.values()))
     if "workload" in values:
         for name in names:
             if (option := RUN_OPTIONS[name]).chooses_calls or option.sets:

@@ -202,17 +202,18 @@ def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
 
 
 def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float) -> None:
-    """The horizontal axis: a tick at each place, of which as many have labels as fit into a width;
-    on a linear one, round numbers."""
-    is_several = across.is_log and len(places) > 1
-    part = (places[-1] / places[0]) ** (0.03 if width > 4 else 0.07) if is_several else 1.12
-    low, high = places[0] / part, places[-1] * part
+    """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
     if not across.is_log:
-        low, high = min(0.0, places[0]), places[-1] * 1.01 or 1.0
-        ticks = linear_ticks(low, high)
-        axes.set_xticks(ticks, [across.text(tick) for tick in ticks])
-        axes.set_xlim(low, high)
+        span = places[-1] - places[0] or 1.0
+        at = every_nth(
+            [(place - places[0]) / span * width for place in places],
+            [widest([across.text(place)]) for place in places],
+        )
+        axes.set_xticks([places[n] for n in at], [across.text(places[n]) for n in at])
+        axes.set_xlim(places[0] - 0.03 * span, places[-1] + 0.03 * span)
         return
+    part = (places[-1] / places[0]) ** (0.03 if width > 4 else 0.07) if places[1:] else 1.12
+    low, high = places[0] / part, places[-1] * part
     inches = width / log10(high / low)
     powers = [place for place in places if log2(place).is_integer()]
     labelled = powers if powers[1:] else places

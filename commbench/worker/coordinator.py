@@ -32,6 +32,8 @@ from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
 from commbench.worker.measure import Call, LocalSamples, Timer
 from commbench.worker.overlap import Overlaps
+from commbench.worker.own_calls import blaming
+from commbench.worker.own_checks import Witness
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import CHECK, END, MEASURE, WARM_UP, Command, Scheduler
 from commbench.worker.verify import PERIOD, CheckResult
@@ -156,7 +158,8 @@ class CaseRunner:
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
                 if command.what == END:
                     return
-                result = self._run(command, cases[command.case])
+                with blaming(cases[command.case]):
+                    result = self._run(command, cases[command.case])
                 if scheduler:
                     if isinstance(result, Batch):
                         result = result._replace(**host_speed)
@@ -222,7 +225,7 @@ class CaseRunner:
                 raise
             found = CheckResult(failed=out_of_memory(self._comm.rank, error))
         checked = combine_checks(self._comm, found)
-        if device.is_async and not checked.failed and not before:
+        if device.is_async and not (checked.failed or checked.fault or before):
             checked = checked._replace(seconds=self._time_more(case, pieces))
         if checked.seconds and not checked.failed:
             self._checked_s[case.index] = checked.seconds
@@ -256,7 +259,11 @@ class CaseRunner:
             for piece, (((part, buffers),), call) in enumerate(
                 zip(own, self._iterations(case, own), strict=True)
             ):
-                found = verify.verify(part, buffers, offset + piece, call, self._comm.device)
+                earlier = [seed_offset(self._plan, case, n) + piece for n in {0, before - 1}]
+                known = earlier if before else ()
+                witness = Witness(part, buffers, self._comm, known) if buffers.own else None
+                device = self._comm.device
+                found = verify.verify(part, buffers, offset + piece, call, device, witness)
                 yield found._replace(first_call=before + 1)
 
     def _verify_graphs(
@@ -373,11 +380,13 @@ def combine_checks(comm: Communicator, own: CheckResult) -> CheckResult:
     """What all ranks found, or why the case failed on the lowest rank where it did."""
     # One reduction for all: the larger the number, the lower the rank.
     number = comm.ranks - comm.rank
-    codes = [bool(own.failed) * number, bool(own.wrong) * number, round(own.seconds * 1e9)]
-    failing, wrong_first, slowest_ns = comm.all_reduce_max(torch.tensor(codes)).tolist()
+    codes = [bool(text) * number for text in (own.failed, own.wrong, own.fault)]
+    found_codes = comm.all_reduce_max(torch.tensor([*codes, round(own.seconds * 1e9)])).tolist()
+    failing, wrong_first, at_fault, slowest_ns = found_codes
     if failing:
         return CheckResult(failed=comm.share_value(own.failed, comm.ranks - failing))
-    found = CheckResult(wrong=0, seconds=slowest_ns * 1e-9)
+    fault = comm.share_value(own.fault, comm.ranks - at_fault) if at_fault else ""
+    found = CheckResult(wrong=0, seconds=slowest_ns * 1e-9, fault=fault)
     if not wrong_first:
         return found
     counts = comm.gather(torch.tensor([own.wrong or 0])).flatten().tolist()

@@ -32,6 +32,7 @@ from commbench.worker.feasibility import (
     allocate_arena,
     learn_selections,
     mark_unsupported,
+    set_up_calls,
     skip_oversized,
 )
 from commbench.worker.groups import uses_nccl
@@ -128,6 +129,7 @@ def measure_cases(
     faults = FaultWatch(gpu, device.pci_bus_id or device.uuid, has_ports=comm.rank in group.leaders)
     cases = skip_oversized(plan, mark_unsupported(task.cases(), comm, state), comm)
     arena, cases = allocate_arena(cases, comm)
+    cases = set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
-from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
+from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
 from commbench.analysis.statistics import median
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
@@ -126,9 +126,9 @@ class Recorder(RunCollector):
         changed = list(rows)
         if self._has_related:
             for row in rows:
-                key = row.measurement.case.key("form", "part")
+                key = row.measurement.case.key(*WAYS, "part")
                 self._related.setdefault(key, {})[row.measurement.case.index] = row
-            keys = {row.measurement.case.key("form", "part") for row in rows}
+            keys = {row.measurement.case.key(*WAYS, "part") for row in rows}
             changed = [row for key in keys for row in self._related[key].values()]
         linked = relate_rows(changed)
         self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}

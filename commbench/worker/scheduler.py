@@ -283,10 +283,11 @@ class CaseProgress:
         checked = self._checked or CheckResult()
         if checked.failed:
             return Measurement(case=self.case, status=FAILED, reason=checked.failed)
+        texts = [checked.fault, describe_wrong(checked.first, checked.first_call)]
         return Measurement(
             case=self.case,
-            status=WRONG if checked.first else OK,
-            reason=describe_wrong(checked.first, checked.first_call),
+            status=WRONG if any(texts) else OK,
+            reason="; ".join(filter(None, texts)),
             stop_reason=self._schedule.stop_reason if self._schedule else "",
             wrong=checked.wrong,
             first_wrong=checked.first,
@@ -297,9 +298,11 @@ class CaseProgress:
 
     def _record_check(self, checked: CheckResult) -> None:
         is_first = self._checked is None
-        if is_first or checked.failed or checked.wrong:
+        if is_first or checked.failed or checked.wrong or checked.fault:
             self._checked = checked
-        if not is_first:
+        if checked.fault:
+            self._schedule = None  # times of a call that is wrong mean nothing
+        elif not is_first:
             self._checking_s += checked.elapsed_s
         elif not checked.failed:  # without memory the case ends here; the others go on
             self._schedule = self._make_schedule(checked.seconds)

@@ -68,6 +68,7 @@ class SoakProgress(CaseProgress):
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> bool:
         is_first_check, is_batch = not self.is_checked, isinstance(result, Batch)
         self._take(result)
+        self._batches.clear()  # the journal has them
         self.cycle += is_batch
         self._checks_now = is_batch and self._checks_again and self._fitting_checks > 0
         is_warm_up = not isinstance(result, Batch | CheckResult)
@@ -90,7 +91,7 @@ class SoakProgress(CaseProgress):
         before = self._checked
         super()._record_check(checked)
         self._checks_again = self._plan.check and self.case.has_result and not checked.failed
-        if before and before.first and not checked.failed:
+        if before and before.first and not (checked.failed or checked.fault):
             self._checked = before._replace(wrong=(before.wrong or 0) + (checked.wrong or 0))
 
 

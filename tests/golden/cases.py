@@ -52,7 +52,9 @@ COMPARED = (
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
 )  # fmt: skip
 COMMANDS = (
-    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "import",
+    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "fleet",
+    "history", "history add", "history export", "history forget", "history list", "history show",
+    "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
     "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
@@ -61,6 +63,9 @@ COMMANDS = (
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
 PREDICT = "model predict files/machine.json --op all_reduce --ranks 8,512 --ranks-per-node 8"
 DDP = "--params 350M --layers 24 --hidden 1024 --heads 16 --vocab 50304"
+
+FLEET = "a=results/made_up_old b=results/made_up_old c=results/made_up_old d=results/made_up_old "
+FLEET += "e=results/made_up_new"
 
 CASES = (
     *(f"{command} --help".strip() for command in COMMANDS),
@@ -164,6 +169,12 @@ CASES = (
     "check results/wrong --max-time 1s -o c.html",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% --format markdown",
     "report results/made_up_new --against results/made_up_old --max-slowdown 10% -o check.html",
+    # A fleet
+    *(f"fleet {FLEET} {options}".strip()
+      for options in ("", "--format json", "--format markdown", "--tolerance 40%",
+                      "--nodes a,f --verbose", "--false-alarms 0%")),
+    "fleet results/two_ranks results/plain", "fleet a=results/wrong b=results/interrupted",
+    "fleet files/no_header", "fleet results/missing",
     # Sweeps and advice
     *(f"show results/{sweep}" for sweep in SWEEPS),
     "show results/sweep --format json", "show results/made_up_sweep --format json",
@@ -177,15 +188,13 @@ CASES = (
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
     "advise results/made_up_step --params 350M --backward 300ms -o buckets.svg",
     "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
-    *(f"advise results/made_up_step {options} {how}".strip()
-      for options in (
-          "--topk 2 --experts 8 --hidden 64", "--params 350M --backward 300ms --blocks 24"
-      )
+    *(f"advise results/made_up_step --params 350M --backward 300ms --blocks 24 {how}".strip()
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
     "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
-    "advise results/made_up_step --topk 2 --experts 8 --hidden 64 --tokens 512 -o advice.html",
+    "advise results/made_up_step --topk 2 --experts 8 --hidden 64",
+    "advise results/made_up_step --params 350M --backward 300ms -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
     FIT, f"{FIT} -o fitted.json", f"{FIT} --leave-out ranks=4 --leave-out sizes=1M-",

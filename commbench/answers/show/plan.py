@@ -180,7 +180,7 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
     return [
         (field_name(name), _field_text(name, value))
         for name, value in plan.as_json().items()
-        if name not in ("sizes", "matrix", *unused) and value not in (None, "", [], {})
+        if name not in ("sizes", "matrix", "own_calls", *unused) and value not in (None, "", [], {})
     ]
 
 

@@ -146,6 +146,9 @@ def document(shown: ShownRun) -> Document:
     missing = list_missing(
         [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
+    wrong = list_missing(
+        [(m.case, m.reason) for row in rows if row.time and (m := row.measurement).status == WRONG]
+    )
     of_groups = [row for row in rows if row.measurement.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
     each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
@@ -160,6 +163,7 @@ def document(shown: ShownRun) -> Document:
         Pictures(lambda: _pictures(run)),
         *_tables(shown, kinds),
         Items(missing, "Not measured"),
+        Items(wrong, "What is wrong"),
         Items(left_out(run.header.plan)),
         Items([note for note in notes if "left out" not in note], "Notes about the imported file"),
         run_table.timings_table(rows),

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.row_names import short_titles
-from commbench.analysis.rows import ALONE_OR_NOT, ResultRow
+from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.groups import BOTH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
-from commbench.results.schema import RunHeader
+from commbench.results.schema import WRONG, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
 from commbench.units import format_bytes
 from commbench.views import cells
 
-VARIED = (*ALONE_OR_NOT, "part", "imbalance", "form", "size_bytes")
+VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""
 Found = tuple[ResultRow, str, str, Mapping[str, Any]]
 """A row, what was compared, with what, and the figures."""
@@ -75,8 +75,9 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES."""
-    timed, chosen = [row for row in rows if row.time], list[Finding]()
+    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
+    timed = [row for row in rows if row.time and row.measurement.status != WRONG]
+    chosen: list[Finding] = []
     cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
@@ -176,21 +177,26 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     kinds: dict[Any, list[ResultRow]] = {}
     for row in _whole(rows):
         if row.measurement.case.call_form.calls_before is None:
-            kinds.setdefault(row.measurement.case.key("form"), []).append(row)
+            kinds.setdefault(row.measurement.case.key(*WAYS), []).append(row)
     for own in kinds.values():
         apart = [row for row in own if row.measurement.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
         ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
-        slower = {r.measurement.case.form: ratio(time_of(r), time_of(ordered[0])) for r in ordered}
+        slower = {_way(r): ratio(time_of(r), time_of(ordered[0])) for r in ordered}
         best, *names = slower
         alike = [name for name in names if (found := slower[name]) and found.ends[0] <= 1]
-        usual = compared[0].measurement.case.form
+        usual = _way(compared[0])
         if usual in (best, *alike):
             open_ = usual if usual != best or not names else names[0]
             usual = next((name for name in names if name not in alike), open_)
         fastest = [best, *(name for name in alike if name != usual)]
         if usual != best and (found := slower[usual]):
             yield ordered[0], join_words(fastest, "or"), usual, {"ratio": found}
+
+
+def _way(row: ResultRow) -> str:
+    """Its form of the call, or its own call."""
+    return row.measurement.case.call or row.measurement.case.form
 
 
 def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:

@@ -143,7 +143,7 @@ def _picture(result: SoakResult) -> Picture | None:
     ]
     unit, unit_s = ("seconds", 1.0) if result.elapsed_s < SHORT_S else ("minutes", MINUTE_S)
     across = pictures.Axis(
-        lambda place: pictures.number_label(place / unit_s), f"{unit} since the soak began", False
+        lambda place: f"{place / unit_s:.3g}", f"{unit} since the soak began", is_log=False
     )
     slow = Look(pictures.LIMIT, fill=0.12)
     marks = [

@@ -146,21 +146,19 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     """Which setting is the fastest there: one, several that are tied, or undecided; and how much
     longer the next one takes."""
     ranks = rank_settings(found.points)
+    pooled = pool_settings(found.points, result.sweep.tolerance)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
+    slower = [rank.setting for rank in ranks if rank.setting not in found.best][:1]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
-    if found.verdict == UNDECIDED and len(names) == len(ranks):
-        ratios = [each.pooled.ratio for each in pool_settings(found.points, result.sweep.tolerance)]
-        ratio = cells.ratio_with_interval_text(max(ratios))
+    if found.verdict == UNDECIDED and not slower:
+        ratio = cells.ratio_with_interval_text(max(each.pooled.ratio for each in pooled))
         text = f"no setting is known to be faster: {ratio} times between them"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
-    if second := next((rank for rank in ranks if rank.setting not in found.best), None):
-        pooled = pool_settings(found.points, result.sweep.tolerance)
-        ratios = sorted(each.pooled.ratio for each in pooled if each.setting == second.setting)
-        if ratios:
-            ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
-            times = " to ".join(dict.fromkeys(ends))
-            text += f"; {result.names[second.setting]} takes {times} times as long"
+    if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower):
+        ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
+        times = " to ".join(dict.fromkeys(ends))
+        text += f"; {result.names[slower[0]]} takes {times} times as long"
     return f"{name_range(titles, found)}: {text}."
 
 

@@ -1,0 +1,1 @@
+"""Which nodes of a fleet are slower than their peers."""

@@ -1,0 +1,264 @@
+"""What a document of a fleet says: which nodes to drain and why, which to measure again, and which
+are missing; the same as JSON, as JUnit XML and as lists of names; and a strip plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from commbench.answers.compare.document import run_warnings
+from commbench.answers.fleet.fleet import (
+    AGAIN,
+    DRAIN,
+    MISSING,
+    PASS,
+    VERDICTS,
+    FleetResult,
+    Group,
+    Node,
+)
+from commbench.output.paragraphs import list_some
+from commbench.stats.estimate import Estimate
+from commbench.units import format_count, format_share
+from commbench.views.as_json import fields_of
+from commbench.views.cells import (
+    P_VALUE,
+    RATIO,
+    RATIO_INTERVAL,
+    TEXT,
+    Column,
+    in_brackets,
+    ratio_interval_text,
+    ratio_text,
+)
+from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
+from commbench.views.formats import HTML, JSON, View
+from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
+
+MOST_NAMED = 4
+"""Nodes that the answer names."""
+MOST_ROWS = 6
+"""Nodes of the table of all that a terminal shows."""
+MOST_EXPLAINED = 16
+"""Nodes whose evidence is shown."""
+MOST_RANGES = 4
+MOST_WARNINGS = 4
+TITLES = {
+    DRAIN: "Drain: slow or wrong beyond doubt",
+    AGAIN: "Measure again: undecided",
+    MISSING: "Missing: without a complete run",
+}
+_LOOKS = {
+    PASS: Look(GREY, "o", None, size=2.5), AGAIN: Look("#E69F00", "D", None, size=4),
+    DRAIN: Look(LIMIT, "s", None, size=4),
+}  # fmt: skip
+_HEADING = {PASS: "pass", AGAIN: "again: undecided", DRAIN: "drain"}
+
+_ADVICE = {
+    DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, `commbench "
+    "pairs`, and the logs of their devices.",
+    AGAIN: "Measure the undecided nodes once more, when nothing else runs on them, and judge all "
+    "runs again: the newest run of a node counts.",
+    MISSING: "Find out why the missing nodes have no complete run; then measure them.",
+}
+
+_NODE = Column("node", lambda node: node.name, TEXT)
+_TIMES = (
+    Column("times as slow\nas its peers", lambda node: node.slowdown, RATIO),
+    Column("95 %\ninterval", lambda node: node.slowdown, RATIO_INTERVAL),
+    Column("chance in a\nsound fleet", lambda node: node.chance, P_VALUE, 5),
+    Column("where", lambda node: node.where, TEXT, 1, is_wrapped=True),
+)
+_REASON = Column("why", lambda node: "; ".join(node.reasons), TEXT, 2, is_wrapped=True)
+
+
+def document(fleet: FleetResult) -> Document:
+    """The answer, the nodes by verdict with their evidence, and what the verdicts rest on."""
+    blocks: list[Block] = []
+    for verdict, title in TITLES.items():
+        chosen = [node for node in fleet.nodes if node.verdict == verdict]
+        times = () if verdict == MISSING else _TIMES
+        columns = (_NODE, *times, *[_REASON] * any(node.reasons for node in chosen))
+        if chosen:
+            evidence = [
+                Items(lines, node.name)
+                for node in chosen[:MOST_EXPLAINED]
+                if verdict != MISSING and (lines := evidence_lines(node))
+            ]
+            blocks.append(Section(title, [Table("", columns, chosen), *evidence]))
+    compared = sorted(
+        (node for node in fleet.nodes if node.slowdown),
+        key=lambda node: (node.chance or 0.0, node.name),
+    )
+    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, TEXT), *_TIMES[:-1])
+    blocks += [
+        Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
+        Items(advice(fleet), "What to do"),
+        Items(notes(fleet), "What the verdicts rest on"),
+        Pictures(lambda: fleet_pictures(fleet)),
+    ]
+    title = f"Fleet of {format_count(len(fleet.nodes), 'node')}"
+    tone = GOOD if fleet.outcome == PASS else BAD
+    return Document(title, (), [answer(fleet)], blocks, tone=tone)
+
+
+def answer(fleet: FleetResult) -> str:
+    """How many nodes have each verdict, and the worst of those to drain."""
+    every = format_count(len(fleet.nodes), "node")
+    if fleet.outcome == PASS:
+        return f"PASS: none of {every} is slower than the others."
+    found = ", ".join(f"{number} {verdict}" for verdict, number in fleet.counts.items() if number)
+    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == DRAIN))]
+    head = "DRAIN" if lines else "NO VERDICT"
+    named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
+    return f"{head}: of {every} {found}.{f' {named}.' if lines else ''}"
+
+
+def _told(node: Node) -> str:
+    """`node7 is 1.21 times as slow as its peers (1.18 … 1.24) in all_reduce 1M-64M`."""
+    slow = node.slowdown
+    if node.reasons or not slow:
+        return f"{node.name}: {'; '.join(node.reasons)}"
+    interval = in_brackets(ratio_interval_text(slow))
+    return f"{node.name} is {ratio_text(slow)} times as slow as its peers{interval} in {node.where}"
+
+
+def evidence_lines(node: Node) -> list[str]:
+    """Where a node is slow and by how much, in what it differs from its peers, and the warnings of
+    its run."""
+    found = [
+        f"{each.name}: {ratio_text(each.slowdown)} times as slow"
+        f"{in_brackets(ratio_interval_text(each.slowdown))}"
+        for each in node.evidence[:MOST_RANGES]
+    ]
+    more = sum(each.rows for each in node.evidence[MOST_RANGES:])
+    found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
+    if node.run:
+        warnings = [warning for _, warning in run_warnings([node.run])]
+        found += [f"{w.name} ({w.which}): {w.message}" for w in warnings[:MOST_WARNINGS]]
+    return found
+
+
+def advice(fleet: FleetResult) -> list[str]:
+    """What to do about nodes that do not pass."""
+    return [text for verdict, text in _ADVICE.items() if fleet.counts[verdict]]
+
+
+def notes(fleet: FleetResult) -> list[str]:
+    """What was compared, what the verdicts assume, and what was left out."""
+    found = [_group_note(group) for group in fleet.groups]
+    model = (
+        f"A sound fleet has a node named with a probability of {format_share(fleet.false_alarms)} "
+        "at most, if its nodes differ with tails as those of Student's t. A node that is slower by "
+        f"{format_share(fleet.tolerance)} at most passes."
+    )
+    found += [model] * any(group.spread is not None for group in fleet.groups)
+    older, others = fleet.superseded, fleet.unexpected
+    found += [f"Not used, because these nodes have newer runs: {list_some(older, 3)}."][
+        : len(older)
+    ]
+    found += [f"Not in the list of nodes: {list_some(others, 8)}."][: len(others)]
+    return found
+
+
+def _hardware(group: Group) -> str:
+    facts = group.facts
+    return facts["devices"] or facts["processor"] or facts["device"]
+
+
+def _group_note(group: Group) -> str:
+    facts, is_judged = group.facts, group.spread is not None
+    spread = f"they differ by {format_share(group.spread or 0.0)} in a usual case"
+    return (
+        f"{format_count(group.nodes, 'node')} of {facts['world_size']} {facts['backend']} ranks on "
+        f"{_hardware(group)}, {format_count(group.cases, 'case')}: "
+        f"{spread if is_judged else 'not judged'}."
+    )
+
+
+def as_json(fleet: FleetResult) -> dict[str, Any]:
+    """The outcome, the lists, and everything about each node."""
+    own = {"outcome": fleet.outcome, "exit_code": fleet.exit_code, "verdict": answer(fleet)}
+    lists = {verdict: fleet.names(verdict) for verdict in VERDICTS}
+    return own | lists | {"notes": notes(fleet), "advice": advice(fleet)} | fields_of(fleet)
+
+
+VIEW = View(document, schema=1, data=as_json)
+
+
+# Pictures.
+
+
+def fleet_pictures(fleet: FleetResult) -> list[Picture]:
+    """For each group a strip for each node: its times over those of its peers, a point per case."""
+    panels = []
+    for number, group in enumerate(fleet.groups):
+        nodes = [node for node in fleet.nodes if node.group == number and node.ratios]
+        if nodes:
+            nodes.sort(key=lambda node: (-sum(map(log, node.ratios)) / len(node.ratios), node.name))
+            panels.append(_strips(nodes, group))
+    if not panels:
+        return []
+    title, note = "Times of each node over those of its peers", "A point is a case."
+    order = "The nodes with the longest times are on the left."
+    return [Picture("fleet", title, answer(fleet), panels, [f"{note} {order}"])]
+
+
+def _strips(nodes: Sequence[Node], group: Group) -> Curves:
+    """A panel. The axis is logarithmic, so the places of nodes are equal ratios."""
+    step = 1 / len(nodes)
+    series = [
+        Series(
+            _HEADING[verdict], look,
+            [(exp(at * step), Estimate(ratio)) for at, node in enumerate(nodes)
+             if node.verdict == verdict for ratio in node.ratios], has_band=False,
+        )
+        for verdict, look in _LOOKS.items()
+        if any(node.verdict == verdict for node in nodes)
+    ]  # fmt: skip
+    across = Axis(partial(_name_at, tuple(node.name for node in nodes)), "node")
+    heading = f"{len(nodes)} nodes on {_hardware(group)}"
+    level = Mark(Look("#222222", dashes=(), width=0.8), 1.0, text="")
+    return Curves(heading, series, RATIOS, across, [level], 3.2)
+
+
+def _name_at(names: Sequence[str], place: float) -> str:
+    return names[min(len(names) - 1, max(0, round(log(place) * len(names))))]
+
+
+# Files.
+
+
+def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
+    """Write the lists, with a name in each line, the other formats and the picture into an empty
+    folder; their paths."""
+    from commbench.results.files import write_new
+    from commbench.views.draw import write_pictures
+
+    files: dict[str, str | bytes] = {
+        f"{verdict}.txt": "".join(f"{name}\n" for name in fleet.names(verdict))
+        for verdict in VERDICTS
+    }
+    files |= {"fleet.json": VIEW.write(fleet, JSON), "fleet.html": VIEW.write(fleet, HTML)}
+    files["junit.xml"] = fleet_junit(fleet)
+    for name, content in files.items():
+        write_new(folder / name, content)
+    pictures = fleet_pictures(fleet)
+    return [*map(folder.joinpath, files), *(write_pictures(pictures, folder) if pictures else ())]
+
+
+def fleet_junit(fleet: FleetResult) -> bytes:
+    """The fleet as JUnit XML: a test case for each node, which fails unless the node passes."""
+    from commbench.output import junit  # imports xml
+
+    def make(node: Node) -> junit.JUnitCase:
+        if node.verdict == PASS:
+            return junit.JUnitCase(node.name)
+        message = "; ".join([_told(node), *evidence_lines(node)])
+        return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
+
+    cases = [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]
+    return junit.junit_xml([junit.JUnitSuite("commbench fleet", cases)], answer(fleet))

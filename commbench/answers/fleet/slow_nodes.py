@@ -1,0 +1,258 @@
+"""Finds nodes that are slower than their peers, in a matrix of times: a row for each node, a column
+for each case.
+
+With y the log time of a node in a case, and s and MAD of the peers (their robust scale; that of few
+nodes is moderated by all cases):
+
+    d = y - median of the peers                 c = median of the d of the node
+    r = (d - c) / s, at most CLIP scales from 0
+    b = c / median of s                         x = r + b
+
+b is what all cases of a node have in common. Its variance among the peers, beside that of r, says
+how much of it is to be taken away: with k = tau^2 C / (sigma^2 + C tau^2) and C cases,
+
+    L(part) = mean of x over the part - k * mean of x over all cases
+
+(generalized least squares with one common factor). Parts are all cases, each kind of case, sizes
+from or below some limits, and the slower half of cases and of kinds.
+A node whose interval is wider than usual has a larger s.
+
+Each L is compared with that of the other nodes by Student's t. The model: the L of sound nodes have
+tails as those of t with the degrees of TAIL at most, which allows for heavy tails; fewer nodes have
+fewer degrees. Probabilities are multiplied by the number of nodes and of parts (Bonferroni). Nodes
+that differ most are left out of the peers one by one, and the last of these steps that is
+significant counts, so that several slow nodes do not hide each other: the generalized extreme
+Studentized deviate test of Rosner, Technometrics 25 (1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.stats.student import student_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LEAST_NODES = 4
+"""Fewer nodes are too few to judge."""
+CLIP = 4.0
+"""A single case counts as at most so many scales from what the cases of its node have in common."""
+WHOLE, RANGE, ORDERED = "whole", "range", "ordered"
+"""Kinds of parts: all cases, cases with something in common, the slower half of cases or kinds."""
+TAIL = {WHOLE: 5, RANGE: 35, ORDERED: 11}
+"""Degrees of freedom of the tails of sound nodes, at most. What all cases have in common is no mean
+of many values, so its tails are the heaviest."""
+_WHOLE_SHARE = 0.5
+"""The share of the false alarms that all cases together may cause; the other parts share the
+rest."""
+_COMMON_CLIP, _OWN_CLIP = 2.5, 2.0
+"""In a part, b counts as at most so many of its scales, or so many of those of r."""
+_PRIOR_NODES = 8
+"""The scale of all cases counts as that of so many nodes."""
+_LEAST_SCALE = 1e-4
+"""Of log times. Times that are all equal have none."""
+_MAD, _MEDIAN = 1.4826, 1.2533
+"""The standard deviation of normal values over their median absolute deviation; the standard error
+of a median over that of a mean."""
+_MOST_LEFT_OUT = 1 / 3
+"""The share of nodes that may be left out of the peers."""
+_FAR = 4.0
+"""Nodes are left out on trial as long as one is so many robust scales from the others."""
+_MOST_KINDS = 32
+_MOST_LIMITS = 7
+"""Sizes from which on, and up to which, a part reaches."""
+
+
+class Part(NamedTuple):
+    """Cases that a node may be slow in."""
+
+    kind: str
+    cases: tuple[int, ...]
+    """Their columns; of ORDERED parts all."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Of an ORDERED part, the columns of each of those whose slower half counts."""
+
+
+class Scores(NamedTuple):
+    """What a matrix says of its nodes."""
+
+    chances: Sequence[float]
+    """Of each node, the probability that any node of a sound fleet is as slow; at most 1."""
+    parts: Sequence[Part]
+    """The part in which it is the least likely to be sound."""
+    levels: Sequence[float]
+    """Of each case the log time of the peers."""
+    scales: Sequence[float]
+    """Of each case by how much the log times of peers differ: their robust scale."""
+    errors: Sequence[float]
+    """Of each case the standard error of the level."""
+
+
+def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
+    """The parts of cases with these kinds (what a case is without its size) and sizes."""
+    every = tuple(range(len(kinds)))
+    found = {every: Part(WHOLE, every)}
+    by_kind: dict[str, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        by_kind.setdefault(kind, []).append(index)
+    groups = tuple(map(tuple, by_kind.values())) if len(by_kind) <= _MOST_KINDS else ()
+    different = sorted(set(sizes))
+    step = (len(different) - 1) / min(_MOST_LIMITS, max(1, len(different) - 1))
+    limits = {different[round(number * step)] for number in range(1, _MOST_LIMITS + 1)
+              if number * step < len(different)}  # fmt: skip
+    ranges = [
+        tuple(index for index in every if (sizes[index] >= limit) == is_from)
+        for limit in sorted(limits)
+        for is_from in (True, False)
+    ]
+    for cases in (*groups, *ranges):
+        if cases:
+            found.setdefault(cases, Part(RANGE, cases))
+    parts = [*found.values()]
+    if len(groups) > 3:
+        parts.append(Part(ORDERED, every, groups))
+    if len(every) > 3:
+        parts.append(Part(ORDERED, every, tuple((index,) for index in every)))
+    return parts
+
+
+def find_slow_nodes(
+    times: NDArray[Any], errors: NDArray[Any], parts: Sequence[Part], false_alarms: float
+) -> Scores:
+    """The scores of at least LEAST_NODES nodes.
+
+    `times` are the log times, nodes x cases, nan where there is none; `errors` their standard
+    errors, nan where they are not known. `false_alarms` is the probability that any node of a sound
+    fleet has a chance of at most `false_alarms`.
+    """
+    import numpy
+
+    peers = numpy.ones(len(times), bool)
+    while True:  # a second time only where nodes are left out
+        values = _part_values(times, errors, parts, peers)
+        if not (different := _left_out(values, parts, peers, false_alarms)):
+            break
+        peers[different] = False
+    levels = _median(times[peers])
+    deviation = numpy.nan_to_num(times - levels)
+    means = numpy.column_stack([_mean_of(deviation, part) for part in parts])
+    is_slower = 2 * means > -deviation.mean(axis=1, keepdims=True)  # not: faster elsewhere
+    chances, found = [], []
+    for deviations in numpy.where(is_slower, _studentize(values, peers), 0.0):
+        tails = _tails(deviations, parts, peers)
+        chances.append(min(1.0, min(tails) * len(times)))
+        found.append(parts[tails.index(min(tails))])
+    scales = _scale(times[peers])
+    number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
+    level_errors = _MEDIAN * scales / numpy.sqrt(number)
+    return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist())
+
+
+def _left_out(
+    values: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any], false_alarms: float
+) -> list[int]:
+    """The peers that differ from the others, faster ones too."""
+    import numpy
+
+    found: list[int] = []
+    peers, significant, nodes = peers.copy(), 0, int(peers.sum())
+    far = numpy.abs(values - _median(values[peers])) > _FAR * _scale(values[peers], prior=0)
+    most = min(int(_MOST_LEFT_OUT * len(peers)) - (len(peers) - nodes), nodes - LEAST_NODES + 1)
+    for left in range(nodes, nodes - most, -1):
+        inside = numpy.where(peers[:, None], numpy.abs(_studentize(values, peers)), 0.0)
+        tails = _tails(inside.max(axis=0), parts, peers)
+        at = tails.index(min(tails))
+        is_significant = tails[at] * left <= false_alarms
+        if not (is_significant or (far & peers[:, None]).any()):
+            break
+        found.append(int(inside[:, at].argmax()))
+        peers[found[-1]] = False
+        significant = len(found) if is_significant else significant
+    return found[:significant]
+
+
+def _tails(deviations: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]) -> list[float]:
+    """For each part the probability that t is above a deviation, over the share of the false alarms
+    that the part has."""
+    freedom = int(peers.sum()) - 2
+    own = 1 - _WHOLE_SHARE if len(parts) > 1 else 0.0
+    return [
+        student_tail(float(value), min(freedom, TAIL[part.kind]))
+        / (1 - own if part.kind == WHOLE else own / (len(parts) - 1))
+        for value, part in zip(deviations, parts, strict=True)
+    ]
+
+
+def _median(values: NDArray[Any]) -> NDArray[Any]:
+    import numpy
+
+    find = numpy.nanmedian if numpy.isnan(values).any() else numpy.median  # much faster
+    found: NDArray[Any] = find(values, axis=0)
+    return found
+
+
+def _scale(values: NDArray[Any], prior: int = _PRIOR_NODES) -> NDArray[Any]:
+    """The robust scale of each column around its median, moderated by that of all columns, which
+    counts as that of `prior` nodes."""
+    import numpy
+
+    squares = (_MAD * _median(numpy.abs(values - _median(values)))) ** 2
+    usual = float(numpy.median(squares))
+    moderated = (len(values) * squares + prior * usual) / (len(values) + prior)
+    found: NDArray[Any] = numpy.maximum(numpy.sqrt(moderated), _LEAST_SCALE)
+    return found
+
+
+def _part_values(
+    times: NDArray[Any], errors: NDArray[Any], parts: Sequence[Part], peers: NDArray[Any]
+) -> NDArray[Any]:
+    """L of each node and part. A case that a node lacks counts as what its cases have in common."""
+    import numpy
+
+    errors = numpy.nan_to_num(errors)
+    excess = numpy.maximum(0.0, errors**2 - numpy.median(errors[peers], axis=0) ** 2)
+    scales = numpy.sqrt(_scale(times[peers]) ** 2 + excess)
+    shift = times - _median(times[peers])
+    common = _median(shift.T)[:, None]
+    own = numpy.nan_to_num((shift - common) / scales)
+    common = common / _median(scales.T)[:, None]
+    limits = CLIP * _scale(own[peers])
+    own = numpy.clip(own, -limits, limits)
+    cases = times.shape[1]
+    variance = float((limits**2).mean()) / CLIP**2 * cases / max(cases - 1.5, 0.5)
+    mean = common + own.mean(axis=1, keepdims=True)
+    shared = max(0.0, float(_scale(mean[peers])[0]) ** 2 - variance / cases)
+    limit = max(_COMMON_CLIP * float(_scale(common[peers])[0]), _OWN_CLIP * sqrt(variance))
+    x = own + numpy.clip(common, -limit, limit)
+    base = shared * cases / (variance + cases * shared) * x.mean(axis=1)
+    return numpy.column_stack(
+        [mean[:, 0] if part.kind == WHOLE else _mean_of(x, part) - base for part in parts]
+    )
+
+
+def _mean_of(x: NDArray[Any], part: Part) -> NDArray[Any]:
+    """The mean of the cases of a part, or of the slower half of its groups."""
+    import numpy
+
+    groups = part.groups or (part.cases,)
+    means = numpy.column_stack([x[:, list(group)].mean(axis=1) for group in groups])
+    slower = numpy.sort(means, axis=1)[:, len(groups) - max(1, len(groups) // 2) :]
+    found: NDArray[Any] = slower.mean(axis=1)
+    return found
+
+
+def _studentize(values: NDArray[Any], peers: NDArray[Any]) -> NDArray[Any]:
+    """How far each value is from those of the other peers, as a t."""
+    import numpy
+
+    centred = values - _median(values[peers])
+    inside = numpy.where(peers[:, None], centred, 0.0)
+    number = int(peers.sum()) - peers[:, None]
+    mean = (inside.sum(axis=0) - inside) / number
+    squares = (inside**2).sum(axis=0) - inside**2
+    variance = numpy.maximum((squares - number * mean**2) / (number - 1), _LEAST_SCALE**2)
+    found: NDArray[Any] = (centred - mean) / numpy.sqrt(variance * (1 + 1 / number))
+    return found

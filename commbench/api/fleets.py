@@ -1,0 +1,54 @@
+"""The nodes of a fleet, compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commbench.api.runs import ignore
+from commbench.errors import UsageError
+from commbench.units import parse_tolerance
+
+if TYPE_CHECKING:
+    from commbench.answers.fleet.fleet import FleetResult
+    from commbench.api.runs import AnyRun
+
+
+def fleet(
+    *runs: AnyRun,
+    nodes: str | Path | Sequence[str] | None = None,
+    false_alarms: str | float = "1%",
+    tolerance: str | float = "2%",
+    output: str | Path | None = None,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> FleetResult:
+    """Say which nodes of a fleet are slower than their peers, from a run of each (docs/fleet.md).
+
+    A run is a Run, a path or a label, also of a results.csv, "NAME=PATH", or a folder of runs.
+    `nodes` are the names that there should be, or a file with them. `false_alarms` is the
+    probability that a sound fleet has a node to drain, a part or a text such as "1%". A node that
+    is slower by at most `tolerance` passes. `output` is a new folder for the lists, the page, the
+    picture, JSON and JUnit XML. `ranks`, `op`, `dtype` are those of `load`; `notify` gets the paths
+    of the files. Raises UsageError for values that make no sense, RecordsError for what is no run.
+    """
+    from commbench.answers.fleet.document import write_files
+    from commbench.answers.fleet.fleet import judge_fleet
+    from commbench.answers.fleet.nodes import expected_nodes, read_nodes
+    from commbench.readers.source import ImportHints
+    from commbench.results.run_folder import empty_folder
+
+    chance, within = parse_tolerance(false_alarms), parse_tolerance(tolerance)
+    if not 1e-9 <= chance <= 0.5:
+        raise UsageError(
+            f"--false-alarms {false_alarms} is not from 1e-7% to 50%", "write --false-alarms 1%"
+        )
+    expected = expected_nodes(nodes)
+    folder = None if output is None else empty_folder(Path(output))
+    found = judge_fleet(read_nodes(runs, ImportHints(ranks, op, dtype)), expected, chance, within)
+    for path in write_files(found, folder) if folder else ():
+        notify(str(path))
+    return found

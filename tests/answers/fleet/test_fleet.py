@@ -1,0 +1,213 @@
+"""Fleets of made-up runs: nodes, verdicts, lists, inputs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import permutations
+from pathlib import Path
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from commands import Commbench
+from synthetic_fleet import asked_plan, synthetic_fleet, synthetic_node
+
+import commbench as api
+from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
+from commbench.errors import RecordsError, UsageError
+from commbench.plan.case import Case
+
+SMALL = 1 << 18
+
+
+def large(case: Case) -> float:
+    return 1.3 if case.size_bytes >= SMALL else 1.0
+
+
+@pytest.fixture(scope="module")
+def tonight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty nodes; node07 takes 1.3 times as long from 256 KiB on."""
+    folder = tmp_path_factory.mktemp("fleet") / "tonight"
+    synthetic_fleet(folder, 20, {7: large})
+    return folder
+
+
+@pytest.fixture
+def copied(tonight: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tonight, tmp_path / "tonight"))
+
+
+def test_a_slow_node_is_named_with_evidence(tonight: Path) -> None:
+    found = api.fleet(tonight)
+    assert found.counts == {DRAIN: 1, AGAIN: 0, MISSING: 0, PASS: 19}
+    assert (found.outcome, found.exit_code) == (DRAIN, 1)
+    worst = found.nodes[0]
+    assert (worst.name, worst.where) == ("node07", "all calls 256K-4M")
+    assert worst.chance is not None
+    assert worst.chance < 1e-6
+    assert worst.slowdown
+    low, high = worst.slowdown.ends
+    assert 1.2 < low < 1.3 < high < 1.4
+    assert {each.name for each in worst.evidence} == {
+        "all_gather float32 out_of_place 256K-4M", "all_reduce float32 sum in_place 256K-4M",
+        "broadcast float32 in_place root 0 256K-4M",
+        "reduce_scatter float32 sum out_of_place 256K-4M",
+    }  # fmt: skip
+    assert "node07 is 1.30 times as slow as its peers" in " ".join(str(found).split())
+
+
+def test_a_sound_fleet_passes(copied: Path) -> None:
+    shutil.rmtree(copied / "run07")
+    found = api.fleet(copied)
+    assert (found.outcome, found.exit_code, found.counts[PASS]) == (PASS, 0, 19)
+    assert "PASS: none of 19 nodes is slower" in found.text()
+
+
+def test_the_order_of_runs_does_not_matter(tonight: Path) -> None:
+    runs = sorted(tonight.iterdir())
+    assert api.fleet(*runs).text("json") == api.fleet(*reversed(runs)).text("json")
+    few = runs[5:9]
+    assert len({api.fleet(*order).text("json") for order in permutations(few)}) == 1
+
+
+def test_rows_alone_say_the_same(copied: Path) -> None:
+    whole = api.fleet(copied)
+    for journal in copied.glob("*/run.jsonl"):
+        journal.unlink()
+    rows = api.fleet(copied)
+    assert rows.names(DRAIN) == ["run07"]  # a results.csv does not say the host
+    assert rows.nodes[0].slowdown == pytest.approx(whole.nodes[0].slowdown, rel=1e-3)
+
+
+def test_runs_with_and_without_a_host_are_compared(copied: Path) -> None:
+    (copied / "run03/run.jsonl").unlink()
+    found = api.fleet(copied)
+    assert found.counts == {DRAIN: 1, AGAIN: 0, MISSING: 0, PASS: 19}
+    assert "run03" in found.names(PASS)
+
+
+def test_a_name_can_be_given(tonight: Path) -> None:
+    runs = [f"n{run.name}={run}" for run in tonight.iterdir()]
+    assert api.fleet(*runs).names(DRAIN) == ["nrun07"]
+    with pytest.raises(UsageError, match="has several runs"):
+        api.fleet(f"one={tonight}")
+
+
+def test_nodes_without_a_complete_run_are_missing(copied: Path, tmp_path: Path) -> None:
+    journal = copied / "run02/run.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:9]))
+    (copied / "run04/run.jsonl").write_bytes(b"")
+    names = tmp_path / "nodes.txt"
+    names.write_text("# tonight\n" + "\n".join(f"node{n:02}" for n in range(22)) + "\n")
+    found = api.fleet(copied, nodes=names)
+    assert {"node02", "node20", "node21", "run04"} <= {*found.names(MISSING)}
+    reasons = {node.name: node.reasons for node in found.nodes}
+    assert "has not ended" in reasons["node02"][0]
+    assert reasons["node20"] == ("it has no run",)
+    assert api.fleet(copied, nodes="node07,node99").unexpected[:2] == ("node00", "node01")
+
+
+def test_wrong_results_are_a_reason_to_drain(copied: Path) -> None:
+    shutil.rmtree(copied / "run03")
+    shutil.rmtree(copied / "run07")
+    synthetic_node(copied / "run03", "node03", seed=4, statuses={1 << 14: "wrong"})
+    found = api.fleet(copied)
+    assert found.names(DRAIN) == ["node03"]
+    assert found.nodes[0].reasons[0].startswith("wrong results in all_gather 16K")
+
+
+def test_the_newest_run_of_a_node_counts(copied: Path) -> None:
+    synthetic_node(
+        copied / "another", "node07", seed=8, started="2026-11-22T06:00:00+00:00"
+    )  # fmt: skip
+    found = api.fleet(copied)
+    assert found.outcome == PASS
+    assert found.superseded == (str(copied / "run07"),)
+    synthetic_node(
+        copied / "older", "node07", lambda _: 9.0, seed=8, started="2026-11-20T06:00:00+00:00"
+    )
+    assert api.fleet(copied).outcome == PASS
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_few_nodes_are_too_few_to_judge(tonight: Path, nodes: int) -> None:
+    found = api.fleet(*sorted(tonight.iterdir())[5 : 5 + nodes])
+    assert (found.counts[AGAIN], found.exit_code) == (nodes, 7)
+    assert "too few to judge" in found.text()
+
+
+def test_a_small_fleet_with_a_node_that_is_far_has_no_verdict(tonight: Path) -> None:
+    found = api.fleet(*sorted(tonight.iterdir())[5:9])
+    assert (found.names(AGAIN), found.exit_code) == (["node07"], 7)
+
+
+def test_other_hardware_is_another_group(copied: Path) -> None:
+    for number in range(40, 46):
+        synthetic_node(
+            copied / f"other{number}", f"node{number}", lambda _: 3.0, seed=number,
+            environment={"processor": "Another"},
+        )  # fmt: skip
+    found = api.fleet(copied)
+    assert [group.nodes for group in found.groups] == [6, 20]
+    assert found.names(DRAIN) == ["node07"]
+    synthetic_node(copied / "large", "node50", asked=asked_plan(world_size=4))
+    assert api.fleet(copied).names(AGAIN) == ["node50"]
+
+
+def test_a_busy_or_failed_node_is_measured_again(copied: Path) -> None:
+    synthetic_node(copied / "failed", "node30", seed=31, statuses={1 << 14: "failed"})
+    found = {node.name: node for node in api.fleet(copied).nodes}
+    assert found["node30"].verdict == AGAIN
+    assert found["node30"].reasons == ("4 cases failed",)
+
+
+def test_a_folder_takes_lists_and_files(
+    commbench: Commbench, tonight: Path, tmp_path: Path
+) -> None:
+    ended = commbench(
+        "fleet", str(tonight), "--nodes", "node01,node77", "-o", "verdict", COLUMNS="80"
+    )
+    assert ended.code == 1, ended.err
+    folder = tmp_path / "verdict"
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "again.txt", "drain.txt", "fleet.html", "fleet.json", "fleet.png", "junit.xml",
+        "missing.txt", "pass.txt",
+    ]  # fmt: skip
+    lists = {name: (folder / f"{name}.txt").read_text().split() for name in ("drain", "missing")}
+    assert lists == {"drain": ["node07"], "missing": ["node77"]}
+    assert (folder / "again.txt").read_text() == ""
+    assert len((folder / "pass.txt").read_text().split()) == 19
+    found = json.loads((folder / "fleet.json").read_text())
+    assert (found["outcome"], found["exit_code"], found["drain"]) == ("drain", 1, ["node07"])
+    suites = fromstring((folder / "junit.xml").read_bytes())
+    assert (suites.get("tests"), suites.get("failures")) == ("21", "2")
+    assert all(len(line) <= 80 for line in ended.out.splitlines())
+    again = commbench("fleet", str(tonight), "-o", "verdict")
+    assert (again.code, "is not empty" in again.err) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"false_alarms": "0%"}, "false.alarms"),
+        ({"false_alarms": "90%"}, "false.alarms"),
+        ({"tolerance": "-1%"}, "below 0 %"),
+        ({"nodes": "node[01-20]"}, "is no name of a node"),
+        ({"nodes": " , "}, "list of nodes is empty"),
+    ],
+)
+def test_bad_values_are_refused(tonight: Path, given: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        api.fleet(tonight, **given)  # type: ignore[arg-type]
+
+
+def test_what_is_no_run_is_refused(tonight: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordsError, match="there is no file, folder or run"):
+        api.fleet(tonight, "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordsError, match="folder without a run"):
+        api.fleet(tmp_path / "empty")
+    with pytest.raises(UsageError, match="there is no node"):
+        api.fleet()
+    with pytest.raises(UsageError, match="is no run"):
+        api.fleet(17)  # type: ignore[arg-type]
