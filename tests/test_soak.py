@@ -152,7 +152,7 @@ def test_a_bit_flipped_in_1_of_1000_calls_is_found_and_its_rank_named(
     tmp_path: Path, seed: int
 ) -> None:
     rank, chance = seed % 2, FLIP.format(share=1e-3)
-    arguments = ("--cycles", "40", "--check-share", "90%", "--cpu-mode", "plain")
+    arguments = ("--cycles", "30", "--check-share", "90%", "--cpu-mode", "plain")
     ended = soak(tmp_path, plant(chance, rank, seed), *arguments, "--sizes", "1K")
     calls = sum(check.calls for check in read_run(ended.folder).checks)
     assert 1 - 0.999**calls > 0.999, "there were too few checks"
