@@ -64,9 +64,14 @@ class SoakProgress(CaseProgress):
         self.cycle, self._checks_now = cycle, False
         self.busy_s = self.checking_s = 0.0
         """How long all that was done for the case took, and its checks."""
+        self._later_s, self._later_calls = 0.0, 0
+        """Of checks after the first, in which the backend may have made connections."""
 
     def record(self, result: CheckResult | tuple[float, ...] | Batch) -> bool:
         is_first_check, is_batch = not self.is_checked, isinstance(result, Batch)
+        if isinstance(result, CheckResult) and not is_first_check:
+            self._later_s += result.elapsed_s
+            self._later_calls += result.calls
         self._take(result)
         self._batches.clear()  # the journal has them
         self.cycle += is_batch
@@ -78,7 +83,8 @@ class SoakProgress(CaseProgress):
     def _fitting_checks(self) -> int:
         """How many calls can be checked in the part of the time of the case that checks have, and
         within MOST_CHECKS_S."""
-        share, check_s = self._plan.checks[0], self._check_s
+        share = self._plan.checks[0]
+        check_s = self._later_s / self._later_calls if self._later_calls else self._check_s
         if not check_s:
             return 0
         fitting = (share * self.busy_s - self.checking_s) / (1 - share) / check_s
