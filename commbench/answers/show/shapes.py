@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.groups import BOTH
