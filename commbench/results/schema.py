@@ -4,7 +4,8 @@ History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
     3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
-    4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers; checks and cycles of soaks
+    4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers,
+                     checks and cycles of soaks
 """
 
 from __future__ import annotations
