@@ -23,7 +23,7 @@ from commbench.analysis.statistics import median_ci, summarise
 from commbench.plan.case import FINISHED, Case
 from commbench.plan.pairs import BACK
 from commbench.plan.plan import ORDERS, Plan
-from commbench.results.schema import Batch, Measurement, WrongElement
+from commbench.results.schema import Batch, Measurement, RunHeader, WrongElement
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import (
@@ -397,7 +397,7 @@ class Sink(RunCollector):
     """Keeps what the scheduler hands on; some batches were made before."""
 
     def __init__(self, before: dict[int, tuple[Batch, ...]]) -> None:
-        super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
+        super().__init__(RunHeader(plan(), "made-up", "", "local"))
         self._before = before
         self.done: list[float] = []
 
@@ -561,7 +561,7 @@ class SearchSink(RunCollector):
     """Keeps what is recorded, after a launch that was cut off."""
 
     def __init__(self, before: SearchSink | None = None) -> None:
-        super().__init__(None)  # type: ignore[arg-type]  # nobody asks for the run
+        super().__init__(RunHeader(plan(), "made-up", "", "local"))
         self.before = before.batches() if before else {}
         self.ended_before = set(before.ended()) if before else set()
         self.done: list[float] = []
