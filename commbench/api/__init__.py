@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from commbench.answers.sweep.settings import Setting
     from commbench.api.advice import advise
     from commbench.api.expectations import expect, expect_run
-    from commbench.api.fleets import fleet
+    from commbench.api.fleets import fleet, preflight
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
     from commbench.api.models import fit_model, predict
@@ -55,12 +55,12 @@ __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "import_results", "init", "list_runs",
     "load", "load_sweep", "measure",
-    "pairs", "plan_options", "plot", "predict", "replay", "report", "resume_sweep", "run",
-    "run_options", "run_sweep", "smoke", "sweep", "workload",
+    "pairs", "plan_options", "plot", "predict", "preflight", "replay", "report", "resume_sweep",
+    "run", "run_options", "run_sweep", "smoke", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
-    "api.fleets": ("fleet",),
+    "api.fleets": ("fleet", "preflight"),
     "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
