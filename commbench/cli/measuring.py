@@ -284,7 +284,7 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     words = context.args
     try:
         found = api.preflight(
-            parse_words(words, "job"), words, output=output, **given, notify=print_status
+            parse_words(words, "preflight"), words, output=output, **given, notify=print_status
         )
     except Interrupted as error:
         show(error.run)

@@ -73,7 +73,7 @@ run=$!
 watcher=$!
 wait "$run"
 code=$?
-kill "$watcher"
+kill "$watcher" 2>/dev/null
 cat run/{journal} 2>/dev/null
 exit "$code"
 }}
@@ -150,9 +150,13 @@ class Outcome(NamedTuple):
 
     @property
     def errors(self) -> list[str]:
-        """What the hosts that failed say is wrong; those that say nothing have an empty text."""
-        logs = [_log(self.run, host) for host in self.run.hosts]
-        return [_error_of(path) for path, code in zip(logs, self.codes, strict=True) if code != 0]
+        """What hosts that failed say is wrong; not that they were stopped."""
+        found = [
+            _error_of(_log(self.run, host))
+            for host, code in zip(self.run.hosts, self.codes, strict=True)
+            if code != 0
+        ]
+        return [text for text in found if text and not text.startswith("stopped by SIG")]
 
     @property
     def last_lines(self) -> list[str]:

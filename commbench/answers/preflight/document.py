@@ -111,21 +111,23 @@ def stage_rows(result: PreflightResult) -> list[StageRow]:
 
 def lines_to_paste(result: PreflightResult) -> list[Block]:
     """Command lines that keep a job away from the hosts that are not good."""
-    if all(host.verdict == PASS for host in result.hosts):
-        return []
-    path = result.path if result.path.is_absolute() else Path(".") / result.path
-    excluded = shlex.quote(f"{'' if path.is_absolute() else './'}{result.path}/{EXCLUDED}")
-    blocks: list[Block] = []
-    if result.starter.startswith("kubectl"):
-        drained = shlex.quote(f"{result.path}/{DRAIN}.txt")
+    good, starter = result.names(PASS), result.starter.split()[0]
+    path = f"{result.path}" if result.path.is_absolute() else f"./{result.path}"
+    excluded, drained, passed = (
+        shlex.quote(f"{path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
+    )
+    if starter == "kubectl" and result.names(DRAIN):
         node = "kubectl get pod \"$pod\" -o jsonpath='{.spec.nodeName}'"
         label = f'kubectl label node "$({node})" commbench=drain'
-        line = f"for pod in $(cat {drained}); do\n  {label}\ndone"
-        blocks += [Code("Label the nodes of the pods to drain:", line)] * bool(result.names(DRAIN))
-    else:
-        line = f"srun --exclude={excluded} --nodes={max(1, len(result.names(PASS)))}"
-        blocks += [Code("Keep srun away from them; a file's name needs a slash:", line)]
-    return blocks
+        loop = f"for pod in $(cat {drained}); do\n  {label}\ndone"
+        return [Code("Label the nodes of the pods to drain:", loop)]
+    if len(good) == len(result.hosts) or not good or starter == "kubectl":
+        return []
+    if starter == "srun":
+        line = f"srun --exclude={excluded} --nodes={len(good)} ..."
+        return [Code("Start a job without the others, with srun:", line)]
+    line = f"mpirun --hostfile {passed} ..."
+    return [Code("Start a job without the others, with Open MPI for example:", line)]
 
 
 def as_json(result: PreflightResult) -> dict[str, Any]:

@@ -37,7 +37,8 @@ STATUS_EVERY_S = 10.0
 FIRST_PORT, PORTS = 20_000, 9_000
 """Below the ports that Linux gives to clients."""
 _ON_HOST = re.compile(r"\b(?:rank|node) \d+ on (\S+)")
-_DEFAULTS = {"op": "all", "sizes": "64K-16M:x16", "budget": "0.1"}
+_DEFAULTS = {"op": "all", "sizes": "64K-16M:x16", "budget": "0.1", "launches": "1"}
+"""Of the run, where `words` do not say it; a host alone has the usual launches."""
 _OF_PAIRS = ("backend", "device", "nccl_option", "timeout", "cpu_mode")
 """The options of the run that the pairs have, too."""
 
@@ -63,16 +64,17 @@ class PreflightOptions:
     tolerance: float
     folder: Path
 
-    def command(self, name: str) -> list[str]:
-        """The words after `commbench` of a stage's command on one host."""
+    def command(self, name: str, hosts: int) -> list[str]:
+        """The words after `commbench` of a stage's command on one of so many hosts."""
         ranks = [f"--nproc-per-node={self.ranks_per_host}"] * (self.ranks_per_host is not None)
         if name == PAIRS:
             given = [RUN_OPTIONS[n].argument(getattr(self.run, n)) for n in _OF_PAIRS
                      if n in self.run.given]  # fmt: skip
             return ["pairs", "--quick", "--no-plots", *ranks, *given]
-        own = self.run.given
-        left = {"iters", "precision", "budget"} & own and {"budget"}
-        defaults = [f"--{n}={value}" for n, value in _DEFAULTS.items() if n not in {*own, *left}]
+        own = {RUN_OPTIONS[n].sets or n for n in self.run.given}
+        own |= {"budget"} if own & {"iters", "precision"} else set()
+        own |= {"launches"} if hosts == 1 or "iters" in own else set()
+        defaults = [f"--{n}={value}" for n, value in _DEFAULTS.items() if n not in own]
         return ["run", "--no-plots", *defaults, *ranks, *self.words]
 
 
@@ -162,6 +164,7 @@ class _Preflight:
         return None
 
     def _carry_out(self, stage: Stage) -> None:
+        started = time.monotonic()
         for groups in stage.rounds:
             bad = {host for attempt in self._of(stage) for host in attempt.accused}
             self._run(stage, [Group(hosts) for hosts in groups if bad.isdisjoint(hosts)])
@@ -177,8 +180,10 @@ class _Preflight:
             self._run(stage, wave)
         if waves:
             self._judge(stage)
-        took = sum(a.seconds for a in self._of(stage)[:1])
-        self._tell(stage.name, len(self._of(stage)), len(failed), 0, took)
+        runs, left = sum(bool(a.folder) for a in self._of(stage)), len(self._good())
+        took = f"{time.monotonic() - started:.0f} s"
+        good = f"{left} of {format_count(len(self._options.hosts), 'host')} are good"
+        self._notify(f"{stage.name}: {good}, {format_count(runs, 'run')}, {took}")
 
     def _judge(self, stage: Stage) -> None:
         """Record what the times of a stage say; after retries only about the retried hosts."""
@@ -230,17 +235,16 @@ class _Preflight:
                 self._record(attempt)
                 failed += not attempt.passed
                 if (now := time.monotonic()) - told > STATUS_EVERY_S and done < len(runs):
-                    self._tell(stage.name, done, failed, len(runs) - done, now - started)
+                    self._notify(
+                        f"{stage.name}: {done}/{len(runs)} runs, {failed} failed, "
+                        f"{now - started:.0f} s"
+                    )
                     told = now
-
-    def _tell(self, stage: str, done: int, failed: int, left: int, seconds: float) -> None:
-        still = f", {left} left" if left else ""
-        self._notify(f"{stage}: {format_count(done, 'run')}, {failed} failed{still}, {seconds:.0f} s")
 
     def _host_run(self, stage: Stage, group: Group) -> HostRun:
         """The run of a group, with a rendezvous of its own."""
         options, number = self._options, next(self._numbers)
-        words, hosts = options.command(stage.command), group.hosts
+        words, hosts = options.command(stage.command, len(group.hosts)), group.hosts
         commands = [words]
         if len(hosts) > 1:
             port = FIRST_PORT + (self._first_port + number) % PORTS
@@ -262,7 +266,7 @@ class _Preflight:
         )  # fmt: skip
         if passed:
             return attempt
-        errors = [*filter(None, outcome.errors)]
+        errors = outcome.errors
         reason, silent = _why(outcome, errors), [
             host for host, code in zip(run.hosts, outcome.codes, strict=True) if code is None
         ]  # fmt: skip
