@@ -1,0 +1,127 @@
+"""`commbench preflight` on 8 hosts: those that were made bad are named, each in the right list, and
+of sound hosts none is. COMMBENCH_TEST_REPEATS is the number of runs.
+
+Each host has a fork server of its own, as the tests have, so that a run of a host starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from commands import FORK_SERVER, START_TIMEOUT_S, clean_environment
+from hosts import DEVICE, Cluster, Host, hosts
+from test_pairs import limit
+
+pytestmark = pytest.mark.full
+REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "1"))
+FULL, REDUCED = "500mbit", "400mbit"
+LIMIT_S = 300
+FAULTS = Path(__file__).parents[2] / "scripts" / "faults.py"
+KILLED = json.dumps({"code": "os.kill(os.getpid(), 9)", "phase": "call", "rank": 0, "at": 3})
+SLOW, STUCK, DYING = "host2", "host5", "host6"
+RUN = ("--op", "all_reduce,all_gather", "--sizes", "64K,1M", "--budget", "0.1")
+
+
+@contextmanager
+def fork_servers(cluster: Cluster) -> Iterator[dict[str, Path]]:
+    """For each host a Python that starts commbench there."""
+    with ExitStack() as stack:
+        found = {}
+        for host in cluster:
+            folder = cluster.folder / f"python-{host.name}"
+            folder.mkdir()
+            address = str(folder / "socket")
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(address)
+                listening.listen()
+                number = listening.fileno()
+                line = [*host.entrance(), sys.executable, str(FORK_SERVER), str(number), address]
+                server = subprocess.Popen(
+                    line, env=clean_environment(), stdin=subprocess.PIPE, pass_fds=[number]
+                )
+            stack.callback(server.wait)
+            assert server.stdin
+            stack.callback(server.stdin.close)
+            found[host.name] = folder / "python"
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for path in found.values():
+            while not path.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            text = path.read_text().replace('"folder":', '"forks_ranks": True, "folder":')
+            path.with_name("forking").write_text(text)
+            path.with_name("forking").chmod(0o700)
+        yield {name: path.with_name("forking") for name, path in found.items()}
+
+
+def write_entrance(cluster: Cluster, pythons: dict[str, Path], bad: Sequence[str]) -> Path:
+    """A program that runs the command after the name of a host on it, as ssh does."""
+    lines = ["#!/bin/bash", "name=$1", "shift", "case $name in"]
+    own = f"{shlex.quote(sys.executable)} -m commbench"
+    for host in cluster:
+        program = f"{pythons[host.name]} -m commbench"
+        if host.name in bad and host.name == DYING:
+            program = f"env COMMBENCH_FAULT={shlex.quote(KILLED)} {sys.executable} {FAULTS}"
+        edit = shlex.quote(f"s#{own}#{program}#")
+        command = f'exec {shlex.join(host.entrance())} "$@" < <(sed -u {edit})'
+        is_stuck = host.name in bad and host.name == STUCK
+        lines.append(f"{host.name}) {'exec sleep 1000' if is_stuck else command} ;;")
+    path = cluster.folder / "enter"
+    path.write_text("\n".join([*lines, "esac", ""]))
+    path.chmod(0o700)
+    return path
+
+
+def run_preflight(cluster: Cluster, enter: Path, output: Path, need: int) -> int:
+    """The exit code of `commbench preflight` on all hosts."""
+    words = [
+        "--hosts", ",".join(host.name for host in cluster), "--start", f"{enter} {{host}}",
+        "--need", str(need), "--nproc-per-node", "1", "--limit", str(LIMIT_S), "--stage-limit",
+        "40", "--at-once", "4", "--env", f"GLOO_SOCKET_IFNAME={DEVICE}", "-o", str(output),
+        "--", *RUN,
+    ]  # fmt: skip
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-m", "commbench", "preflight", *words],
+        env=clean_environment(), timeout=LIMIT_S + 30, capture_output=True, text=True,
+    )  # fmt: skip
+    print(ended.stdout, ended.stderr, f"{time.monotonic() - started:.0f} s")
+    assert time.monotonic() - started < LIMIT_S
+    return ended.returncode
+
+
+def lists(output: Path) -> dict[str, list[str]]:
+    """The lists with names, without that of good hosts."""
+    names = ("drain", "missing", "flapping", "again")
+    found = {name: (output / f"{name}.txt").read_text().split() for name in names}
+    return {name: hosts for name, hosts in found.items() if hosts}
+
+
+def reduce_link(host: Host, rate: str) -> None:
+    limit(host, rate)
+
+
+@pytest.mark.parametrize("bad", [(), (SLOW, STUCK, DYING)], ids=["sound", "bad"])
+def test_exactly_the_bad_hosts_are_named(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    found, codes = [], []
+    with hosts(8) as cluster, fork_servers(cluster) as pythons:
+        for host in cluster:
+            reduce_link(host, REDUCED if host.name in bad and host.name == SLOW else FULL)
+        enter = write_entrance(cluster, pythons, bad)
+        for number in range(REPEATS):
+            output = tmp_path / str(number)
+            codes.append(run_preflight(cluster, enter, output, need=5))
+            found.append(lists(output))
+    expected = {"drain": [SLOW, DYING], "missing": [STUCK]} if bad else {}
+    assert found == [expected] * REPEATS
+    assert codes == [0] * REPEATS
