@@ -11,8 +11,8 @@ from commbench.errors import UsageError
 from commbench.units import parse_tolerance
 
 if TYPE_CHECKING:
-    from commbench.answers.preflight.preflight import PreflightResult
     from commbench.answers.fleet.fleet import FleetResult
+    from commbench.answers.preflight.preflight import PreflightResult
     from commbench.api.runs import AnyRun
     from commbench.runner.run_options import RunOptions
 

@@ -1,4 +1,5 @@
-"""The commands that measure: run, init, pairs, replay, sweep, smoke, preflight; and job, which prepares it."""
+"""The commands that measure: run, init, pairs, replay, sweep, smoke, preflight; and job, which
+prepares it."""
 
 from __future__ import annotations
 

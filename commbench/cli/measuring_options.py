@@ -150,6 +150,8 @@ JOB_SLURM = {
     "setup": Option(
         "LINE", "Shell command before the run, such as 'module load cuda'. May be repeated."
     ),
+    "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
+    "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
     "env": VARIABLES,
     "output": NEW_FILE,
 }

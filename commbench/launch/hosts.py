@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -97,8 +97,8 @@ def find_starter(text: str | None, environment: Mapping[str, str] = os.environ) 
         return HostStarter(text)
     if text in HOST_STARTERS:
         return HOST_STARTERS[text]
-    error = name_error("starter", text, list(HOST_STARTERS))
-    raise UsageError(error.message, f"{error.hint}; or a command such as 'ssh -p 2222 {HOST}'")
+    unknown = name_error("starter", text, list(HOST_STARTERS))
+    raise UsageError(unknown.message, f"{unknown.hint}; or a command such as 'ssh -p 2222 {HOST}'")
 
 
 def allocated_hosts(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -255,7 +255,7 @@ def run_on_hosts(
     variables: Mapping[str, str],
     at_once: int,
     until_s: float,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Run all of them, so many at once, and yield how each ended as soon as it has. At `until_s` of
     the monotonic clock all are stopped. Closing the iterator stops the rest."""
     waiting, running = [*runs], list[_Running]()

@@ -140,7 +140,11 @@ class RunOptions(CallOptions):
         refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
     format: str = _output(
-        "HOW", FORMAT_HELP, default="text", choices=FORMATS, reach=USER,
+        "HOW",
+        FORMAT_HELP,
+        default="text",
+        choices=FORMATS,
+        reach=USER,
         refused_by=("api", "preflight"),
     )
     peak: str | None = _output(

@@ -1,8 +1,8 @@
 """Runs the stages of a preflight from one process, and judges the hosts.
 
-No stage has a rendezvous of all hosts: each attempt has one of its own and a limit, so a host that
-hangs blocks only the attempts it is in. Every attempt is a line of preflight.jsonl, and the verdicts
-are computed from these lines alone.
+Each attempt has a rendezvous of its own and a limit, so a host that hangs blocks only the attempts
+it is in. Every attempt is a line of preflight.jsonl, and the verdicts are computed from these lines
+alone.
 """
 
 from __future__ import annotations
@@ -223,15 +223,15 @@ class _Preflight:
                 self._leave_out(group, "--limit left no time for it")
             return
         options = self._options
-        by_run = {id(run): (run, group) for group in groups for run in [self._host_run(stage, group)]}
-        runs, failed = [run for run, _ in by_run.values()], 0
+        runs, failed = [self._host_run(stage, group) for group in groups], 0
+        by_folder = {run.folder: group for run, group in zip(runs, groups, strict=True)}
         told = started = time.monotonic()
         outcomes = run_on_hosts(
             runs, options.starter, options.variables, options.at_once, self._until
         )
         with closing(outcomes):
             for done, outcome in enumerate(outcomes, 1):
-                attempt = self._attempt(stage, outcome, by_run[id(outcome.run)][1])
+                attempt = self._attempt(stage, outcome, by_folder[outcome.run.folder])
                 self._record(attempt)
                 failed += not attempt.passed
                 if (now := time.monotonic()) - told > STATUS_EVERY_S and done < len(runs):
