@@ -112,9 +112,8 @@ def stage_rows(result: PreflightResult) -> list[StageRow]:
 def lines_to_paste(result: PreflightResult) -> list[Block]:
     """Command lines that keep a job away from the hosts that are not good."""
     good, starter = result.names(PASS), result.starter.split()[0]
-    path = f"{result.path}" if result.path.is_absolute() else f"./{result.path}"
     excluded, drained, passed = (
-        shlex.quote(f"{path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
+        shlex.quote(f"{result.path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
     )
     if starter == "kubectl" and result.names(DRAIN):
         node = "kubectl get pod \"$pod\" -o jsonpath='{.spec.nodeName}'"
@@ -124,7 +123,7 @@ def lines_to_paste(result: PreflightResult) -> list[Block]:
     if len(good) == len(result.hosts) or not good or starter == "kubectl":
         return []
     if starter == "srun":
-        line = f"srun --exclude={excluded} --nodes={len(good)} ..."
+        line = f"srun --exclude=$(paste -sd, {excluded}) --nodes={len(good)} ..."
         return [Code("Start a job without the others, with srun:", line)]
     line = f"mpirun --hostfile {passed} ..."
     return [Code("Start a job without the others, with Open MPI for example:", line)]
