@@ -23,7 +23,7 @@ from test_pairs import limit
 
 pytestmark = pytest.mark.full
 REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "1"))
-FULL, REDUCED = "500mbit", "400mbit"
+FULL, REDUCED = "200mbit", "160mbit"
 LIMIT_S = 300
 FAULTS = Path(__file__).parents[2] / "scripts" / "faults.py"
 KILLED = json.dumps({"code": "os.kill(os.getpid(), 9)", "phase": "call", "rank": 0, "at": 3})
@@ -136,8 +136,8 @@ def lists(output: Path) -> dict[str, list[str]]:
     return {name: hosts for name, hosts in found.items() if hosts}
 
 
-@pytest.mark.parametrize("bad", [(), (SLOW, STUCK, DYING)], ids=["sound", "bad"])
-def test_exactly_the_bad_hosts_are_named(tmp_path: Path, bad: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("bad", [(), (SLOW, STUCK, DYING)], ids=["sound", "three"])
+def test_those_that_were_made_bad_are_named(tmp_path: Path, bad: tuple[str, ...]) -> None:
     found, codes = [], []
     with hosts(8) as cluster, fork_servers(cluster) as pythons:
         for host in cluster:

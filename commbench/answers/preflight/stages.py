@@ -23,12 +23,14 @@ from commbench.plan.pairs import count_rounds, list_pairs
 from commbench.readers.source import ImportHints
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL
-from commbench.units import format_GBps
+from commbench.units import format_count, format_GBps
 from commbench.views.cells import ratio_interval_text, ratio_text
 
 RUN, PAIRS = "run", "pairs"
 ROUNDS = 2
 """Rounds of pairs, in which each host has another partner."""
+SLOW_RETRIES = 2
+"""Other hosts with which a host is measured again whose pairs are slow."""
 Hosts = tuple[str, ...]
 
 
@@ -87,26 +89,31 @@ def retry_waves(
     """The retries of all accused hosts: each of one or two alone, of more both halves, beside
     proven hosts. A wave holds disjoint groups. A host that needs a partner and has none is left
     out."""
-    parts: dict[Hosts, Attempt] = {}
+    parts: list[tuple[Hosts, Attempt]] = []
     seen: set[str] = set()
     for attempt in failed:
         accused = [host for host in attempt.accused if host not in seen]
         seen.update(accused)
         half = (len(accused) + 1) // 2 if len(accused) > 2 else 1
+        # A slow pair has two ends: a host is slow if it is so with two other hosts.
+        times = SLOW_RETRIES if stage.size == 2 and not attempt.folder else 1
         for at in range(0, len(accused), half):
-            parts[tuple(accused[at : at + half])] = attempt
+            parts += [(tuple(accused[at : at + half]), attempt)] * times
     helpers = [host for host in proven if host not in seen]
+    met: dict[Hosts, set[str]] = {part: {*attempt.hosts} for part, attempt in parts}
     waves: list[list[Group]] = []
     free: list[str] = []
-    for part, attempt in parts.items():
+    for part, _ in parts:
         needed = min(stage.size - len(part), len(helpers))
         if stage.size > 1 and needed + len(part) < 2:
             continue
-        if not waves or needed > len(free):
+        is_busy = bool(waves) and any(part == group.retried for group in waves[-1])
+        if not waves or is_busy or needed > len(free):
             waves.append([])
             free = [*helpers]
-        free.sort(key=lambda host: host in attempt.hosts)  # another partner, if there is one
+        free.sort(key=lambda host: host in met[part])
         waves[-1].append(Group((*part, *free[:needed]), part))
+        met[part].update(free[:needed])
         free = free[needed:]
     return waves
 
@@ -132,7 +139,7 @@ def slow_runs(
             hosts = names[node.name]
             yield Attempt(
                 stage, hosts, False, "; ".join(told), hosts, newest[hosts].retried,
-                is_undecided=node.verdict == AGAIN,
+                is_undecided=node.verdict == AGAIN or not newest[hosts].retried,
             )  # fmt: skip
 
 
@@ -140,19 +147,20 @@ def slow_links(
     stage: str, attempts: Sequence[Attempt], folder: Path, _tolerance: float
 ) -> Iterator[Attempt]:
     """The hosts whose pairs are slow: by `commbench pairs`' statistics of all pairs together. A
-    host that was retried is slow if its new pair is, compared with those of other hosts."""
+    host that was retried is slow if it is with each of its new partners. A slow time that does not
+    come again says nothing: other programs cause it, too."""
     retried = {host for attempt in attempts for host in attempt.retried}
     first = _join([a for a in attempts if not a.retried], folder)
     if not retried and first.values:
         for finding in find_slow(first).findings:
-            hosts = {first.hosts[rank] for rank in (*finding.ranks, *finding.to_ranks)}
+            hosts = sorted({first.hosts[rank] for rank in (*finding.ranks, *finding.to_ranks)})
             slower = f"{1 / finding.ratio:.2f} times as slow as its peers"
-            reason = f"{name_part(first, finding)} is {slower}"
-            yield Attempt(stage, tuple(sorted(hosts)), False, reason, tuple(sorted(hosts)))
-    for attempt in attempts:
-        for host in attempt.retried:
-            if reason := _why_slow(host, _join([attempt], folder), first, retried):
-                yield Attempt(stage, (host,), False, reason, (host,), (host,))
+            reason, named = f"{name_part(first, finding)} is {slower}", tuple(hosts)
+            yield Attempt(stage, named, False, reason, named, is_undecided=True)
+    for host in sorted(retried):
+        own = [_join([a], folder) for a in attempts if host in a.retried]
+        if reason := _why_slow(host, own, first, retried):
+            yield Attempt(stage, (host,), False, reason, (host,), (host,))
 
 
 def _join(attempts: Sequence[Attempt], folder: Path) -> RankMatrix:
@@ -173,19 +181,25 @@ def _join(attempts: Sequence[Attempt], folder: Path) -> RankMatrix:
     return RankMatrix(BANDWIDTH, values, of_ranks, iterations=iterations)
 
 
-def _why_slow(host: str, own: RankMatrix, others: RankMatrix, suspects: set[str]) -> str:
-    """Why a host is slow in its retry; empty where it is not. Values within hosts and across them
-    are compared apart."""
-    for is_within in (False, True):
-        mine, peers = (
-            [value for (a, b), value in matrix.values.items()
-             if (matrix.hosts[a] == matrix.hosts[b]) == is_within
-             and is_used({matrix.hosts[a], matrix.hosts[b]})]
-            for matrix, is_used in ((own, lambda ends: host in ends), (others, suspects.isdisjoint))
-        )  # fmt: skip
-        if mine and peers and min(mine) < (1 - LEAST) * median(peers):
+def _why_slow(host: str, own: Sequence[RankMatrix], others: RankMatrix, bad: set[str]) -> str:
+    """Why a host is slow in its retries; empty where it is not slow in all of them. Sending,
+    receiving, and values within it are compared apart."""
+    for way in ("sends", "receives", "moves within"):
+        peers = [*_values(others, way, {*others.hosts} - bad)]
+        slowest = [min(_values(matrix, way, {host}), default=0.0) for matrix in own]
+        if peers and slowest and 0 < max(slowest) < (1 - LEAST) * median(peers):
             return (
-                f"{format_GBps(min(mine))} GB/s, and {format_GBps(median(peers))} GB/s between "
-                f"other hosts: {median(peers) / min(mine):.2f} times as slow, twice"
+                f"{way} {format_GBps(max(slowest))} GB/s, and other hosts "
+                f"{format_GBps(median(peers))} GB/s: {median(peers) / max(slowest):.2f} times as "
+                f"slow, also with {format_count(len(own), 'other host')}"
             )
     return ""
+
+
+def _values(matrix: RankMatrix, way: str, hosts: set[str]) -> Iterator[float]:
+    """The bandwidths at which these hosts send, receive, or move data between their own ranks."""
+    for (sender, receiver), value in matrix.values.items():
+        ends = matrix.hosts[sender], matrix.hosts[receiver]
+        is_within = ends[0] == ends[1]
+        if is_within == (way == "moves within") and ends[way == "receives"] in hosts:
+            yield value

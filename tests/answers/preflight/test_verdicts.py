@@ -16,6 +16,7 @@ def passed(stage: str, hosts: str, retried: str = "") -> Attempt:
 
 
 def failed(stage: str, hosts: str, accused: str, retried: str = "", **more: Any) -> Attempt:
+    more = {"folder": "made-up", **more}
     return Attempt(stage, tuple(hosts), False, "broken", tuple(accused), tuple(retried), **more)
 
 
@@ -86,6 +87,12 @@ def test_every_accused_host_is_retried_with_hosts_that_have_passed() -> None:
         hosts = [host for group in wave for host in group.hosts]
         assert len(hosts) == len({*hosts}) and len(hosts) == 2 * len(wave)
     assert [len(wave) for wave in waves] == [3, 1]
+
+
+def test_a_host_whose_pairs_are_slow_is_measured_with_two_other_hosts() -> None:
+    waves = retry_waves(stage(2), [failed("pairs", "a", "a", folder="")], "bcd")
+    assert [[group.retried for group in wave] for wave in waves] == [[("a",)], [("a",)]]
+    assert len({group.hosts for wave in waves for group in wave}) == 2
 
 
 def test_a_host_without_a_proven_partner_is_not_retried() -> None:
