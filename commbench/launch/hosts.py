@@ -39,8 +39,8 @@ class HostStarter(NamedTuple):
     """A command that runs the command after it on a host; {host} in it is the host's name."""
 
     command: str
-    program: str = f"{shlex.quote(sys.executable)} -m commbench"
-    """How commbench is called there."""
+    program: str = ""
+    """How commbench is called there; empty: as here."""
     address: str = ""
     """A command that prints the address of a host; empty where others find it by its name."""
     variable: str = ""
@@ -194,10 +194,11 @@ class _Running:
         self._deadline = min(self._started + run.limit_s, until_s)
         limit_s = max(1.0, self._deadline - self._started)
         self._processes: list[subprocess.Popen[bytes]] = []
+        program = starter.program or f"{shlex.quote(sys.executable)} -m commbench"
         exports = "\n".join(f"export {n}={shlex.quote(value)}" for n, value in variables.items())
         try:
             for number, (host, words) in enumerate(zip(run.hosts, run.commands, strict=True)):
-                command = f"{starter.program} {shlex.join([*words, '--output=run'])}"
+                command = f"{program} {shlex.join([*words, '--output=run'])}"
                 script = SCRIPT.format(
                     exports=exports, command=command, limit=limit_s, journal=JOURNAL
                 )

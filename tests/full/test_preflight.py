@@ -26,7 +26,9 @@ REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "1"))
 FULL, REDUCED = "200mbit", "160mbit"
 LIMIT_S = 300
 FAULTS = Path(__file__).parents[2] / "scripts" / "faults.py"
-KILLED = json.dumps({"code": "os.kill(os.getpid(), 9)", "phase": "call", "rank": 0, "at": 3})
+KILLED = json.dumps(
+    {"code": "import os; os.kill(os.getpid(), 9)", "phase": "call", "rank": 0, "at": 3}
+)
 SLOW, STUCK, DYING = "host2", "host5", "host6"
 RUN = ("--op", "all_reduce,all_gather", "--sizes", "64K,1M", "--budget", "0.1")
 

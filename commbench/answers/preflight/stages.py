@@ -130,7 +130,12 @@ def slow_runs(
     given = [f"{name}={folder / newest[hosts].folder}" for name, hosts in names.items()]
     for node in judge_fleet(read_nodes(given, ImportHints()), (), tolerance=tolerance).nodes:
         slow = node.slowdown
-        is_slow = slow and slow.value > 1 + tolerance and node.verdict in (AGAIN, DRAIN)
+        is_slow = (
+            slow
+            and slow.value > 1 + tolerance
+            and slow.ends[0] > 1
+            and node.verdict in (AGAIN, DRAIN)
+        )
         if is_slow or node.verdict == DRAIN:
             told = [*node.reasons]
             if slow:
