@@ -164,7 +164,8 @@ def slow_links(
             yield Attempt(stage, named, False, reason, named, is_undecided=True)
     for host in sorted(retried):
         own = [_join([a], folder) for a in attempts if host in a.retried]
-        if reason := _why_slow(host, own, first, retried):
+        reason = _why_slow(host, own, first, retried)
+        if reason and len(own) >= SLOW_RETRIES:  # one is the retry of a run that failed
             yield Attempt(stage, (host,), False, reason, (host,), (host,))
 
 
