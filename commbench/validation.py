@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, wraps
-from inspect import CO_VARKEYWORDS
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from math import isfinite
+from numbers import Integral, Real
+from os import PathLike
 from reprlib import repr as shortened
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -137,21 +139,42 @@ def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
             raise name_error(kind, str(name), known)
 
 
+_ARGUMENTS: dict[str, tuple[type, str]] = {
+    "str": (str, "a text"), "int": (Integral, "a whole number"), "float": (Real, "a number"),
+    "bool": (Integral, "True or False"), "None": (type(None), ""), "Path": (PathLike, "a path"),
+    "Sequence": (Sequence, "a list"), "Mapping": (Mapping, "a dict"),
+}  # fmt: skip
+"""The types of arguments that are checked, by how annotations begin, and how they are called."""
+
+
 def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[P, T]:
-    """The function as one of a `module`; UsageError for a keyword that it does not have."""
+    """The function as one of a `module`; UsageError for a keyword that it does not have, and for an
+    argument of another type than _ARGUMENTS has for its annotation."""
     code = function.__code__
     known = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    more = [code.co_varnames[len(known)]] if code.co_flags & CO_VARARGS else []
     takes_any, lists = code.co_flags & CO_VARKEYWORDS, f"help(commbench.{function.__qualname__})"
 
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:
-        for name in () if takes_any else named:
-            if name not in known:
+        names = known[: code.co_argcount] + more * len(given)
+        for name, value in (*zip(names, given, strict=False), *named.items()):
+            if name in known or name in more:
+                _require_type(name, value, str(function.__annotations__.get(name, "Any")))
+            elif not takes_any:
                 raise name_error("argument", name, known, lists=lists)
         return function(*given, **named)
 
     checked.__module__ = module or function.__module__
     return checked
+
+
+def _require_type(name: str, value: Any, annotation: str) -> None:
+    kinds = [_ARGUMENTS.get(each.partition("[")[0]) for each in annotation.split(" | ")]
+    allowed = [kind for kind in kinds if kind]
+    if len(allowed) == len(kinds) and not any(isinstance(value, kind) for kind, _ in allowed):
+        wanted = " or ".join(words for _, words in allowed if words)
+        raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
 
 
 public = cache(with_known_keywords)

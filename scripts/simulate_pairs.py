@@ -132,16 +132,14 @@ def quick(cluster: Cluster, noise: float, ratio: float, seed: int) -> tuple[Find
     values = cluster.measure(pairs_of(looks, ranks), noise * _more(LOOK_ITERATIONS), ratio)
     matrix = RankMatrix(BANDWIDTH, values, cluster.hosts)
     suspects = find_suspects(matrix)
-    if not suspects.findings:
+    if not suspects:
         return find_slow(matrix).findings
     peers = {
-        name: {s: p.rank for s in suspects.ranks if (p := find_peer(name, s, ranks))}
-        for name in rounds
+        name: {s: p.rank for s in suspects if (p := find_peer(name, s, ranks))} for name in rounds
     }
     chosen = choose_rounds(suspects, peers, most_rounds(ranks), seed)
     again = cluster.measure(pairs_of(chosen, ranks), noise * _more(QUICK_ITERATIONS), ratio)
-    iterations = dict.fromkeys(values, LOOK_ITERATIONS) | dict.fromkeys(again, QUICK_ITERATIONS)
-    return find_slow(matrix._replace(values=values | again, iterations=iterations)).findings
+    return find_slow(matrix._replace(values=values | again)).findings
 
 
 def _more(iterations: int) -> float:

@@ -15,7 +15,10 @@ CommbenchError.names_options = True  # tests/test_api.py reads what Python progr
 pytest_plugins = ["retries"]
 os.environ["COLUMNS"] = "100"  # the width of text that tests compare, as in commands.py
 
-SHARED = ("tests/test_ranks.py", "tests/worker/test_in_process.py", "tests/cli/test_sweep.py")
+SHARED = (
+    "tests/test_ranks.py", "tests/test_own_calls.py", "tests/worker/test_in_process.py",
+    "tests/cli/test_sweep.py",
+)  # fmt: skip
 """Files whose tests take long and share what they read: a worker gets all tests of the file."""
 SEPARATE = (
     "tests/worker/test_device.py", "tests/test_nodes.py", "tests/test_api.py",

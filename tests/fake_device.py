@@ -253,6 +253,12 @@ class FakeDevice(Device):
 
         return block if blocks_host(call) else queue
 
+    def current_stream(self) -> str:
+        return CURRENT["stream"]
+
+    def restore_stream(self, stream: str) -> None:
+        CURRENT["stream"] = stream
+
     def beside(self, call: Callable[[], object]) -> None:
         """The second stream comes to the call when the first has come so far."""
         self._side = self._side or Stream(0.0)
@@ -351,6 +357,8 @@ def blocks_host(call: Any) -> bool:
     return any(OPERATIONS[name].call in made_of for name in names)
 
 
+CURRENT = {"stream": "main"}
+"""The name of the current stream: a call may leave another one."""
 LOG: dict[str, str] = {}
 """`path`: where its NCCL logs a line for each call, while it does."""
 

@@ -85,7 +85,7 @@ SOUND = {
     "--max-time": ("1s", "all_reduce:-64K:80us"), "--rules": ("limits.toml",),
     "--params": ("350M", "7B"), "--model-bytes": ("32M",), "--backward": ("120ms",),
     "--tensors": ("4", "16"), "--blocks": ("4", "32"), "--bucket-cap": ("25M",),
-    "--topk": ("2",), "--experts": ("8", "64"), "--hidden": ("1024",), "--tokens": ("64",),
+    "--experts": ("8", "64"), "--hidden": ("1024",),
     "--gpu": ("h100", "a100-pcie", "gb200", "NVIDIA H100 80GB HBM3", "none"),
     "--gpus-per-node": ("1", "4", "8"), "--nic": ("8x400G", "efa", "8xib-ndr", "dgx-h100-ib"),
     "--link": ("450GB/s", "nvlink4"), "--busbw": ("430GB/s",), "--algbw": ("250GB/s",),

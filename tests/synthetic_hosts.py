@@ -6,15 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from commbench.answers.doctor.checkup import DoctorOptions, DoctorReport, OtherLoad
 from commbench.answers.doctor.host_bandwidth import HostBandwidth, median_range
-from commbench.answers.doctor.report import (
-    SIZES,
-    DoctorOptions,
-    DoctorReport,
-    OtherLoad,
-    SizeResult,
-    Trial,
-)
+from commbench.answers.doctor.modes import SIZES, SizeResult, Trial
 from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(

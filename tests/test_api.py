@@ -222,8 +222,8 @@ def test_several_runs_are_one_frame_and_one_plot(tmp_path: Path) -> None:
 
 def test_a_run_prints_as_its_table(tmp_path: Path) -> None:
     run = commbench.load(synthetic_run(tmp_path / "run", "mine"))
-    first, second, _ = repr(run).splitlines()
-    assert first == "<Run: mine>" and second in str(run)
+    first, second = repr(run).splitlines()
+    assert first == "<Run: mine>" and second[:40] in str(run)
     assert re.fullmatch("<Measurement: .*>", repr(run.measurements[0]))
     assert str(run) == run.text()
     assert "10 GB/s" in run.text(peak="10GB/s")
@@ -382,7 +382,7 @@ PICTURED = ("run", "replay", "sweep", "comparison", "check", "machine", "predict
 def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     result = RESULTS[name]()
     title, *answer = repr(result).splitlines()
-    assert title.startswith(f"<{type(result).__name__}: ") and 1 <= len(answer) <= 2
+    assert title.startswith(f"<{type(result).__name__}: ") and len(answer) == 1
     assert result == RESULTS[name]()
     assert str(result) == result.text()
     assert len(result.frame()) >= 1
@@ -394,6 +394,25 @@ def test_every_result_reads_alike(name: str, tmp_path: Path) -> None:
     elif not name.startswith("run"):
         with pytest.raises(UnavailableError, match="there is no picture"):
             result.plot()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: commbench.explain("all_reduce", ranks="x", size="1G", time="1ms"), "ranks cannot"),
+        (lambda: commbench.expect(5), "gpu cannot be 5\nhint: give a text"),
+        (lambda: commbench.sweep(env="x"), "env cannot be 'x'"),
+        (lambda: commbench.check("run", against="old", force="yes"), "force cannot be 'yes'"),
+        (lambda: commbench.workload.load(5), "paths cannot be 5\nhint: give a text or a path"),
+        (lambda: commbench.workload.fsdp("llama-3-8b", ranks=0), "ranks is 0"),
+        (lambda: commbench.workload.ddp(5, ranks=2), "5 is no model"),
+        (lambda: commbench.report(5), "5 has no report"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        call()
+    assert message in str(raised.value)
 
 
 def test_the_package_shows_its_functions_alone() -> None:

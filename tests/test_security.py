@@ -120,8 +120,12 @@ def test_durations_are_of_clocks_that_nobody_can_set() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Call) and dotted(node.func) in wall
     }
-    # A folder's name, when a run was started, and when a report was made: a date each.
-    files = ("results/run_folder.py", "worker/rank.py", "answers/report/contents.py")
+    # A folder's name, when a run was started, when a report was made, and when a run was added to a
+    # history: a date each.
+    files = (
+        "results/run_folder.py", "worker/rank.py", "answers/report/contents.py",
+        "answers/history/store.py",
+    )  # fmt: skip
     assert found == {(name, "datetime.now") for name in files}
 
 

@@ -95,6 +95,31 @@ def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
     return found
 
 
+class Recorded(NamedTuple):
+    """What is known of the environment of a run, as text."""
+
+    facts: Mapping[str, str]
+    variables: Mapping[str, str] | None
+    """None where they are not known."""
+
+
+def recorded_of(run: LoadedRun) -> Recorded:
+    """The facts that must match for a comparison, those of the environment and of how the run
+    measured, and its variables."""
+    facts = _needed_facts(run) | (_header_facts(run.header) if run.header else {})
+    known = run.header and isinstance(run.header.environment.get("variables"), dict)
+    variables = environment_variables(run.header) if run.header and known else None
+    return Recorded({name: text for name, text in facts.items() if text}, variables)
+
+
+def compare_recorded(a: Recorded, b: Recorded) -> tuple[Difference, ...]:
+    """In what two environments differ; variables where both are known."""
+    found = _compare(a.facts, b.facts)
+    if a.variables is not None and b.variables is not None:
+        found += _compare(a.variables, b.variables, NOT_SET)
+    return found
+
+
 def are_other_machines(a: LoadedRun, b: LoadedRun) -> bool:
     """Whether two runs are known to have been measured on different machines. The kernel of a
     machine has the same boot id in all of its containers."""
@@ -153,6 +178,7 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
     interfaces = dict.fromkeys(rank.interface for rank in header.ranks if rank.interface)
     facts |= {"launcher": header.launcher, "interfaces": tuple(interfaces)}
     facts |= {f"gpus of {host}": text for host, text in _other_gpus(header).items()}
+    facts |= {f"code of {own.name}": own.digest for own in header.plan.own}
     return {name: _text(value) for name, value in facts.items()}
 
 

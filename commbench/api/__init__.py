@@ -32,10 +32,11 @@ from commbench.views.result import Result
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from commbench.analysis.load import LoadedRun
     from commbench.answers.check.gate import GateResult
     from commbench.answers.check.rules import Rule
     from commbench.answers.compare.comparison import Comparison
-    from commbench.answers.doctor.report import DoctorReport
+    from commbench.answers.doctor.checkup import DoctorReport
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
@@ -43,7 +44,16 @@ if TYPE_CHECKING:
     from commbench.api.expectations import expect, expect_run
     from commbench.api.fleets import fleet, preflight
     from commbench.api.keywords import SweepKeywords
-    from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
+    from commbench.api.measuring import (
+        init,
+        measure,
+        pairs,
+        plan_options,
+        replay,
+        run,
+        run_options,
+        soak,
+    )
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -53,19 +63,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
-    "explain", "export", "fit_model", "fleet", "frame", "import_results", "init", "list_runs",
-    "load", "load_sweep", "measure",
-    "pairs", "plan_options", "plot", "predict", "preflight", "replay", "report", "resume_sweep",
-    "run", "run_options", "run_sweep", "smoke", "sweep", "workload",
+    "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
+    "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
+    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
+    "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
     "api.fleets": ("fleet", "preflight"),
-    "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
+    "api.measuring": (
+        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
+    ),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
     "api.expectations": ("expect", "expect_run"),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -73,8 +85,8 @@ def __getattr__(name: str) -> Any:
     for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(f"commbench.{module}"), name)
-    if name == "workload":
-        return import_module("commbench.api.workload")
+    if name in ("history", "workload"):
+        return import_module(f"commbench.api.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -91,8 +103,7 @@ def doctor(
     the check early is in the `trouble` of the report.
     """
     start = time.monotonic()
-    from commbench.answers.doctor.checkup import examine
-    from commbench.answers.doctor.report import DoctorOptions
+    from commbench.answers.doctor.checkup import DoctorOptions, examine
     from commbench.launch.devices import import_torch
 
     options = DoctorOptions(ranks=nproc_per_node, rounds=rounds, seconds=seconds)
@@ -214,6 +225,8 @@ def check(
     expect: str | None = None,
     published: Sequence[str | Path] = (),
     tolerance: str | float | None = None,
+    node: str | None = None,
+    db: str | Path | None = None,
     undecided: str | None = None,
     allow_unmatched: bool = False,
     allow_unchecked: bool = False,
@@ -226,7 +239,8 @@ def check(
     """Check a run against rules, those of a TOML file, and limits such as
     `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
     `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
-    with files of your own curves in `published` (docs/models.md); `tolerance` is its.
+    with files of your own curves in `published` (docs/models.md); `tolerance` is its. `against` of
+    "history" is the level of the history `db` since its last step, for the node (docs/history.md).
 
     The `outcome` of the result is "pass", "fail" or "no verdict"; `undecided` is what undecided
     rows count as: "pass", "fail", or None (docs/comparing.md). `ranks`, `op`, `dtype` and `notify`
@@ -274,15 +288,27 @@ def check(
     elif expect is not None:
         hardware = hardware or hardware_of(checked)
         rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
-    baseline = None if against is None else as_results(against, CHECKED, notify, hints)
-    if baseline is not None:
+    baseline: Run | schema.Run | LoadedRun | None
+    if against == HISTORY:
+        from commbench.api.history import as_baseline
+
+        rules, baseline = as_baseline(checked, rules, node, db)
+    elif node is not None or db is not None:
+        raise UsageError("--node and --db belong to --against history", "leave them out")
+    else:
+        baseline = None if against is None else as_results(against, CHECKED, notify, hints)
+    if baseline is not None and against != HISTORY:
         require_two_runs(checked, baseline)
     result = check(
         checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
     )
-    if result.comparison:
+    if result.comparison and (against != HISTORY or result.comparison.rows):
         require_comparable([result.comparison], force)
     return result
+
+
+HISTORY = "history"
+"""What `against` of check means the history by."""
 
 
 def sweep(
@@ -336,7 +362,8 @@ def sweep(
 
 def _texts(values: Any) -> tuple[str, ...]:
     """One value, or several, as text, each once."""
-    return (values,) if isinstance(values, str) else tuple(dict.fromkeys(map(str, values)))
+    is_one = isinstance(values, (str, int, float))
+    return (str(values),) if is_one else tuple(dict.fromkeys(map(str, values)))
 
 
 def run_sweep(options: SweepOptions, notify: Callable[[str], None] = ignore) -> SweepResult:

@@ -13,11 +13,10 @@ from commbench.units import parse_parameters, parse_size, parse_time, parse_tole
 
 if TYPE_CHECKING:
     from commbench.answers.advise.advice import AdviceReport
-    from commbench.answers.advise.moe import Routing
     from commbench.api.runs import AnyRun
     from commbench.results.schema import Run
 
-MOST_TENSORS, MOST_BLOCKS, MOST_RANKS = 1 << 16, 1024, 1 << 24
+MOST_TENSORS, MOST_BLOCKS = 1 << 16, 1024
 
 
 def advise(
@@ -28,11 +27,6 @@ def advise(
     tensors: int | None = None,
     blocks: int | None = None,
     bucket_cap: str | int | None = None,
-    topk: int | None = None,
-    experts: int | None = None,
-    hidden: int | None = None,
-    tokens: int | None = None,
-    element_bytes: int = 2,
     tolerance: str | float = "2%",
     output: str | Path | None = None,
     ranks: int | None = None,
@@ -45,11 +39,9 @@ def advise(
     A run is a Run, or a path or label, also of a sweep. `params` is a number of parameters or a
     text such as "7B", `model_bytes` the bytes of all gradients, `backward` the time of a backward
     pass without communication (seconds, or "300ms"), `tensors` the number of gradients of equal
-    size, `blocks` those of the model for FSDP2, and `bucket_cap` the bucket size in use. `topk`,
-    `experts`, `hidden` and `tokens` of a rank describe a mixture of experts with `element_bytes`
-    for each number. Gains within `tolerance` count as none. `output` is a new file to draw into.
-    `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises UsageError for values that make
-    no sense.
+    size, `blocks` those of the model for FSDP2, and `bucket_cap` the bucket size in use. Gains
+    within `tolerance` count as none. `output` is a new file to draw into. `ranks`, `op`, `dtype`
+    and `notify` are those of `load`. Raises UsageError for values that make no sense.
     """
     from commbench.answers.advise.advice import Question, find_advice
 
@@ -60,7 +52,6 @@ def advise(
         tensors=_positive("tensors", tensors, MOST_TENSORS),
         blocks=_positive("blocks", blocks, MOST_BLOCKS),
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
-        routing=_routing(topk, experts, hidden, tokens, element_bytes),
         tolerance=parse_tolerance(tolerance),
     )
     if not runs:
@@ -72,7 +63,7 @@ def advise(
     found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
     report = find_advice([run for several in found for run in several], question)
     if output is not None:
-        from commbench.answers.advise.plot import advice_picture
+        from commbench.answers.advise.document import advice_picture
         from commbench.views.draw import write_pictures
 
         write_pictures([advice_picture(report)], Path(output))
@@ -105,22 +96,3 @@ def _positive(name: str, value: int | None, most: int) -> int | None:
             f"--{name} {value} is not between 1 and {most}", f"write for example --{name} 32"
         )
     return value
-
-
-def _routing(
-    topk: int | None, experts: int | None, hidden: int | None, tokens: int | None, size: int
-) -> Routing | None:
-    from commbench.answers.advise.moe import Routing
-
-    given = {"topk": topk, "experts": experts, "hidden": hidden}
-    if all(value is None for value in (*given.values(), tokens)):
-        return None
-    if missing := [name for name, value in given.items() if value is None]:
-        raise UsageError(
-            f"--{missing[0]} is missing", "experts need --topk, --experts and --hidden"
-        )
-    for name, value in {**given, "tokens": tokens}.items():
-        _positive(name, value, MOST_RANKS)
-    _positive("element_bytes", size, 16)
-    assert topk and experts and hidden
-    return Routing(topk, experts, hidden, size, tokens)

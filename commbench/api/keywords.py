@@ -27,6 +27,7 @@ class SharedKeywords(TypedDict, total=False):
     check: bool
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
+    calls: str | type | Sequence[str | type] | None
     overlap: str | Sequence[str]
     overlap_ratio: float | None
     p2p_call: str
@@ -40,6 +41,7 @@ class SharedKeywords(TypedDict, total=False):
     budget: float
     order: str
     seed: int
+    check_share: float | str | None
     timeout: float
     peak: str | None
 
@@ -80,4 +82,8 @@ class RunKeywords(MeasureKeywords, SweepKeywords, total=False):
     """The options of a run that `run` takes as keywords."""
 
     launches: int | None
+    duration: float | str | None
+    cycles: int | None
     resume: str | None
+    history: bool
+    db: str | Path | None

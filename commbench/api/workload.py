@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore
-from commbench.errors import RecordsError
+from commbench.errors import RecordsError, UsageError
 from commbench.plan import workload
+from commbench.validation import brief, require_within, with_known_keywords
 from commbench.views.result import Result
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Workload(Result, workload.Workload, view="workloads.document", rows="opera
     __slots__ = ()
 
 
+@with_known_keywords
 def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> TraceAnalysis:
     """What the traces of a job say: the figures of each operation, who waits for whom, and how much
     communication is exposed.
@@ -46,6 +48,7 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
     return analyse_traces(read_traces([Path(trace) for trace in traces], report))
 
 
+@with_known_keywords
 def load(
     *paths: str | Path, name: str | None = None, report: _Report = lambda _, __: ignore("")
 ) -> Workload:
@@ -55,6 +58,8 @@ def load(
     of which no call has a size."""
     from commbench.results.workload_file import is_workload, read_workload
 
+    if not paths:
+        raise UsageError("no file is given", "give a workload, or traces")
     first = Path(paths[0])
     if len(paths) == 1 and is_workload(first):
         found = read_workload(first)
@@ -78,6 +83,7 @@ def load(
     return Workload(*found._replace(name=(name or default)[:200]))
 
 
+@with_known_keywords
 def save(workload: workload.Workload, path: str | Path) -> None:
     """Write a workload into a new file; raises RecordsError where that is not possible."""
     from commbench.results.workload_file import write_workload
@@ -85,6 +91,7 @@ def save(workload: workload.Workload, path: str | Path) -> None:
     write_workload(Path(path), workload)
 
 
+@with_known_keywords
 def ddp(
     model: torch.nn.Module | Model | Transformer | str,
     *,
@@ -107,11 +114,12 @@ def ddp(
 
     size = parse_size(bucket) if isinstance(bucket, str) else bucket
     return Workload(*ddp_workload(
-        _model(model, dtype, loss=loss), ranks=ranks, ranks_per_node=ranks_per_node,
+        _model(model, dtype, ranks, loss=loss), ranks=ranks, ranks_per_node=ranks_per_node,
         bucket_bytes=size, broadcast_buffers=broadcast_buffers,
     ))  # fmt: skip
 
 
+@with_known_keywords
 def fsdp(
     model: torch.nn.Module | Model | Transformer | str,
     *,
@@ -135,13 +143,14 @@ def fsdp(
     from commbench.workloads.data_parallel import fsdp_workload
 
     return Workload(*fsdp_workload(
-        _model(model, None, blocks=blocks), ranks=ranks, replicas=replicas,
+        _model(model, None, ranks, blocks=blocks), ranks=ranks, replicas=replicas,
         ranks_per_node=ranks_per_node, dtype=dtype and find_dtype(dtype).name,
         reduce_dtype=reduce_dtype and find_dtype(reduce_dtype).name,
         reshard=reshard_after_forward,
     ))  # fmt: skip
 
 
+@with_known_keywords
 def megatron(
     model: Transformer | str, *, mesh: str, ranks_per_node: int | None = None, **training: Any
 ) -> Workload:
@@ -161,9 +170,11 @@ def megatron(
     return Workload(*made)
 
 
-def _model(model: Any, dtype: str | None, **how: Any) -> Model:
+def _model(model: Any, dtype: str | None, ranks: int, **how: Any) -> Model:
+    """The model that is meant; UsageError for what is none, and for ranks below 1."""
     from commbench.workloads.models import Model, Transformer, find_model
 
+    require_within("ranks", ranks, 1, 1e7)
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Transformer):
@@ -173,4 +184,6 @@ def _model(model: Any, dtype: str | None, **how: Any) -> Model:
         return find_model(model, name) if isinstance(model, str) else model.model(name)
     from commbench.workloads.models import read_module
 
+    if not hasattr(model, "named_parameters"):
+        raise UsageError(f"{brief(model)} is no model", "give a torch module, or a model's name")
     return read_module(model, **how)

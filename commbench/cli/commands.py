@@ -30,6 +30,7 @@ COMMAND_GROUPS = {
         "sweep": "Measure under several settings, and say which is fastest.",
         "replay": "Replay the collectives of your training step, and compare with its trace.",
         "pairs": "Find a slow rank, host or link: all pairs of ranks.",
+        "soak": "Measure and check for hours: wrong results, drift, slow minutes.",
         "init": "Measure how long ranks and process groups take to start.",
         "smoke": "Check that every collective works here, in less than a minute.",
         "preflight": "Say which hosts may take part in a job, before it starts.",
@@ -49,6 +50,7 @@ COMMAND_GROUPS = {
         "compare": "Say which of several runs is faster, and how sure that is.",
         "check": "Check a run against limits or an earlier run, for CI.",
         "fleet": "Say which nodes are slower than their peers, from a run of each.",
+        "history": "Keep runs; say what became slower, when, and what changed then.",
     },
     "Foresee": {
         "model": "Fit cost models to runs, and predict other sizes and ranks.",

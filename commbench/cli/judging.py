@@ -130,7 +130,6 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     \b
     commbench advise mine --params 350M --backward 120ms
     commbench advise ring tree                   runs of two settings
-    commbench advise mine --topk 8 --experts 64 --hidden 4096
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api
@@ -144,15 +143,18 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
         print_status(picture)
 
 
-def ops(show: Show) -> None:
+def ops(show: Show, calls: bool) -> None:
     """Print the operations: the torch call, what it does, its size and its bus bandwidth.
 
     \b
     commbench ops
+    commbench ops --calls
     """
+    from commbench.answers.show.operations import InstalledCalls
     from commbench.plan.operations import OPERATIONS
+    from commbench.plan.own_calls import installed_calls
 
-    show(OPERATIONS)
+    show(InstalledCalls(installed_calls()) if calls else OPERATIONS)
 
 
 def links(show: Show, name: str | None, published: bool) -> None:

@@ -51,7 +51,7 @@ def commbench(
     commbench run --op all --dry-run              print what would be measured
     commbench show                                the table of the newest run
     commbench compare RUN OTHER                   which is faster, by how much
-    commbench sweep --env NCCL_ALGO=RING,TREE     which setting is fastest
+    commbench sweep --vary cpu-mode=quiet,plain   which setting is fastest
     commbench smoke                               does every collective work here?
     commbench doctor                              what disturbs measurements here?
     """
@@ -164,6 +164,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"options of `commbench run` go after two dashes: {example}"
     elif path == "commbench run" and (extra := re.search(r"too many: (\S+\.json)$", message)):
         hint = f"write --workload before the file of a workload: --workload {extra[1]}"
+    elif path == "commbench advise" and option in ("--topk", "--experts", "--hidden", "--tokens"):
+        hint = "compare both ways to experts with --op all_gather,reduce_scatter,all_to_all of run"
     elif path.startswith("commbench workload ") and option == "--ranks":
         hint = "write --mesh instead, which says how many ranks there are: --mesh dp=2"
     elif message.endswith("is not a number"):

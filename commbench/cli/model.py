@@ -53,6 +53,7 @@ def predict(
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
     from commbench import api
+    from commbench.answers.cost.predict_document import warnings_beside
     from commbench.output.console import print_result, print_status
     from commbench.views.draw import ENDINGS
     from commbench.views.formats import choose_format
@@ -60,9 +61,9 @@ def predict(
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:
         print_result(found.plot(output)[0])
-        warnings = found.warnings()
+        warnings = warnings_beside(found, "csv")
     else:
         show(found, format_=format, output=output)
-        warnings = found.warnings(choose_format(format, output))
+        warnings = warnings_beside(found, choose_format(format, output))
     for warning in warnings:
         print_status(f"warning: {warning}")

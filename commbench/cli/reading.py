@@ -209,7 +209,7 @@ def report(
 
     if is_check:
         checked = find(runs[0])
-        if given["against"] is not None:
+        if given["against"] not in (None, "history"):
             given["against"] = find(given["against"])
         text = write(api.check(checked, tolerance=tolerance if given["expect"] else None, **given))
     elif len(runs) > 1:

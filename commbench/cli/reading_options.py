@@ -27,7 +27,10 @@ FILE_HINTS = {
 }
 """What describes another tool's file."""
 LIMITS = {
-    "against": Option("BASELINE", "The earlier run that --max-slowdown refers to.", RULE),
+    "against": Option(
+        "BASELINE", "The earlier run that --max-slowdown refers to; `history`: the level of the "
+        "history since its last step.", RULE,
+    ),
     "max_slowdown": Option(
         "[OP:][SIZES:]PERCENT", "How much slower than in BASELINE a row may be.  [default: 10% "
         "with --against]", RULE,
@@ -58,7 +61,7 @@ LENIENCE = {
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
 HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
-STEP, MIXTURE = "The training step", "Experts"
+STEP = "The training step"
 SHOW = {
     "run": argument(
         "[RUN]", "Run folder, its run.jsonl, label, another tool's file, or folder of a sweep.  "
@@ -110,6 +113,10 @@ EXPLAIN = {
     ),
     **AS_DOCUMENT,
 }  # fmt: skip
+OPS = {
+    "calls": switch("List the calls that packages have installed for --call; this imports them."),
+    **AS_DOCUMENT,
+}
 EXPORT = {
     "run": RUN,
     "format": Option(
@@ -160,6 +167,7 @@ COMPARE = {
     "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
     **FILE_HINTS,
 }  # fmt: skip
+DB = Option("FILE", "The history.  [default: results/history.sqlite]", type=Path)
 PUBLISHED = Option(
     "FILE", "Your own curves: a CSV of curves, or a run. Repeat it for several.", type=list[str]
 )
@@ -172,6 +180,8 @@ CHECK = {
         "10% from there]", RULE, flags="--tolerance --expect-tolerance",
     ),
     "published": PUBLISHED._replace(group=RULE),
+    "node": Option("NAME", "Of --against history: the node.  [default: the hosts of RUN]", RULE),
+    "db": DB._replace(group=RULE),
     "rules": RULES_FILE,
     **LENIENCE,
     "force": switch(
@@ -225,10 +235,6 @@ ADVISE = {
         "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
         "of 1M]", STEP,
     ),
-    "topk": Option("K", "Experts of a token.", MIXTURE),
-    "experts": Option("N", "Experts of all ranks together.", MIXTURE),
-    "hidden": Option("N", "Numbers of a token.", MIXTURE),
-    "tokens": Option("N", "Tokens of a rank.  [default: all that were measured]", MIXTURE),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
     "format": AS_DOCUMENT["format"],
     "output": AS_DOCUMENT["output"]._replace(
@@ -336,6 +342,25 @@ DOCTOR = {
     "verbose": switch("Print every size of each mode, and all facts of the host."),
     **AS_DOCUMENT,
 }
+NODE = Option("NAME", "Only this node or cluster.")
+CHOSEN = {
+    "op": Option("OP", "Only this operation."),
+    "size": Option("SIZES", "Only these sizes: 1M, or 1M,4M."),
+    "node": NODE,
+    "db": DB,
+}
+HISTORY_ADD = {
+    "runs": RUNS._replace(help="Run folders, labels, files; or a folder of runs."),
+    "node": Option("NAME", "The node or the cluster.  [default: the hosts of the run]"),
+    "db": DB,
+}
+TOLERANCE = Option("PART", "Changes up to this are no steps.  [default: 2%]")
+HISTORY_FORGET = {
+    "runs": argument("[RUN]...", "Numbers or labels of runs.", list[str], ()),
+    "node": Option("NAME", "All runs of this node or cluster."),
+    "db": DB,
+}
+_API, _TREND = "commbench.api.history", "answers.history.document"
 COMMANDS = {
     "list": Command("reading", AS_DOCUMENT, view="answers.show.run_list"),
     "show": Command("reading", SHOW),
@@ -347,14 +372,24 @@ COMMANDS = {
     "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),
     "check": Command("judging", CHECK, ("check",), "answers.check.document"),
     "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
+    "history add": Command("history", HISTORY_ADD, (f"{_API}.add",)),
+    "history list": Command(
+        "history", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
+        "answers.history.run_list",
+    ),
+    "history show": Command(
+        "history", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
+    ),
+    "history export": Command("history", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
+    "history forget": Command("history", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
     "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
-    "ops": Command("judging", AS_DOCUMENT, view="answers.show.operations"),
+    "ops": Command("judging", OPS, view="answers.show.operations"),
     "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
     "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
-}
+}  # fmt: skip
 """By the words that call them."""

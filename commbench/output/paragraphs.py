@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from commbench.output.table import WIDTH as WIDTH
@@ -49,9 +50,15 @@ def list_some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def join_words(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str], last: str = "and") -> str:
     """The words in a sentence: `a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f" {last} ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def read_sections(path: Path) -> dict[str, str]:
+    """The sections of a file of texts, each below a line `[name]`, by their names."""
+    _, *parts = re.split(r"^\[(.+)\]\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def wrapped(text: str, margin: int = 0) -> str:

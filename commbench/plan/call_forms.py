@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
+from commbench.plan import compression
+from commbench.plan.compression import Compression
 from commbench.plan.operation import Operation, Works
 from commbench.plan.operations import OPERATIONS
 from commbench.units import format_size, parse_size
@@ -52,9 +54,13 @@ class CallForm(NamedTuple):
     """Whether it copies the tensors into one more buffer, a flat one, and back."""
     is_coalesced: bool = False
     """Whether the backend is given all calls as one."""
+    is_divided_by_ranks: bool = False
+    """Whether S must be whole elements for each rank, although none of its steps says so."""
     calls_before: int | None = None
     """It is a call on a process group that was made for it, after so many calls there. The host's
     clock times it, call by call. None for a call on the group that is measured."""
+    compression: Compression | None = None
+    """What it needs and promises where it sends fewer bytes, and its result is not exact."""
 
     @property
     def has_tensors(self) -> bool:
@@ -64,7 +70,7 @@ class CallForm(NamedTuple):
     @property
     def is_divided(self) -> bool:
         """Whether S must be whole elements for each rank: a step has blocks."""
-        return any(OPERATIONS[name].blocks for name in self.steps)
+        return self.is_divided_by_ranks or any(OPERATIONS[name].blocks for name in self.steps)
 
     def suits(self, operation: Operation) -> bool:
         """Whether an operation can be done in this way, on some backend."""
@@ -175,6 +181,16 @@ def _composition(operation: str, *steps: str) -> CallForm:
     )  # fmt: skip
 
 
+def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: Any) -> CallForm:
+    """A form that sends fewer bytes."""
+    operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
+    return CallForm(
+        name, summary, calls, lambda _, __, b: b.compressed.run(), operations=operations,
+        compression=how, **facts,
+    )  # fmt: skip
+
+
+_EXCHANGED = "all_to_all, float32 sum, all_gather"
 CALL_FORMS = by_name(
     CallForm(
         DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
@@ -221,7 +237,36 @@ CALL_FORMS = by_name(
         )
         for before, name in enumerate(("first", "second"))
     ),
+    *(
+        _compressed(name, f"compressed: cast to {short}", "cast, call, cast", how)
+        for name, short, how in (
+            ("bf16", "bfloat16", compression.CAST_BF16), ("fp16", "float16", compression.CAST_FP16),
+        )
+    ),
+    *(
+        _compressed(
+            name, f"compressed: {short}, a scale for {compression.SCALED} elements", _EXCHANGED,
+            how, is_divided_by_ranks=True,
+        )
+        for name, short, how in (
+            ("int8", "int8", compression.SCALED_INT8),
+            ("fp8", compression.FP8, compression.SCALED_FP8),
+        )
+    ),
+    *(
+        _compressed(
+            f"powersgd:{columns}", f"compressed: two factors of rank {columns}",
+            "all_reduce of each factor", how,
+        )
+        for columns, how in compression.POWERSGD.items()
+    ),
 )  # fmt: skip
+
+
+def is_compressed(name: str) -> bool:
+    """Whether a name is that of a compressed form."""
+    return name in CALL_FORMS and CALL_FORMS[name].compression is not None
+
 
 ONE_TENSOR = "1"
 MOST_TENSORS = 10_000
@@ -284,20 +329,20 @@ def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
 def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
     """The forms of an operation that are measured with a value of Case.tensors: the reference, and
     those of `chosen` that take so many tensors. By default these are all for several tensors, and
-    none for one. `all` are those that need no new process group."""
+    none for one. `all` are those that need no new process group and give the same result."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        usable = [f for f in usable if f.calls_before is None or f.name in chosen]
+        is_other = [f.calls_before is not None or bool(f.compression) for f in usable]
+        usable = [f for f, is_ in zip(usable, is_other, strict=True) if not is_ or f.name in chosen]
         return tuple(form.name for form in usable if form.suits(operation))
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 
 
-def size_step(operation: Operation, forms: Iterable[str], tensors: str, ranks: int) -> int:
+def size_step(operation: Operation, forms: Iterable[CallForm], tensors: str, ranks: int) -> int:
     """The size of a case is a multiple of so many elements, or elements per block if the operation
     has blocks: all tensors are equal, and forms that are measured side by side move the same bytes.
     """
-    named = (CALL_FORMS[name] for name in forms)
-    is_divided = any(f.is_divided and f.suits(operation) for f in named)
+    is_divided = any(f.is_divided and f.suits(operation) for f in forms)
     step = ranks if is_divided and not operation.blocks else 1
     return step * (int(tensors) if tensors.isdigit() else 1)
 

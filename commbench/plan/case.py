@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -18,11 +16,14 @@ from commbench.plan.call_forms import (
     count_tensors,
     split_count,
 )
+from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.operation import IN_PLACE, BlockCounts, Extent
+from commbench.plan.load import Load, find_load
+from commbench.plan.operation import BUSBW_FACTORS, IN_PLACE, BlockCounts, Extent
 from commbench.plan.operations import OPERATIONS
+from commbench.plan.own_calls import UNKNOWN, OwnCall, own_form
 from commbench.plan.splits import make_splits, why_no_splits
 from commbench.plan.timing_modes import EAGER
 from commbench.units import format_bytes
@@ -100,6 +101,10 @@ class Case(NamedTuple):
     """How many tensors S is cut into, or how: `16`, `ddp:25M` (plan.call_forms)."""
     form: str = DIRECT
     """The name of a form of the call (plan.call_forms.CALL_FORMS)."""
+    call: str = ""
+    """The name of a call of the user's own (plan.own_calls); empty for torch's."""
+    own: tuple[str, ...] = ()
+    """What that call says about itself: the fields of its OwnCall."""
     memory: str = DEFAULT_MEMORY
     """The kind of memory of its buffers (plan.backends)."""
     overlap: str = ""
@@ -107,7 +112,6 @@ class Case(NamedTuple):
     for none."""
     part: str = ""
     """What it runs of an overlap (plan.computations.PARTS); empty without one."""
-
     group: str = ""
     """The dimension whose groups are measured (plan.groups); empty for all ranks as one group.
     Size, count and root are those of each group, and `ranks` that of the largest."""
@@ -130,8 +134,10 @@ class Case(NamedTuple):
 
     @property
     def has_result(self) -> bool:
-        """Whether it leaves data that can be checked."""
-        return OPERATIONS[self.operation].has_result and self.part != COMPUTATION
+        """Whether it leaves data to check, and it is known how far off they may be."""
+        compression = self.call_form.compression
+        is_known = compression is None or compression.bound is not None
+        return OPERATIONS[self.operation].has_result and is_known and self.part != COMPUTATION
 
     @property
     def is_plain(self) -> bool:
@@ -140,8 +146,14 @@ class Case(NamedTuple):
 
     @property
     def call_form(self) -> CallForm:
-        """Its form. A file may name one that is not known here: it has the direct form's entry."""
-        return CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])
+        """Its form, or its own call; the direct one for a form that is not known here."""
+        known = CALL_FORMS.get(self.form, CALL_FORMS[DIRECT])
+        return own_form(self.own_call) if self.call else known
+
+    @property
+    def own_call(self) -> OwnCall:
+        """What its own call says about itself; empty texts without one."""
+        return OwnCall(*self.own) if self.own else UNKNOWN._replace(name=self.call)
 
     @property
     def blocks(self) -> int:
@@ -222,7 +234,7 @@ class Case(NamedTuple):
         has_blocks = OPERATIONS[self.operation].block_counts and self.imbalance and self.count
         if not has_blocks or why_no_splits(self.imbalance, self.ranks, self.matrix):
             return None
-        return _find_load(self)
+        return find_load(self)
 
     @property
     def busbw_factor(self) -> float | None:
@@ -230,7 +242,8 @@ class Case(NamedTuple):
         operation = OPERATIONS[self.operation]
         if operation.block_counts:
             return self.load and self.load.worst_link
-        return operation.busbw_factor and operation.busbw_factor(self.ranks)
+        factor = BUSBW_FACTORS.get(self.own_call.busbw_formula, operation.busbw_factor)
+        return factor and factor(self.ranks)
 
     @property
     def uses_new_group(self) -> bool:
@@ -304,12 +317,29 @@ class Case(NamedTuple):
             element = DTYPES[self.dtype].size_bytes
             sent, received = self.block_counts(rank)
             return sum(sent) * element, sum(received) * element
-        return bytes_of[operation.send], bytes_of[operation.receive]
+        send, receive = self.own_call.extents(operation)
+        return bytes_of[send], bytes_of[receive]
 
     def needed_bytes(self, rank: int) -> int:
         """Bytes that `rank`, numbered within the group, needs for this case: of buffers, in all its
-        pieces, and of the tensors of the computation beside it."""
-        return self.pieces * self.piece_bytes(rank) + overlap_bytes(self.overlap)
+        pieces, of compressed data, and of the tensors of the computation beside it."""
+        own = self.pieces * self.piece_bytes(rank) + self.space_bytes
+        return own + overlap_bytes(self.overlap)
+
+    @property
+    def space_bytes(self) -> int:
+        """Bytes that a compressed form needs beside the buffers; all its calls share them."""
+        how = self.call_form.compression
+        return how.of_case(how.space_bytes, self) if how else 0
+
+    @property
+    def wire_bytes(self) -> float | None:
+        """Bytes that a rank sends in a compressed form, or without one as the bus-bandwidth factor
+        says; None for an operation without bandwidth."""
+        how, factor = self.call_form.compression, self.busbw_factor
+        if how is None:
+            return None if factor is None else factor * self.size_bytes
+        return exchanges(OPERATIONS[self.operation]) * how.of_case(how.exchange_bytes, self)
 
     def piece_bytes(self, rank: int) -> int:
         """Bytes of buffers that `rank` needs for one piece: where each tensor has memory of its
@@ -337,57 +367,3 @@ class Case(NamedTuple):
 
 def _align(size_bytes: int) -> int:
     return -(-size_bytes // TENSOR_ALIGNMENT) * TENSOR_ALIGNMENT
-
-
-class Load(NamedTuple):
-    """How unequally the ranks of a case with unequal blocks are loaded."""
-
-    sent: float
-    """What the rank that sends most sends, over the mean of all ranks."""
-    received: float
-    """What the rank that receives most receives, over the mean of all ranks."""
-    worst_rank: int | None
-    """The rank whose link must carry most; None where all carry the same."""
-    worst_link: float
-    """What that link must carry in one direction, over S: without the block that a rank keeps."""
-    largest: float
-    """What the rank with most to send or to receive has, its own block included, over S."""
-
-    @property
-    def is_unequal(self) -> bool:
-        """Whether some rank sends or receives more than another."""
-        return max(self.sent, self.received) > 1
-
-    @property
-    def busiest(self) -> tuple[str, float]:
-        """Whether the busiest rank `sends` or `receives` most, and that over the mean."""
-        sides = ("receives", self.received), ("sends", self.sent)
-        return max(sides, key=lambda side: side[1])
-
-
-@lru_cache(maxsize=256)
-def _find_load(case: Case) -> Load:
-    """The load of the ranks of a case with unequal blocks."""
-    counts = [case.block_counts(rank) for rank in range(case.ranks)]
-    totals = [[sum(own) for own in direction] for direction in zip(*counts, strict=True)]
-    links = [
-        max(_crossing(own, rank, case.ranks) for own in counts[rank]) for rank in range(case.ranks)
-    ]
-    size, worst = case.count * case.ranks, max(links)
-    means = [sum(direction) / case.ranks for direction in totals]
-    sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))
-    return Load(
-        sent=sent,
-        received=received,
-        worst_rank=links.index(worst) if len(set(links)) > 1 else None,
-        worst_link=worst / size,
-        largest=max(map(max, totals)) / size,
-    )
-
-
-def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:
-    """The elements of the blocks that must cross the link of a rank: all but the one that it keeps;
-    a single block has to cross it."""
-    if ranks == 1:
-        return 0
-    return sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)

@@ -15,6 +15,7 @@ from commbench.plan.call_forms import (
     DIRECT,
     MOST_TENSORS,
     ONE_TENSOR,
+    CallForm,
     choose_forms,
     size_step,
     why_form_unsupported,
@@ -26,6 +27,7 @@ from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import TOGETHER, common_blocks
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
+from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED
@@ -52,7 +54,9 @@ def product_cases(plan: Plan) -> tuple[Case, ...]:
     for operation, own_plan in _parts(plan):
         blocks = common_blocks(own_plan.layout, plan.world_size)
         wanted = {*plan.tensors, ONE_TENSOR}
+        own = {call.name: call for call in own_plan.own if call.operation == operation.name}
         forms = {text: choose_forms(plan.forms, operation, text) for text in wanted}
+        beside = {text: find_forms(names, own.values()) for text, names in forms.items()}
         for values in product(*(d.values(own_plan, operation) for d in DIMENSIONS)):
             dimensions = dict(zip(fields, values, strict=True))
             for names in joint:
@@ -60,11 +64,13 @@ def product_cases(plan: Plan) -> tuple[Case, ...]:
             case = Case(index=len(cases), **dimensions, count=0)
             if case.imbalance.startswith(FILE):
                 case = case._replace(matrix=plan.matrix)
-            if case.form not in forms[case.tensors]:
+            if case.form not in forms[case.tensors] or (case.call and case.tensors != ONE_TENSOR):
                 continue
+            if case.call:
+                case = case._replace(own=tuple(own[case.call]))
             group_sizes = {len(group) for group in plan.groups_of(case)}
             case = case._replace(ranks=max(group_sizes))
-            case = round_size(case, plan.rounding, forms[case.tensors], blocks[case.group])
+            case = round_size(case, plan.rounding, beside[case.tensors], blocks[case.group])
             case = mark_impossible(case, plan.backend, plan.device, group_sizes)
             if case.status == READY and case.uses_new_group and not _has_all_ranks(plan, case):
                 case = case._replace(status=UNSUPPORTED, reason=_ALL_MAKE_GROUPS)
@@ -101,7 +107,7 @@ NCCL_TESTS_CHUNK = 16
 """nccl-tests makes each rank's block a multiple of so many bytes. Source: its src/*.cu."""
 
 
-def round_size(case: Case, rounding: str, forms: tuple[str, ...], common: int) -> Case:
+def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: int) -> Case:
     """The case with its requested size rounded down to whole elements per block of each tensor, or,
     where the operation has blocks and nccl-tests' rounding is wanted, to blocks of a multiple of 16
     bytes. It is skipped where nothing is left.
@@ -196,11 +202,13 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
     if backend_name in operation.equal_only and case.load and case.load.is_unequal:
         yield (f"{backend_name} has {name} with equal blocks only",)
     yield (why_form_unsupported(case.form, operation, backend_name, device),)
+    if compression := case.call_form.compression:
+        yield compression.why_not(case.dtype, case.reduce_op), "write --dtype float32 --via int8"
     if case.overlap:
         yield _why_no_overlap(case, operation), _OF_OVERLAP
         hint = "write --overlap matmul, or a shape as in matmul:256x256x256"
         yield why_no_computation(case.overlap, device), hint, True
-    if case.placement not in operation.placements:
+    if case.placement not in operation.placements and not case.call:
         yield (f"torch.distributed has no {case.placement} {name}",)
     if case.launch_mode == GRAPH and device == "cpu":
         yield "a CPU has no CUDA graphs", "leave out --launch graph, or measure on GPUs"

@@ -146,11 +146,14 @@ def _tensors(plan: Plan, operation: Operation) -> tuple[str, ...]:
     return (ONE_TENSOR,) if is_single else plan.tensors
 
 
-def _forms(plan: Plan, operation: Operation) -> tuple[str, ...]:
+def _forms(plan: Plan, operation: Operation) -> tuple[tuple[str, str], ...]:
+    """Forms of the operation's own call, and own calls, which are direct."""
     if operation.makes_group:
-        return (DIRECT,)
+        return ((DIRECT, ""),)
     found = [choose_forms(plan.forms, operation, t) for t in _tensors(plan, operation)]
-    return tuple(name for name in CALL_FORMS if any(name in forms for forms in found))
+    names = (name for name in CALL_FORMS if any(name in forms for forms in found))
+    own = ((DIRECT, call.name) for call in plan.own if call.operation == operation.name)
+    return (*((name, "") for name in names), *own)
 
 
 def _overlaps(plan: Plan, operation: Operation) -> tuple[tuple[str, str], ...]:
@@ -209,7 +212,10 @@ DIMENSIONS: tuple[Dimension, ...] = (
         title=lambda t: "" if t == ONE_TENSOR else f"{t} tensors" if t.isdigit() else t,
         curve_names={ONE_TENSOR: "1 tensor"}, is_qualifier=True,
     ),
-    _dimension("form", _forms, "forms", title=_unless(DIRECT), is_qualifier=True),
+    _dimension(
+        "form", _forms, "forms", joint=("form", "call"), title=_unless(DIRECT), is_qualifier=True,
+    ),
+    _dimension("call", _none, "calls", is_qualifier=True),
     _dimension(
         "memory", _memories, choices=MEMORY_CHOICES,
         title=lambda memory: memory if memory in MEMORY_CHOICES[1:] else "", is_qualifier=True,

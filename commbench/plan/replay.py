@@ -47,7 +47,8 @@ class ReplayedCall(NamedTuple):
     begin: int
     """Where its buffers begin, in bytes."""
     waits: tuple[int, ...]
-    """The indices of the calls that the rank waits for when it has begun this one."""
+    """The indices of the calls that the rank waits for when it has begun this one; of a batch the
+    first one."""
     together: int
     """How many messages, from this one on, begin as one batch; 0 within a batch."""
 
@@ -107,9 +108,13 @@ def replay_cases(plan: Plan) -> tuple[Case, ...]:
             for key in used[step.name]
             if found[key].status != READY
         ]
-        size = max((_moved_bytes(p.calls) for p in step.programs), default=0)
+        moved = [sum(call.size_bytes or 0 for call in p.calls) for p in step.programs]
         for variant in expand_variants(plan.variants, step):
-            case = _step_case(plan, step, variant, size)
+            case = Case(
+                index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
+                timing=ISOLATED, size_bytes=max(moved, default=0), count=0, ranks=plan.world_size,
+                step=step.name, variant=variant,
+            )  # fmt: skip
             if why := (reasons[:1] or [why_no_variant(variant, step)])[0]:
                 case = case._replace(status=UNSUPPORTED, reason=why)
             found[case.key()] = case
@@ -133,18 +138,6 @@ def step_calls(plan: Plan, step: Step) -> Iterator[tuple[Call, Case, int]]:
                 if key not in known:
                     known[key] = _call_case(plan, call, rank, matrix)
                 yield call, known[key], 1 if is_message else len(program.ranks)
-
-
-def _moved_bytes(calls: Sequence[Call]) -> int:
-    return sum(call.size_bytes or 0 for call in calls)
-
-
-def _step_case(plan: Plan, step: Step, variant: str, size_bytes: int) -> Case:
-    return Case(
-        index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
-        timing=ISOLATED, size_bytes=size_bytes, count=0, ranks=plan.world_size, step=step.name,
-        variant=variant,
-    )  # fmt: skip
 
 
 def _find_step(plan: Plan, name: str) -> Step:
@@ -197,7 +190,7 @@ def _call_case(
         group="" if call.group == WORLD else call.group,
         concurrency="" if call.group == WORLD else TOGETHER,
     )  # fmt: skip
-    case = round_size(case, EXACT, (form,), lcm(*sizes))
+    case = round_size(case, EXACT, (CALL_FORMS[form],), lcm(*sizes))
     return mark_impossible(case, plan.backend, plan.device, sizes)
 
 
@@ -211,19 +204,15 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     if is_trial:
         calls, compute_s = tuple(call._replace(compute_s=0.0) for call in calls), 0.0
     known_matrices = _matrices(plan, step.name)
-    matrices = iter(
-        [
-            known_matrices.get((rank, number), ())
-            for number, call in enumerate(traced)
-            if call.send_splits
-        ]
-    )
+    with_blocks = [number for number, call in enumerate(traced) if call.send_splits]
+    matrices = iter([known_matrices.get((rank, number), ()) for number in with_blocks])
     waits = waits_after(calls)
     until = {index: at for at, waited in enumerate(waits) for index in waited}
     known: dict[tuple[Any, ...], tuple[Case, int]] = {}
     """Of each different call its case, and the bytes of its buffers."""
     memory = _Memory()
-    made = []
+    made: list[ReplayedCall] = []
+    leaders: list[int] = []
     for index, (call, together) in enumerate(zip(calls, _batches(calls, until), strict=True)):
         matrix = next(matrices) if call.send_splits else ()
         key = (*call.what(), matrix)
@@ -238,10 +227,10 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
             known[key] = own, own.piece_bytes(group.index(rank)) + 2 * PAGE
         own, size = known[key]
         begin = memory.take(own.dtype, size, index, until[index])
-        made.append(ReplayedCall(call, own, begin, tuple(waits[index]), together))
-    regions = memory.regions()
-    placed = (one._replace(begin=one.begin + regions[one.case.dtype]) for one in made)
-    return ReplayedStep(tuple(placed), compute_s, memory.size_bytes)
+        leaders.append(index if together else leaders[-1])
+        waited = tuple(dict.fromkeys(leaders[each] for each in waits[index]))
+        made.append(ReplayedCall(call, own, begin, waited, together))
+    return ReplayedStep(tuple(made), compute_s, memory.size_bytes)
 
 
 def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
@@ -249,8 +238,8 @@ def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
     group, all waited for after the last of them, as torch's batch_isend_irecv begins them."""
     index = 0
     while index < len(calls):
-        end = index
-        while end < len(calls) and _is_next(calls, index, end):
+        end, group = index, calls[index].group
+        while end < len(calls) and calls[end].is_message and calls[end].group == group:
             end += 1
         while end > index + 1 and min(until[i] for i in range(index, end)) < end - 1:
             end -= 1
@@ -259,44 +248,30 @@ def _batches(calls: Sequence[Call], until: dict[int, int]) -> Iterator[int]:
         index += number
 
 
-def _is_next(calls: Sequence[Call], first: int, index: int) -> bool:
-    return calls[index].is_message and calls[index].group == calls[first].group
-
-
 class _Memory:
     """Places the buffers of calls so that those under way at once do not share a byte, and those of
     different element types never do: read as another type, data could be denormal numbers, which
     are slow to add."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, list[tuple[int, int, int]]] = {}
-        """By element type: begin, end, and the last call during which it is in use."""
-        self._ends: dict[str, int] = {}
+        self.size_bytes = 0
+        self._places: list[tuple[str, int, int, int]] = []
+        """Of each place the element type, the size, the begin, and the last call that uses it."""
 
     def take(self, dtype: str, size: int, index: int, until: int) -> int:
-        """The first place of a region with so many free bytes while the calls from `index` to
-        `until` are begun."""
+        """The begin of the smallest free place that is large enough, or of a new one, for a call
+        that is in use while the calls from `index` to `until` are begun."""
         size = -(-size // PAGE) * PAGE
-        taken = sorted(each for each in self._taken.get(dtype, ()) if each[2] >= index)
-        begin = 0
-        for first, end, _ in taken:
-            if first - begin >= size:
-                break
-            begin = max(begin, end)
-        self._taken[dtype] = [*taken, (begin, begin + size, until)]
-        self._ends[dtype] = max(self._ends.get(dtype, 0), begin + size)
-        return begin
-
-    def regions(self) -> dict[str, int]:
-        """Where the region of each element type begins."""
-        begins, begin = {}, 0
-        for dtype, size in self._ends.items():
-            begins[dtype], begin = begin, begin + size
-        return begins
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(self._ends.values())
+        free = [each for each in self._places
+                if each[0] == dtype and each[1] >= size and each[3] < index]  # fmt: skip
+        if free:
+            place = min(free, key=lambda each: each[1:3])
+            self._places.remove(place)
+        else:
+            place = (dtype, size, self.size_bytes, until)
+            self.size_bytes += size
+        self._places.append((*place[:3], until))
+        return place[2]
 
 
 @lru_cache(maxsize=256)

@@ -12,13 +12,17 @@ sends and receives.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief, build
+
+T = TypeVar("T")
 
 VERSION = 1
 KIND = "commbench_workload"
@@ -30,7 +34,6 @@ UNKNOWN_GROUP = "unknown"
 """The name of the set of groups of calls whose group the trace does not say; it has no groups."""
 
 MOST_RANKS = 1 << 20
-MOST_STEPS = 10_000
 LONGEST_S = 1e7
 
 
@@ -129,6 +132,7 @@ _FIRST_OF_ORDER = Call._fields.index("receive_splits") + 1
 OF_TRACE = ("waited_s", "sequence", "has_ended", "last_rank")
 """What a workload does not say of its calls."""
 _DEFAULTS = Call._field_defaults
+_NEEDED = object()
 
 
 class Program(NamedTuple):
@@ -179,39 +183,19 @@ class Workload(NamedTuple):
 
 
 def workload_values(workload: Workload) -> dict[str, Any]:
-    """The workload as plain JSON values; fields that have their default are left out."""
-    steps = [
-        {
-            "name": step.name,
-            "count": step.count,
-            "time_s": step.time_s,
-            "programs": [
-                {"ranks": list(program.ranks), "calls": [_call_values(c) for c in program.calls]}
-                for program in step.programs
-            ],
-        }
-        for step in workload.steps
-    ]
-    return {
-        KIND: VERSION,
-        "name": workload.name,
-        "source": workload.source,
-        "world_size": workload.world_size,
-        "ranks_per_node": workload.ranks_per_node,
-        "backend": workload.backend,
-        "notes": list(workload.notes),
-        "formulas": list(workload.formulas),
-        "groups": {name: [list(g) for g in groups] for name, groups in workload.groups.items()},
-        "steps": steps,
-    }
+    """The workload as plain JSON values; what a call does not say is left out."""
+    return {KIND: VERSION, **_values(workload)}
 
 
-def _call_values(call: Call) -> dict[str, Any]:
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in call._asdict().items()
-        if name not in _DEFAULTS or value != _DEFAULTS[name]
-    }
+def _values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _values(each) for name, each in value.items()}
+    if isinstance(value, Call):
+        named = value._asdict().items()
+        return {name: _values(v) for name, v in named if v != _DEFAULTS.get(name, _NEEDED)}
+    if isinstance(value, (Program, Step, Workload)):
+        return _values(value._asdict())
+    return [_values(each) for each in value] if isinstance(value, tuple) else value
 
 
 def make_workload(values: Any) -> Workload:
@@ -223,20 +207,34 @@ def make_workload(values: Any) -> Workload:
     if (version := fields.pop(KIND)) != VERSION:
         raise ValueError(f"its format has version {brief(version)}; this commbench reads {VERSION}")
     try:
-        groups = fields.pop("groups", None)
-        steps = fields.pop("steps", None)
-        if not isinstance(groups, dict) or not isinstance(steps, list):
-            raise ValueError("it has no groups or no steps")
-        found = build(Workload, fields | {"groups": {}, "steps": []})
-        _require(1 <= found.world_size <= MOST_RANKS, "world_size", found.world_size)
-        _require(1 <= (found.ranks_per_node or 1) <= MOST_RANKS, "ranks_per_node", "out of range")
-        _require(len(steps) <= MOST_STEPS, "steps", f"{len(steps)} of them")
-        sets = {name: _make_groups(name, value, found.world_size) for name, value in groups.items()}
-        made = found._replace(groups=sets, steps=tuple(_make_step(step) for step in steps))
+        made = _make(Workload, fields, "steps", _make_step)
+        _require(1 <= made.world_size <= MOST_RANKS, "world_size", made.world_size)
+        _require(1 <= (made.ranks_per_node or 1) <= MOST_RANKS, "ranks_per_node", "out of range")
+        sets = {name: _make_groups(name, v, made.world_size) for name, v in made.groups.items()}
     except (TypeError, UsageError) as error:
         raise ValueError(str(error)) from None
-    _check_calls(made)
-    return made
+    _check_calls(workload := made._replace(groups=sets))
+    return workload
+
+
+def _make(
+    record: type[T], values: Any, field: str = "", make: Callable[[Any], object] = lambda _: None
+) -> T:
+    """The record of JSON values, with what `make` makes of each value in the list `field`."""
+    _require(isinstance(values, dict), record.__name__.lower(), brief(values))
+    if field:
+        own = values.get(field)
+        _require(isinstance(own, list), field, brief(own))
+        values = values | {field: [make(each) for each in own]}
+    return build(record, values)
+
+
+def _make_step(values: Any) -> Step:
+    return _make(Step, values, "programs", _make_program)
+
+
+def _make_program(values: Any) -> Program:
+    return _make(Program, values, "calls", partial(_make, Call))
 
 
 def _require(holds: bool, name: str, value: object) -> None:
@@ -254,22 +252,6 @@ def _make_groups(name: str, value: Any, world_size: int) -> tuple[tuple[int, ...
         is_group = isinstance(group, list) and all(_is_rank(rank, world_size) for rank in group)
         _require(is_group and len({*group}) == len(group) > 0, f"group {name!r:.40}", brief(group))
     return tuple(map(tuple, value))
-
-
-def _make_step(values: Any) -> Step:
-    _require(isinstance(values, dict), "step", brief(values))
-    programs = values.get("programs")
-    _require(isinstance(programs, list), "programs", brief(programs))
-    made = []
-    for program in programs:
-        is_program = isinstance(program, dict) and isinstance(program.get("calls"), list)
-        _require(is_program, "program", brief(program))
-        calls = []
-        for call in program["calls"]:
-            _require(isinstance(call, dict), "call", brief(call))
-            calls.append(build(Call, call))
-        made.append(build(Program, program | {"calls": []})._replace(calls=tuple(calls)))
-    return build(Step, values | {"programs": []})._replace(programs=tuple(made))
 
 
 def _check_calls(workload: Workload) -> None:

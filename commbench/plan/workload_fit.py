@@ -5,19 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import (
-    UNKNOWN_GROUP,
-    Call,
-    Program,
-    Step,
-    Workload,
-)
+from commbench.plan.workload import UNKNOWN_GROUP, Call, Program, Step, Workload
 from commbench.plan.workload_variants import match_calls
 from commbench.units import format_count
 
@@ -48,7 +42,7 @@ def prepare_replay(
     chosen = workload._replace(steps=_choose_steps(workload, steps))
     complete, completions = _complete(chosen)
     fitted, changes = _fit(_with_used_groups(complete), ranks or workload.world_size, fit)
-    if not any(program.calls for step in fitted.steps for program in step.programs):
+    if not fitted.calls():
         why = f": {'; '.join(completions)}" if completions else ""
         raise UsageError(
             f"{workload.name} has no call that can be replayed{why}",
@@ -99,12 +93,16 @@ def _complete(workload: Workload) -> Fitted:
             calls: list[Call | None] = []
             for call in program.calls:
                 if why := _why_left_out(known, call, rank, members, is_partly):
-                    changes[f"{{}} of {call.operation} left out: {why}"] += 1
+                    changes[f"{call.operation} left out: {why}"] += 1
                 calls.append(None if why else _complete_call(call, changes))
             programs.append(program._replace(calls=_keep(program.calls, calls)))
         steps.append(step._replace(programs=tuple(programs)))
-    texts = [text.format(format_count(number, "call")) for text, number in changes.items()]
-    return Fitted(known._replace(steps=tuple(steps)), tuple(texts))
+    return Fitted(known._replace(steps=tuple(steps)), _texts(changes))
+
+
+def _texts(changes: Counter[str]) -> tuple[str, ...]:
+    """What happened to calls, after their number."""
+    return tuple(f"{format_count(n, 'call')} of {text}" for text, n in changes.items())
 
 
 def _why_left_out(
@@ -133,13 +131,13 @@ def _complete_call(call: Call, changes: Counter[str]) -> Call:
     """A call with its group, element type, reduction and root."""
     name, operation = call.operation, OPERATIONS.get(call.operation)
     if call.group == UNKNOWN_GROUP:
-        changes[f"{{}} of {name}: all ranks take part, since the group is not known"] += 1
+        changes[f"{name}: all ranks take part, since the group is not known"] += 1
         call = call._replace(group=WORLD)
     if _has_data(call) and not call.dtype:
-        changes[f"{{}} of {name}: float32 is used, since the element type is not known"] += 1
+        changes[f"{name}: float32 is used, since the element type is not known"] += 1
         call = call._replace(dtype="float32")
     if _has_data(call) and (call.size_bytes or 0) % DTYPES[call.dtype].size_bytes:
-        changes[f"{{}} of {name}: the size is rounded down to whole elements"] += 1
+        changes[f"{name}: the size is rounded down to whole elements"] += 1
     if operation and operation.reduces:
         call = call._replace(reduce_op=call.reduce_op or "sum")
     return call._replace(root=call.root or 0) if operation and operation.rooted else call
@@ -208,20 +206,13 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
         for name, groups in workload.groups.items()
     }
     smaller = workload._replace(world_size=ranks, groups=kept)
-    left_out: Counter[tuple[str, str]] = Counter()
-    shrunk = smaller._replace(
-        steps=tuple(
-            step._replace(
-                programs=tuple(
-                    made
-                    for program in step.programs
-                    for made in _shrink_program(workload, smaller, program, left_out)
-                )
-            )
-            for step in workload.steps
-        )
-    )
-    if not any(shrunk.calls()):
+    left_out: Counter[str] = Counter()
+    steps = []
+    for step in workload.steps:
+        own = [_shrink_program(workload, smaller, each, left_out) for each in step.programs]
+        steps.append(step._replace(programs=tuple(p for programs in own for p in programs)))
+    shrunk = smaller._replace(steps=tuple(steps))
+    if not shrunk.calls():
         raise UsageError(
             f"no call of {workload.name} is left on {format_count(ranks, 'rank')}",
             "start more ranks",
@@ -231,10 +222,7 @@ def _fit(workload: Workload, ranks: int, fit: str) -> Fitted:
         before, after = _sizes(groups), _sizes(kept[name])
         if before != after and after != "1":
             changes.append(f"groups of {name} have {after} ranks instead of {before}; S is kept")
-    for (operation, group), number in sorted(left_out.items()):
-        calls = format_count(number, "call")
-        changes.append(f"{calls} of {operation} over {group} left out: no other rank is left")
-    return Fitted(shrunk, tuple(changes))
+    return Fitted(shrunk, (*changes, *_texts(left_out)))
 
 
 def _sizes(groups: tuple[tuple[int, ...], ...]) -> str:
@@ -243,7 +231,7 @@ def _sizes(groups: tuple[tuple[int, ...], ...]) -> str:
 
 
 def _shrink_program(
-    workload: Workload, smaller: Workload, program: Program, left_out: Counter[tuple[str, str]]
+    workload: Workload, smaller: Workload, program: Program, left_out: Counter[str]
 ) -> list[Program]:
     """The programs of the ranks that are left: ranks whose groups lost different numbers of ranks
     no longer make the same calls."""
@@ -253,8 +241,11 @@ def _shrink_program(
             continue
         shrunk = [_shrink_call(workload, smaller, call, rank) for call in program.calls]
         if not made:
-            lost = [c for c, kept in zip(program.calls, shrunk, strict=True) if kept is None]
-            left_out.update((call.operation, call.group) for call in lost)
+            left_out.update(
+                f"{call.operation} over {call.group} left out: no other rank is left"
+                for call, kept in zip(program.calls, shrunk, strict=True)
+                if kept is None
+            )
         made.setdefault(_keep(program.calls, shrunk), []).append(rank)
     return [Program(tuple(own), calls) for calls, own in made.items()]
 
@@ -267,21 +258,21 @@ def _shrink_call(workload: Workload, smaller: Workload, call: Call, rank: int) -
     before, after = workload.group_of(call, rank), smaller.group_of(call, rank)
     if len(after) < 2:
         return None
-    changed = call
-    if call.peer is not None:
-        if before[call.peer] not in after:
-            return None
-        changed = changed._replace(peer=after.index(before[call.peer]))
-    if call.root is not None:
-        root = before[call.root]
-        changed = changed._replace(root=after.index(root) if root in after else 0)
+    peer = None if call.peer is None else before[call.peer]
+    if peer is not None and peer not in after:
+        return None
+    root = None if call.root is None else before[call.root]
     places = [before.index(other) for other in after]
-    for name in ("send_splits", "receive_splits"):
-        if splits := getattr(call, name):
-            left: dict[str, Any] = {name: tuple(splits[place] for place in places)}
-            changed = changed._replace(**left)
-    if changed.send_splits != call.send_splits or changed.receive_splits != call.receive_splits:
-        elements = max(sum(changed.send_splits), sum(changed.receive_splits))
+    sent, received = (
+        tuple(splits[place] for place in places) if splits else ()
+        for splits in (call.send_splits, call.receive_splits)
+    )
+    size = call.size_bytes
+    if (sent, received) != (call.send_splits, call.receive_splits):
         width = DTYPES[call.dtype].size_bytes if call.dtype else 0
-        changed = changed._replace(size_bytes=elements * width if width else None)
-    return changed
+        size = max(sum(sent), sum(received)) * width or None
+    return call._replace(
+        peer=None if peer is None else after.index(peer),
+        root=None if root is None else after.index(root) if root in after else 0, send_splits=sent,
+        receive_splits=received, size_bytes=size,
+    )  # fmt: skip

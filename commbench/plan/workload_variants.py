@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeAlias
 
 from commbench.errors import UsageError
@@ -64,10 +65,7 @@ def match_calls(workload: Workload, step: Step) -> list[Match]:
 
 
 def _require_end(
-    step: Step,
-    programs: dict[int, tuple[Call, ...]],
-    matches: Sequence[Match],
-    lacking: list[int],
+    step: Step, programs: dict[int, tuple[Call, ...]], matches: Sequence[Match], lacking: list[int]
 ) -> None:
     """Raise UsageError where ranks wait for one another forever. A rank goes on when all ranks have
     begun the calls that it waits for. `lacking`: how many ranks have not begun a match."""
@@ -110,6 +108,55 @@ def waits_after(calls: Sequence[Call]) -> list[list[int]]:
     return found
 
 
+_Node: TypeAlias = int | tuple[int, int]
+"""The end of a match, or the moment when a rank makes a call: its index."""
+
+
+def calls_only_s(workload: Workload, step: Step) -> float | None:
+    """Seconds from the first call to the last end where no rank computes; None where the times of
+    the calls are not known.
+
+    Each call takes its transfer time, or the whole time where no transfer time is known, from when
+    all its ranks have begun it. A rank makes its calls in order and waits where the program does;
+    those of one stream follow one another. Raises UsageError for calls that never end.
+    """
+    matches = match_calls(workload, step)
+    took = [_transfer_s(match) for match in matches]
+    if None in took:
+        return None
+    match_of = {(one.rank, one.number): at for at, match in enumerate(matches) for one in match}
+    before: dict[_Node, list[_Node]] = {at: [] for at in range(len(matches))}
+    for program in step.programs:
+        waits = waits_after(program.calls)
+        for rank in program.ranks:
+            last: dict[int | str, int] = {}
+            """Of each stream, the match of its last call; messages may be under way together."""
+            for index, call in enumerate(program.calls):
+                at = match_of[rank, index]
+                made: list[_Node] = [(rank, index - 1)] if index else []
+                before[rank, index] = made + [
+                    match_of[rank, waited] for waited in (waits[index - 1] if index else ())
+                ]
+                before[at].append((rank, index))
+                if call.peer is None:
+                    before[at] += [last[call.stream]] if call.stream in last else []
+                    last[call.stream] = at
+    ends: dict[_Node, float] = {}
+    try:
+        for node in TopologicalSorter(before).static_order():
+            begin_s = max((ends[each] for each in before[node]), default=0.0)
+            ends[node] = begin_s + ((took[node] or 0.0) if isinstance(node, int) else 0.0)
+    except CycleError:
+        return None
+    return max(ends.values(), default=0.0)
+
+
+def _transfer_s(match: Match) -> float | None:
+    """The shortest time of a call on its ranks."""
+    known = [one.call.transfer_s or one.call.time_s for one in match]
+    return min((time for time in known if time is not None), default=None)
+
+
 def _require_alike(first: MadeCall, second: MadeCall) -> None:
     """Raise UsageError where the calls of two ranks cannot be one."""
     if _work(first.call) != _work(second.call):
@@ -123,13 +170,8 @@ def _require_alike(first: MadeCall, second: MadeCall) -> None:
 
 def _work(call: Call) -> tuple[object, ...]:
     size = None if call.send_splits or call.receive_splits else call.size_bytes
-    return (
-        "message" if call.is_message else call.operation,
-        call.dtype,
-        size,
-        call.root,
-        call.tensors,
-    )
+    kind = "message" if call.is_message else call.operation
+    return kind, call.dtype, size, call.root, call.tensors
 
 
 def _name(call: Call) -> str:
@@ -197,6 +239,21 @@ def why_no_variant(variant: str, step: Step) -> str:
         if number > MOST_BUCKETS:
             return f"it would make {number} calls, more than {MOST_BUCKETS}"
     return ""
+
+
+def left_out_variants(names: Iterable[str], step: Step) -> tuple[tuple[str, str], ...]:
+    """The variants that EVERY_VARIANT does not have of a step, each with the reason."""
+    if EVERY_VARIANT not in names:
+        return ()
+    found = {variant.partition(":")[0] for variant in _every_variant(step)}
+    usual = "it needs two neighbouring all_reduces"
+    if COMPOSED.name not in found:
+        usual = "its all_reduces have less than 1 MiB"
+    return tuple(
+        (name, why_no_variant(f"{BUCKET}:1G" if name == BUCKET else name, step) or usual)
+        for name in VARIANTS
+        if name not in found
+    )
 
 
 def has_gaps(step: Step) -> bool:

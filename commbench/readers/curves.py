@@ -16,8 +16,8 @@ from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.fabrics import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.timing_modes import PIPELINED, TIMING_MODES
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
@@ -78,12 +78,12 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        named = {**cells.name_cells(columns, row), **{k: v or "" for k, v in given.items()}}
+        named = {**base.name_cells(columns, row), **{k: v or "" for k, v in given.items()}}
         point = _point(line.number, named, is_perf)
         first = points.setdefault(point[1:7] + point[8:], point)
         if first is not point and is_perf:
-            collector.leave_out("a line above has the same size", line.number)
-        elif first is not point:
+            raise LeftOut("a line above has the same size")
+        if first is not point:
             raise ValueError(f"line {first.line} has the same size")
 
     rows = [(line, _cells([line])) for line in lines[1:]]
@@ -102,7 +102,7 @@ def _point(line: int, row: dict[str, str], is_perf: bool) -> Point:
     timing, time = row.get(TIMING) or PIPELINED, row["time_us"]
     if timing not in TIMING_MODES:
         raise ValueError(f"the timing {timing!r:.40} is unknown")
-    time_s = cells.parse_seconds(time, cells.MILLISECONDS if is_perf else cells.MICROSECONDS)
+    time_s = base.parse_seconds(time, base.MILLISECONDS if is_perf else base.MICROSECONDS)
     if time.startswith("-") or not time_s:
         raise ValueError(f"its time {time!r:.20} is not above 0")
     try:
@@ -110,9 +110,9 @@ def _point(line: int, row: dict[str, str], is_perf: bool) -> Point:
         dtype = DTYPES[find_dtype(row["dtype"]).name]
     except UsageError as error:
         raise ValueError(f"{error.message} ({error.hint})") from None
-    size = cells.parse_size(row["size_bytes"]) * (dtype.size_bytes if is_perf else 1)
+    size = base.parse_size(row["size_bytes"]) * (dtype.size_bytes if is_perf else 1)
     return Point(line, row["system"], row["nccl_version"], operation, dtype.name,
-                 cells.parse_whole(row["world_size"]), size, time_s, timing)  # fmt: skip
+                 base.parse_whole(row["world_size"]), size, time_s, timing)  # fmt: skip
 
 
 def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:

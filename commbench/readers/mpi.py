@@ -20,12 +20,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
+from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import DEFAULT_PAIRS
 from commbench.plan.timing_modes import ISOLATED, PIPELINED
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector, unique
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import ImportHints, Line, SourceText
 
 _DTYPES = {
@@ -89,6 +89,24 @@ class Table:
         """Whether it measured pairs of ranks."""
         return self.benchmark is not None and bool(self.benchmark.p2p_call)
 
+    @property
+    def ranks(self) -> int:
+        """The ranks that it was measured on; 0 where it does not say."""
+        if self.is_of_pairs:
+            return 2 * int(self.facts.get("pairs", 1))
+        return int(self.facts.get("ranks", 0))
+
+    @property
+    def year(self) -> int:
+        """The year of IMB's version; 0 for versions without one, or where none is printed."""
+        major = self.facts.get("version", "").partition(".")[0]
+        return int(major) if len(major) == 4 and major.isascii() else 0
+
+    @property
+    def reduce_op(self) -> str:
+        """MPI's name of the reduction."""
+        return self.facts.get("reduce_op", "MPI_SUM")
+
 
 class Format(NamedTuple):
     """How a tool writes its tables."""
@@ -111,11 +129,6 @@ class Format(NamedTuple):
     """What the main time is."""
     unprinted_dtypes: dict[bool, str] = {}  # noqa: RUF012 - never changed
     """What versions that print no element type send, by whether the operation reduces."""
-
-    def match_facts(self, text: str) -> dict[str, str]:
-        """The facts that a line tells."""
-        found = ((name, pattern.match(text)) for name, pattern in self.facts.items())
-        return {name: match[1] for name, match in found if match}
 
 
 _OSU_DTYPE = re.compile(r"#?\s*Datatype:\s*(\w{1,40})\.?\s*$")
@@ -188,14 +201,15 @@ def read_osu(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The rows of a file of OSU."""
     collector = RowCollector(source, hints)
     tables = _read_tables(OSU, collector)
-    devices = {table.facts.get("device", "").lstrip("-").lower() for table in tables}
+    devices = base.unique(table.facts.get("device", "").lstrip("-").lower() for table in tables)
+    is_one = len({table.facts.get("device") for table in tables}) == 1
     return collector.make_file(
         tool="osu",
-        tool_version=", ".join(unique(table.facts.get("version", "") for table in tables)),
+        tool_version=", ".join(base.unique(table.facts.get("version", "") for table in tables)),
         timing=ISOLATED,
-        devices=unique(devices) if len(devices) == 1 else (),
-        device=None if devices == {""} else "",
-        backend=", ".join(unique(t.facts.get("library", "MPI").lower() for t in tables)),
+        devices=devices if is_one else (),
+        device="" if devices else None,
+        backend=", ".join(base.unique(t.facts.get("library", "MPI").lower() for t in tables)),
     )
 
 
@@ -203,9 +217,8 @@ def read_imb(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The rows of a file of IMB."""
     collector = RowCollector(source, hints)
     tables = _read_tables(IMB, collector)
-    timings = {_find_imb_timing(table.facts) for table in tables}
-    collector.rows = [r if r.dtype else r._replace(timing=PIPELINED) for r in collector.rows]
-    if ISOLATED in timings and not all(row.dtype for row in collector.rows):
+    timings = {_find_imb_timing(table) for table in tables}
+    if ISOLATED in timings and not all(row.case.dtype for row in collector.rows):
         collector.note("Barrier is timed as a loop, unlike the others")
     if any("version" not in table.facts for table in tables):
         collector.note(
@@ -217,50 +230,37 @@ def read_imb(source: SourceText, hints: ImportHints) -> ImportedFile:
         collector.note("the file mixes runs that time each operation and runs that time a loop")
     return collector.make_file(
         tool="imb",
-        tool_version=", ".join(unique(table.facts.get("version", "") for table in tables)),
+        tool_version=", ".join(base.unique(table.facts.get("version", "") for table in tables)),
         timing=ISOLATED if timings == {ISOLATED} else PIPELINED,
         backend="mpi",
     )
 
 
-def _find_imb_timing(facts: dict[str, str]) -> str:
-    is_isolated = facts.get("sync", "on") in ("on", "1", "enable", "yes")
-    return ISOLATED if is_isolated and _find_year(facts) >= _ISOLATED_SINCE else PIPELINED
-
-
-def _find_year(facts: dict[str, str]) -> int:
-    """The year of IMB's version; 0 for versions without one, or where none is printed."""
-    major = facts.get("version", "").partition(".")[0]
-    return int(major) if len(major) == 4 and major.isascii() else 0
+def _find_imb_timing(table: Table) -> str:
+    is_isolated = table.facts.get("sync", "on") in ("on", "1", "enable", "yes")
+    return ISOLATED if is_isolated and table.year >= _ISOLATED_SINCE else PIPELINED
 
 
 def _read_tables(layout: Format, collector: RowCollector) -> list[Table]:
     """Add the rows of a file; the tables that can be used."""
     reasons = [(table, _why_unusable(table)) for table in _find_tables(layout, collector)]
-    is_mixed = len({table.is_of_pairs for table, reason in reasons if not reason}) > 1
-    tables = []
+    usable = [table for table, reason in reasons if not reason]
+    if len({table.is_of_pairs for table in usable}) > 1:
+        usable = [table for table in usable if not table.is_of_pairs]
     for table, reason in reasons:
-        if is_mixed and table.is_of_pairs:
-            reason = f"{table.name!r:.60} is of pairs of ranks: import it from a file of its own"
-        if reason:
-            collector.leave_out_all(reason, table.rows or [(Line(table.line, ""), None)])
-        else:
-            tables.append(table)
-    if tables:
-        collector.choose_ranks(map(_find_ranks, tables))
-    for table in tables:
-        if (own := _find_ranks(table) or collector.ranks) != collector.ranks:
-            collector.leave_out_all(f"measured on {own} ranks", table.rows)
+        if table not in usable:
+            of_pairs = f"{table.name!r:.60} is of pairs of ranks: import it from a file of its own"
+            lines = [line.number for line, _ in table.rows] or [table.line]
+            collector.leave_out(reason or of_pairs, *lines)
+    if usable:
+        collector.choose_ranks(table.ranks for table in usable)
+    for table in usable:
+        if table.ranks not in (0, collector.ranks):
+            lines = [line.number for line, _ in table.rows]
+            collector.leave_out(f"measured on {table.ranks} ranks", *lines)
         elif table.rows:
             _read_rows(layout, table, collector)
-    return tables
-
-
-def _find_ranks(table: Table) -> int:
-    """The ranks that a table was measured on; 0 where it does not say."""
-    if table.is_of_pairs:
-        return 2 * int(table.facts.get("pairs", 1))
-    return int(table.facts.get("ranks", 0))
+    return usable
 
 
 def _find_tables(layout: Format, collector: RowCollector) -> list[Table]:
@@ -268,12 +268,14 @@ def _find_tables(layout: Format, collector: RowCollector) -> list[Table]:
     tables: list[Table] = []
     facts: dict[str, str] = {}
     for line in collector.source.lines:
+        matches = {name: pattern.match(line.text) for name, pattern in layout.facts.items()}
+        found = {name: match[1] for name, match in matches.items() if match}
         if title := layout.title.match(line.text):
             lasting = {name: facts[name] for name in layout.lasting if name in facts}
             facts = lasting | {name: text for name, text in title.groupdict().items() if text}
             name = facts.pop("name")
             tables.append(Table(name, line.number, layout.benchmarks.get(name), facts))
-        elif found := layout.match_facts(line.text):
+        elif found:
             facts = ({} if "version" in found else facts) | found
             if not tables or found.keys() <= {*layout.lasting}:
                 continue
@@ -283,37 +285,39 @@ def _find_tables(layout: Format, collector: RowCollector) -> list[Table]:
                 tables.append(
                     replace(tables[-1], line=line.number, facts=facts, columns=(), rows=[])
                 )
-        elif tables:
+        else:
             _read_line(layout, collector, tables, line)
-        elif layout.header.match(line.text) or cells.are_numbers(line.text.split()):
-            raise collector.source.damaged(line.number, "a table without a title before it", 0)
     return tables
 
 
 def _read_line(layout: Format, collector: RowCollector, tables: list[Table], line: Line) -> None:
     """Add a line, a header or a row, to the last table."""
-    table, row = tables[-1], line.text.split()
-    if table.benchmark and (header := layout.header.match(line.text)):
+    table, row = tables[-1] if tables else None, line.text.split()
+    header = layout.header.match(line.text)
+    sound = sum(len(table.rows) for table in tables)
+    if (header and table and table.rows and table.benchmark) or (
+        not table and (header or (row[1:] and all(map(base.is_number, row))))
+    ):
+        why = "a table without a title before it"
+        raise collector.source.damaged(line.number, why, sound)
+    if table and table.benchmark and header:
         try:
-            if table.rows:
-                raise ValueError("a table without a title before it")
-            table.columns = tuple(cells.parse_columns(line.text[header.end() :], layout.columns))
+            table.columns = tuple(base.parse_columns(line.text[header.end() :], layout.columns))
         except ValueError as error:
-            sound = sum(len(table.rows) for table in tables)
             raise collector.source.damaged(line.number, error, sound) from None
-    elif row and not row[0].startswith("#") and _is_row(row, len(table.columns)):
+    elif table and row and not row[0].startswith("#") and _is_row(row, len(table.columns)):
         table.rows.append((line, row))
-    else:
+    elif table:
         collector.note_lost_row(line)
 
 
 def _is_row(row: list[str], width: int) -> bool:
     """Whether words below a header of so many columns are meant as a row, damaged or not: other
     lines seldom begin with two numbers."""
-    if cells.is_whole(row[0]) and row[1:] and row[1].startswith(_FAILURES):
+    if base.is_whole(row[0]) and row[1:] and row[1].startswith(_FAILURES):
         return True
-    is_usual = row[0][0].isdigit() or sum(map(cells.is_number, row)) * 2 > width
-    return all(map(cells.is_number, row[:2])) or (len(row) == width and is_usual)
+    is_usual = row[0][0].isdigit() or sum(map(base.is_number, row)) * 2 > width
+    return all(map(base.is_number, row[:2])) or (len(row) == width and is_usual)
 
 
 def _why_unusable(table: Table) -> str:
@@ -322,66 +326,57 @@ def _why_unusable(table: Table) -> str:
     if table.benchmark.is_block_since and "version" not in table.facts:
         return f"the size of {table.name} depends on the version, which is not printed"
     operation = OPERATIONS[table.benchmark.operation]
-    printed = table.facts.get("reduce_dtype" if operation.reduces else "dtype", "MPI_CHAR")
-    if operation.has_data and printed not in _DTYPES:
-        return f"commbench has no element type {printed!r:.40}"
-    printed = table.facts.get("reduce_op", "MPI_SUM")
-    if operation.reduces and printed not in _REDUCE_OPS:
-        return f"commbench has no reduce op {printed!r:.40}"
+    dtype = table.facts.get("reduce_dtype" if operation.reduces else "dtype", "MPI_CHAR")
+    if operation.has_data and dtype not in _DTYPES:
+        return f"commbench has no element type {dtype!r:.40}"
+    if operation.reduces and table.reduce_op not in _REDUCE_OPS:
+        return f"commbench has no reduce op {table.reduce_op!r:.40}"
     return ""
 
 
-def _find_dtype(layout: Format, table: Table, collector: RowCollector) -> str:
-    assert table.benchmark
-    operation, hints = OPERATIONS[table.benchmark.operation], collector.hints
+def _find_dtype(layout: Format, table: Table, operation: Operation, collector: RowCollector) -> str:
     if not operation.has_data:
         return ""
     printed = table.facts.get("reduce_dtype" if operation.reduces else "dtype")
-    given = None if printed is None else _DTYPES[printed]
-    if printed is None and hints.dtype is None and layout.unprinted_dtypes:
+    given = _DTYPES.get(printed or "")
+    if printed is None and collector.hints.dtype is None and layout.unprinted_dtypes:
         given = layout.unprinted_dtypes[operation.reduces]
         collector.note(f"no element type is printed: versions that print none send {given}")
-    return hints.choose_dtype(collector.source.path, given, table.line)
+    return collector.hints.choose_dtype(collector.source.path, given, table.line)
 
 
 def _read_rows(layout: Format, table: Table, collector: RowCollector) -> None:
     benchmark = table.benchmark
     assert benchmark
     operation = OPERATIONS[benchmark.operation]
-    dtype = _find_dtype(layout, table, collector)
+    dtype = _find_dtype(layout, table, operation, collector)
     time_column = "bandwidth" if operation.has_window else "time"
     has_header = time_column in table.columns and ("size" in table.columns) == operation.has_data
-    is_block = _find_year(table.facts) >= benchmark.is_block_since > 0 or benchmark.is_block
+    is_block = table.year >= benchmark.is_block_since > 0 or benchmark.is_block
     pairs = int(table.facts.get("pairs", 1))
-    reduce_op = _REDUCE_OPS.get(table.facts.get("reduce_op", "MPI_SUM"), "")
     statistic = layout.statistic.partition(", ")[0] if table.is_of_pairs else layout.statistic
 
     def add(line: Line, row: list[str]) -> None:
         if row[1:] and row[1].startswith(_FAILURES):
-            why = f"IMB gave up ({row[1].rstrip('.;')})"
-            collector.leave_out(why, line.number, is_fault=True)
-            return
+            raise LeftOut(f"IMB gave up ({row[1].rstrip('.;')})", is_fault=True)
         if not has_header:
             raise ValueError("no header before it names its columns")
-        named = cells.name_cells(table.columns, row)
-        for column, is_wrong in (
-            ("validation", named.get("validation", "Pass") != "Pass"),
-            ("defects", cells.parse_number(named.get("defects", "0"))),
-        ):
-            if is_wrong:
-                why = f"its results were wrong ({column})"
-                collector.leave_out(why, line.number, is_fault=True)
-                return
-        size = cells.parse_size(named["size"]) if operation.has_data else 0
-        rate = cells.parse_number(named.get("bandwidth", "0"))
-        times = {"time": f"{pairs * size / rate:.9f}"} if rate else {"time": named[time_column]}
-        iterations = cells.parse_whole(named.get("iterations", "0"))
+        named = base.name_cells(table.columns, row)
+        if named.get("validation", "Pass") != "Pass":
+            raise LeftOut("its results were wrong (validation)", is_fault=True)
+        if base.parse_number(named.get("defects", "0")):
+            raise LeftOut("its results were wrong (defects)", is_fault=True)
+        size = base.parse_size(named["size"]) if operation.has_data else 0
+        rate = base.parse_number(named.get("bandwidth", "0"))
+        named["time"] = f"{pairs * size / rate:.9f}" if rate else named[time_column]
+        iterations = base.parse_whole(named.get("iterations", "0"))
         collector.add(
             line.number, operation.name, dtype, size * (collector.ranks if is_block else 1),
-            named | times, statistic.format(f"{iterations} " if iterations else ""),
+            named, statistic.format(f"{iterations} " if iterations else ""),
             iterations=iterations,
             placement=benchmark.placement,
-            reduce_op=reduce_op if operation.reduces else "",
+            reduce_op=_REDUCE_OPS[table.reduce_op] if operation.reduces else "",
+            timing="" if operation.has_data or layout is OSU else PIPELINED,
             p2p_call=benchmark.p2p_call,
             pairs=DEFAULT_PAIRS[0] if benchmark.p2p_call else "",
             window=int(table.facts.get("window") or benchmark.window or 0) or None,

@@ -11,15 +11,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
-from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype
+from commbench.plan.dimensions import ROTATING
+from commbench.plan.dtypes import DTYPES, REDUCE_OPS
+from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
-from commbench.readers import cells
-from commbench.readers.base import RowCollector, join_numbers
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS
 
 BEGINS = ("# nccl-tests version", "# Collective test starting", "# nThread", "# Using devices")
@@ -32,27 +34,16 @@ _PROGRAM = re.compile(r"(?<![\w.])([a-z]{2,20}(?:_[a-z]{2,20})?)_(?:perf|test)(?
 _OTHERS = ("hypercube", "alltoallv")
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d{1,9}))?")
 _DEVICE = re.compile(
-    r"#?\s*Rank\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>\d{1,9}))?(?:\s+Pid\s+\d{1,20})?"
-    r"\s+(?:on\s+(?P<host>\S+)|uses)\s+device\s+\d{1,9}\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
-)
-_LEGACY_DEVICE = re.compile(
-    r"#?\s*Device\s+(?P<rank>\d{1,9})\s*->\s*\d{1,9}\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
+    r"#?\s*(?:Rank|Device)\s+(?P<rank>\d{1,9})(?:\s+Group\s+(?P<group>\d{1,9}))?"
+    r"(?:\s+Pid\s+\d{1,20})?\s+(?:(?:on\s+(?P<host>\S+)|uses)\s+device|->)\s+\d{1,9}"
+    r"\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
 )
 _NRANKS = re.compile(r"NCCL INFO .*\bn[rR]anks (\d{1,9})\b")
-_INTEGERS = {
-    "threads": re.compile(r"# nThread (\d{1,9}) "),
-    "gpus": re.compile(r"# nThread .*\bnGpus (\d{1,9})\b"),
-    "iterations": re.compile(r"# nThread .*(?<!agg )(?<!warmup )iters: (\d{1,9})\b"),
-    "warmup": re.compile(r"# nThread .*\bwarmup iters: (\d{1,9})\b"),
-    "grouped": re.compile(r"# nThread .*\bagg iters: (\d{1,9})\b"),
-    "smallest": re.compile(r"# nThread .*\bminBytes (\d{1,18})\b"),
-    "largest": re.compile(r"# (?:nThread .*\bmaxBytes|Reducing maxBytes to) (\d{1,18})\b"),
-    "factor": re.compile(r"# nThread .*\bstep: (\d{1,18})\(factor\)"),
-    "step": re.compile(r"# nThread .*\bstep: (\d{1,18})\(bytes\)"),
-    "graphs": re.compile(r"# nThread .*\bgraph: (\d{1,9})\b"),
-}
-_OPTIONS = {
-    "graphs": re.compile(r"\s(?:-G|--cudagraph)[ =]?(\d{1,9})\b"),
+_OPTION = re.compile(r"((?:agg |warmup )?[A-Za-z]+):? (\d{1,15}(?:\((?:factor|bytes)\))?)(?=\s|$)")
+"""An option and its number in the line `# nThread 1 ... step: 2(factor) warmup iters: 5 ...`."""
+_REDUCED = re.compile(r"# Reducing (maxBytes) to (\d{1,15})\b")
+_COMMAND_OPTIONS = {
+    "graph": re.compile(r"\s(?:-G|--cudagraph)[ =]?(\d{1,9})\b"),
     "registered": re.compile(r"\s(?:-R|--local_register)[ =]?(\d)\b"),
 }
 """Options of a command line; older versions do not print -G, none prints -R."""
@@ -67,9 +58,19 @@ class RankDevice(NamedTuple):
     name: str
 
 
+class PlacementCells(NamedTuple):
+    """The cells of one placement of a row."""
+
+    placement: str
+    row: Mapping[str, str]
+    """By the columns of RowCollector.add; beside them `wrong`, a count, or `deviation`, of which
+    only 0 is one."""
+    samples: Sequence[str] = ()
+
+
 @dataclass
-class Preamble:
-    """What is said before a table."""
+class NcclTestsTable:
+    """A table: what is said before it, and the sizes of its rows."""
 
     program: str | None = None
     """The program by its own words."""
@@ -81,12 +82,19 @@ class Preamble:
     devices: list[RankDevice] = field(default_factory=list)
     communicators: set[int] = field(default_factory=set)
     """World sizes that NCCL itself logged."""
-    integers: dict[str, int] = field(default_factory=dict)
-    """By the names of _INTEGERS and _OPTIONS."""
+    options: dict[str, int] = field(default_factory=dict)
+    """Numbers by the names of nccl-tests' line `# nThread`, and of _COMMAND_OPTIONS. The unit of a
+    step is part of its name: `step(factor)`."""
     over_ranks: str = "mean over ranks"
     """How the times of the ranks are combined."""
     blocking: str = ""
     """What it says of option -z; empty where that is not used."""
+    line: int = 1
+    """That of its first row."""
+    exponent: int = base.MICROSECONDS
+    """The unit of its times is ten to this power of a second."""
+    printed: dict[str, list[int]] = field(default_factory=dict)
+    """The sizes of the rows that were added, by the cells of type, reduce op and root."""
 
     def read_line(self, line: str) -> None:
         """Take what a line before a table says."""
@@ -95,44 +103,45 @@ class Preamble:
             self.communicators.update(int(n) for n in _NRANKS.findall(line))
         if line.startswith("# Using devices"):
             self.devices.clear()
-        found = ((name, pattern.search(line)) for name, pattern in _INTEGERS.items())
-        self.integers |= {name: int(match[1]) for name, match in found if match}
+        for name, text in (_OPTION if line.startswith("# nThread") else _REDUCED).findall(line):
+            number, bracket, unit = text.partition("(")
+            self.options[name + bracket + unit] = int(number)
         if match := _VERSION.match(line):
             self.version, self.library = match[1], match[2] or ""
         if line.startswith("# Collective test starting:"):
             self.program = (find_programs(line) or [line.partition(":")[2].strip()])[0]
         if line.startswith("# Blocking Enabled"):
             self.blocking = line[2:].strip()
-        if match := _DEVICE.match(line) or _LEGACY_DEVICE.match(line):
-            device = {"group": "0", "host": "", **match.groupdict(default="")}
-            rank, group = int(device["rank"]), int(device["group"] or 0)
-            self.devices.append(RankDevice(rank, group, device["host"], device["name"].strip()))
+        if match := _DEVICE.match(line):
+            rank, group = int(match["rank"]), int(match["group"] or 0)
+            name = match["name"].strip()
+            self.devices.append(RankDevice(rank, group, match["host"] or "", name))
 
     def read_command(self, line: str) -> None:
         """Take the programs and options of a line that is not nccl-tests' own, such as a command
         line."""
         if not line.startswith("#") and (programs := find_programs(line)):
             self.commands.update(programs)
-            for name, pattern in _OPTIONS.items():
+            for name, pattern in _COMMAND_OPTIONS.items():
                 if match := pattern.search(line):
-                    self.integers.setdefault(name, int(match[1]))
+                    self.options.setdefault(name, int(match[1]))
 
     @property
     def memory(self) -> str:
         """The kind of memory that option -R means; the default where no command line has it."""
-        given = str(self.integers.get("registered", ""))
+        given = str(self.options.get("registered", ""))
         known = (name for name, entry in ALLOCATORS.items() if given and entry.nccl_tests == given)
         return next(known, DEFAULT_MEMORY)
 
     @property
     def known_operation(self) -> str | None:
-        """commbench's operation, None where the lines name no program or several; LookupError for
-        a program without one."""
+        """commbench's operation, None where the lines name no program or several; raises LeftOut
+        for a program without one."""
         program = self.program
         if program is None and len(self.commands) == 1:
-            program = next(iter(self.commands))
+            (program,) = self.commands
         if program is not None and program not in NCCL_TESTS:
-            raise LookupError(f"commbench has no operation for {program!r:.40}")
+            raise LeftOut(f"commbench has no operation for {program!r:.40}")
         return NCCL_TESTS.get(program or "")
 
     @property
@@ -140,7 +149,7 @@ class Preamble:
         """Ranks of the communicator, with NCCL_TESTS_SPLIT of rank 0's; None if unknown."""
         if not self.devices:
             return next(iter(self.communicators)) if len(self.communicators) == 1 else None
-        each = self.integers.get("threads", 1) * self.integers.get("gpus", 1)
+        each = self.options.get("nThread", 1) * self.options.get("nGpus", 1)
         if sorted(d.rank for d in self.devices) != list(range(len(self.devices))) or not each:
             return None
         reporting = next(device.group for device in self.devices if device.rank == 0)
@@ -150,9 +159,9 @@ class Preamble:
     def sizes(self) -> Iterator[int]:
         """The sizes in bytes that it announces, before they are rounded; none where it does not say
         from where to where, and in which steps."""
-        known = self.integers
-        size, factor, step = (known.get(name, 0) for name in ("smallest", "factor", "step"))
-        while (factor > 1 or step) and 0 < size <= known.get("largest", 0):
+        names = "minBytes", "maxBytes", "step(factor)", "step(bytes)"
+        size, largest, factor, step = (self.options.get(name, 0) for name in names)
+        while (factor > 1 or step) and 0 < size <= largest:
             yield size
             size = size * factor if factor > 1 else size + step
 
@@ -164,143 +173,125 @@ class Preamble:
     @property
     def statistic(self) -> str:
         """What the column `time` is."""
-        iterations, grouped = self.integers.get("iterations"), self.integers.get("grouped", 1)
+        iterations, grouped = self.options.get("iters"), self.options.get("agg iters", 1)
         number = "" if iterations is None else f"{iterations} "
         group = f" of {grouped} grouped operations" if grouped > 1 else ""
         return f"mean over {number}calls{group}, {self.over_ranks}"
 
-
-class PlacementCells(NamedTuple):
-    """The cells of one placement of a row."""
-
-    placement: str
-    row: Mapping[str, str]
-    """By the columns of RowCollector.add; beside them `wrong`, a count, or `deviation`, of which
-    only 0 is one."""
-    samples: Sequence[str] = ()
-
-
-class NcclTestsTable:
-    """Adds the rows of one table to a collector; LookupError for an operation that commbench lacks.
-
-    The unit of time is ten to the power of `exponent` seconds.
-    """
-
-    def __init__(
-        self, collector: RowCollector, preamble: Preamble, line: int,
-        exponent: int = cells.MICROSECONDS,
-    ) -> None:  # fmt: skip
-        given = preamble.known_operation
-        self.line, self._preamble, self._exponent = line, preamble, exponent
-        self._collector = collector
-        self._operation = collector.hints.choose_operation(collector.source.path, given, line)
-        self._is_hinted = None in (given, preamble.known_ranks)
-        self._printed: dict[str, list[int]] = {}
-        """The sizes of its rows, by the cells of type, reduce op and root."""
-
-    @property
-    def hinted(self) -> str:
+    def hinted(self, collector: RowCollector) -> str:
         """Its operation and ranks, where the file does not say one of them; else empty."""
-        return f"{self._operation} on {self._collector.ranks} ranks" if self._is_hinted else ""
+        is_hinted = None in (self.known_operation, self.known_ranks)
+        return f"{self.operation(collector).name} on {collector.ranks} ranks" if is_hinted else ""
 
-    def add(self, line: int, key: Mapping[str, str], timed: Iterable[PlacementCells]) -> None:
-        """Add the row of each placement, or note why not; ValueError where a cell is invalid. `key`
-        are the cells that begin the row: `size`, `count`, `type`, and where there are such columns
-        `redop` and `root`."""
-        operation, ranks = OPERATIONS[self._operation], self._collector.ranks
+    def operation(self, collector: RowCollector) -> Operation:
+        """Its operation, by its own words or a hint; UsageError without both."""
+        path, given = collector.source.path, self.known_operation
+        return OPERATIONS[collector.hints.choose_operation(path, given, self.line)]
+
+    def add(
+        self, collector: RowCollector, line: int, key: Mapping[str, str],
+        timed: Iterable[PlacementCells],
+    ) -> None:  # fmt: skip
+        """Add the row of each placement; LeftOut where commbench has no such row, ValueError where
+        a cell is invalid. `key` are the cells that begin the row: `size`, `count`, `type`, and
+        where there are such columns `redop` and `root`."""
+        operation, ranks = self.operation(collector), collector.ranks
         kind = " ".join(cell for name, cell in key.items() if name not in ("size", "count"))
-        size, reduce_op = cells.parse_size(key["size"]), key.get("redop", "")
-        self._printed.setdefault(kind, []).append(size)
-        try:
-            dtype = translate_dtype(key["type"])
-            if operation.reduces and reduce_op not in ("", "none", *REDUCE_OPS):
-                raise LookupError(f"commbench has no reduce op {reduce_op!r:.40}")
-        except LookupError as reason:
-            self._collector.leave_out(str(reason), line)
-            return
-        count = cells.parse_whole(key["count"])
+        size, reduce_op = base.parse_size(key["size"]), key.get("redop", "")
+        self.printed.setdefault(kind, []).append(size)
+        dtype = base.require_dtype(key["type"])
+        if operation.reduces and reduce_op not in ("", "none", *REDUCE_OPS):
+            raise LeftOut(f"commbench has no reduce op {reduce_op!r:.40}")
+        count, blocks = base.parse_whole(key["count"]), ranks if operation.blocks else 1
         if operation.reduces and reduce_op in ("", "none"):
-            self._refuse(line, f"it has no reduce op, but {operation.name} reduces")
-        if size != count * (ranks if operation.blocks else 1) * DTYPES[dtype].size_bytes:
+            self._refuse(collector, line, f"it has no reduce op, but {operation.name} reduces")
+        if size != count * blocks * DTYPES[dtype].size_bytes:
             each = f" for each of {ranks} ranks" if operation.blocks else ""
-            self._refuse(line, f"{count} {dtype}{each} are not {size} bytes")
+            self._refuse(collector, line, f"{count} {dtype}{each} are not {size} bytes")
         for placement, row, samples in timed:
-            self._collector.add(
-                line, operation.name, dtype, size, row, self._preamble.statistic,
-                exponent=self._exponent, of_iterations=True, samples=samples,
-                iterations=self._preamble.integers.get("iterations", 0),
+            collector.add(
+                line, operation.name, dtype, size, row, self.statistic,
+                exponent=self.exponent, of_iterations=True, samples=samples,
+                iterations=self.options.get("iters", 0),
                 placement=placement,
                 reduce_op=reduce_op if operation.reduces else "",
                 root=_parse_root(key.get("root", ""), ranks) if operation.rooted else None,
-                launch_mode=GRAPH if self._preamble.integers.get("graphs") else EAGER,
-                memory=self._preamble.memory,
+                launch_mode=GRAPH if self.options.get("graph") else EAGER,
+                memory=self.memory,
                 wrong=_parse_wrong(row),
             )  # fmt: skip
 
-    def _refuse(self, line: int, why: str) -> None:
-        if self._is_hinted:
-            path = self._collector.source.path
+    def _refuse(self, collector: RowCollector, line: int, why: str) -> None:
+        if hinted := self.hinted(collector):
             raise UsageError(
-                f"{path}, line {line}, is not of {self.hinted}: {why}", "check --op and --ranks"
+                f"{collector.source.path}, line {line}, is not of {hinted}: {why}",
+                "check --op and --ranks",
             )
         raise ValueError(why)
 
-    def note_lacking(self) -> None:
+    def note_lacking(self, collector: RowCollector) -> None:
         """Note the sizes that it announces and lacks. nccl-tests rounds sizes down, so that every
         block is a multiple of at most 16 bytes."""
-        blocks = self._collector.ranks if OPERATIONS[self._operation].blocks else 1
-        for kind, unsorted in self._printed.items():
+        blocks = collector.ranks if self.operation(collector).blocks else 1
+        for kind, unsorted in self.printed.items():
             printed = sorted(unsorted)
             lacking = [
                 size
-                for size in islice(self._preamble.sizes(), _MOST_SIZES)
+                for size in islice(self.sizes(), _MOST_SIZES)
                 if not (at := bisect_right(printed, size)) or printed[at - 1] <= size - 16 * blocks
             ]
             if lacking:
-                sizes = join_numbers("size", lacking)
+                sizes = base.join_numbers("size", lacking)
                 why = f"lacks rows that it announces: {kind}, {sizes}"
-                self._collector.note(f"the table at line {self.line} {why}", is_fault=True)
+                collector.note(f"the table at line {self.line} {why}", is_fault=True)
 
 
-def note_launch_mode(preamble: Preamble, collector: RowCollector) -> None:
+def note_launch_mode(table: NcclTestsTable, collector: RowCollector) -> None:
     """Note where the launch mode comes from, unless the file says that it is the usual one."""
-    if preamble.integers.get("graphs"):
+    if table.options.get("graph"):
         collector.note("operations were launched by CUDA graphs (option -G)")
-    elif "graphs" not in preamble.integers:
+    elif "graph" not in table.options:
         collector.note("it does not say whether CUDA graphs were used (option -G): assumed not")
 
 
-def add_notes(collector: RowCollector, tables: Sequence[NcclTestsTable]) -> None:
-    """Note what the numbers of all rows mean, and whether they are consistent."""
+def make_file(
+    collector: RowCollector, tables: Sequence[NcclTestsTable], **facts: Any
+) -> ImportedFile:
+    """The file of these tables, with what the numbers of all rows mean, and whether they are
+    consistent."""
     if any(row.reported.minimum_s is not None for row in collector.rows):
         collector.note(
             "minimum, maximum and percentiles were measured on the device, the time on the host"
         )
-    collector.note_bandwidths(next((t.hinted for t in reversed(tables) if t.hinted), ""))
-    for table in tables:
-        table.note_lacking()
+    used = [table for table in tables if table.printed]
+    hinted = [table.hinted(collector) for table in used]
+    collector.note_bandwidths(next(filter(None, hinted[::-1]), ""))
+    for table in used:
+        table.note_lacking(collector)
+    devices = [device for table in tables for device in table.devices]
+    return collector.make_file(
+        tool="nccl-tests",
+        timing=tables[0].timing,
+        hosts=base.unique(device.host for device in devices),
+        devices=base.unique(device.name for device in devices),
+        backend="nccl",
+        buffers=ROTATING,
+        **facts,
+    )
 
 
 def _parse_root(cell: str, ranks: int) -> int | None:
     if cell in ("", "-1"):
         return None
-    if cells.parse_whole(cell) >= ranks:
+    if base.parse_whole(cell) >= ranks:
         raise ValueError(f"root {cell} is not a rank of {ranks}")
     return int(cell)
 
 
 def _parse_wrong(row: Mapping[str, str]) -> int | None:
     """The number of wrong elements in a row; None where it has none."""
-    value = cells.parse_number(row.get("wrong") or row.get("deviation") or "nan")
+    value = base.parse_number(row.get("wrong") or row.get("deviation") or "nan")
     return None if value is None or (value and "wrong" not in row) else int(value)
-
-
-def translate_dtype(name: str) -> str:
-    """commbench's name for an element type; LookupError where commbench has no such type."""
-    try:
-        return find_dtype(name).name
-    except UsageError:
-        raise LookupError(f"commbench has no element type {name!r:.40}") from None
 
 
 def find_programs(text: str) -> list[str]:

@@ -11,27 +11,24 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from commbench.errors import RecordsError
-from commbench.plan.dimensions import ROTATING
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector, unique
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.nccl_tests import (
     BEGINS,
     CPU_TIME,
     NcclTestsTable,
     PlacementCells,
-    Preamble,
-    add_notes,
+    make_file,
     note_launch_mode,
     parse_library_version,
-    translate_dtype,
 )
 from commbench.readers.source import ImportHints, Line, SourceText
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
 _BEGINNINGS: dict[tuple[str, ...], int] = {
-    ("size", "count", "type"): cells.MICROSECONDS,
-    ("bytes", "N", "type"): cells.MILLISECONDS,
+    ("size", "count", "type"): base.MICROSECONDS,
+    ("bytes", "N", "type"): base.MILLISECONDS,
 }
 """The first columns of a header, with its unit of time: milliseconds in the first versions."""
 _NAMES = {
@@ -46,15 +43,12 @@ _TIMESTAMP = "timestamp"
 
 @dataclass
 class _Section:
-    """One table in the file, with the lines before and after it."""
+    """One table in the file, with the lines of and after it."""
 
-    preamble: Preamble
+    table: NcclTestsTable
     columns: tuple[str, ...] = ()
-    exponent: int = cells.MICROSECONDS
-    """The unit of time is ten to this power of a second."""
     placements: tuple[str, ...] = ()
     """Of each group of columns, in their order; empty where its numbers cannot be used."""
-    unusable_because: str = ""
     rows: list[tuple[Line, list[str]]] = field(default_factory=list)
     others: list[Line] = field(default_factory=list)
     """Lines between and after its rows."""
@@ -62,32 +56,31 @@ class _Section:
     def read_header(self, text: str, title: str) -> None:
         """Take a header with the title line before it; ValueError where a necessary column is
         missing."""
-        printed = tuple(text.lstrip("# \t").split())
-        self.exponent = _BEGINNINGS[printed[:3]]
+        printed = _words(text)
+        self.table.exponent = _BEGINNINGS[printed[:3]]
         self.columns = tuple(_NAMES.get(name, name) for name in printed)
         if "cputime" in self.columns:
-            self.unusable_because = CPU_TIME
             return
-        starts = self._group_starts()
+        _, *groups = self._groups(self.columns)
         self.placements = tuple(_TITLES[name] for name in _TITLE.findall(title))
-        if not self.placements and len(starts) == 2:
+        if not self.placements and len(groups) == 2:
             self.placements = (OUT_OF_PLACE, IN_PLACE)  # the order of every version
-        if not starts or not len({*self.placements}) == len(self.placements) == len(starts):
+        if not groups or not len({*self.placements}) == len(self.placements) == len(groups):
             raise ValueError("the header does not contain which times are in place")
-        for start, end in pairwise([*starts, len(self.columns)]):
-            group = self.columns[start:end]
-            if not {"algbw", "busbw"} <= {*group} or len({*group}) != len(group):
-                raise ValueError("a column is missing in the header, or is there twice")
+        if any(len({*names}) != len(names) or not {"algbw", "busbw"} <= {*names}
+               for names in groups):  # fmt: skip
+            raise ValueError("a column is missing in the header, or is there twice")
 
-    def _group_starts(self) -> list[int]:
-        """The index at which the columns of each placement begin."""
-        return [index for index, name in enumerate(self.columns) if name == "time"]
+    def _groups(self, cells: tuple[str, ...] | list[str]) -> list[list[str]]:
+        """The cells before the first time, and those of each placement."""
+        starts = [index for index, name in enumerate(self.columns) if name == "time"]
+        return [[*cells[start:end]] for start, end in pairwise([0, *starts, len(self.columns)])]
 
     def read_line(self, line: Line) -> None:
         """Take a line that follows the header. Rows of the first versions may begin with `#`."""
-        is_legacy = self.exponent != cells.MICROSECONDS
+        is_legacy = self.table.exponent != base.MICROSECONDS
         row = (line.text.lstrip("# ") if is_legacy else line.text).split()
-        is_damaged_row = len(row) == len(self.columns) and cells.is_whole(row[0])
+        is_damaged_row = len(row) == len(self.columns) and base.is_whole(row[0])
         if _looks_like_row(row) or (self.placements and is_damaged_row):
             self.rows.append((line, row))
         else:
@@ -103,10 +96,8 @@ class _Section:
         last = len(self.columns) - 1
         if self.columns[-1] == _TIMESTAMP and len(row) == last + 2:
             row = [*row[:last], " ".join(row[last:])]
-        cells.name_cells(self.columns, row)
-        named = list(zip(self.columns, row, strict=True))
-        starts = [0, *self._group_starts(), len(self.columns)]
-        key, *groups = (dict(named[start:end]) for start, end in pairwise(starts))
+        base.name_cells(self.columns, row)
+        key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))
         return key, list(map(PlacementCells, self.placements, groups))
 
 
@@ -118,53 +109,53 @@ def is_text(source: SourceText) -> bool:
 def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     """The file's rows."""
     sections = _find_sections(source)
+    tables = [section.table for section in sections]
     if not any(section.rows for section in sections):
         raise RecordsError(
             f"{source.path} is the output of nccl-tests, but it ends before its first row",
             "give the whole output, or measure again",
         )
     collector = RowCollector(source, hints)
-    collector.choose_ranks(each.preamble.known_ranks for each in sections)
-    tables = [table for each in sections if (table := _read_section(each, collector))]
-    preambles = [section.preamble for section in sections]
-    if len({preamble.timing for preamble in preambles}) > 1:
+    collector.choose_ranks(table.known_ranks for table in tables)
+    for section in sections:
+        _read_section(section, collector)
+    if len({table.timing for table in tables}) > 1:
         raise RecordsError(
             f"{source.path} has runs with option -z and without it, which time different things",
             "write the results of each tool into a file of its own",
         )
     for section in sections:
         _note_section(section, collector)
-    add_notes(collector, tables)
-    devices = [device for preamble in preambles for device in preamble.devices]
-    libraries = unique(preamble.library for preamble in preambles)
+    libraries = base.unique(table.library for table in tables)
     nccl = ", ".join(map(parse_library_version, libraries))
-    warmups = {preamble.integers.get("warmup") for preamble in preambles}
-    return collector.make_file(
-        tool="nccl-tests",
-        tool_version=", ".join(unique(preamble.version for preamble in preambles)),
-        timing=preambles[0].timing,
-        hosts=unique(device.host for device in devices),
-        devices=unique(device.name for device in devices),
-        backend="nccl",
-        buffers=ROTATING,
+    warmups = {table.options.get("warmup iters") for table in tables}
+    return make_file(
+        collector, tables,
+        tool_version=", ".join(base.unique(table.version for table in tables)),
         warmup=warmups.pop() if len(warmups) == 1 else None,
         environment={"nccl": nccl} if libraries else {},
-    )
+    )  # fmt: skip
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.lstrip("# \t").split())
 
 
 def _looks_like_row(row: list[str]) -> bool:
     """Whether cells begin like a row, whatever the columns of the table are."""
-    if len(row) < 3 or (cells.is_whole(row[0]) and cells.is_whole(row[1])):
-        return len(row) > 2
+    if len(row) < 3:
+        return False
+    if base.is_whole(row[0]) and base.is_whole(row[1]):
+        return True
     try:
-        return bool(translate_dtype(row[2]))
-    except LookupError:
+        return bool(base.require_dtype(row[2]))
+    except LeftOut:
         return False
 
 
 def _is_header(text: str) -> bool:
     """Whether a line names the columns of a table."""
-    return tuple(text.lstrip("# \t").split()[:3]) in _BEGINNINGS
+    return _words(text)[:3] in _BEGINNINGS
 
 
 def _is_title(text: str) -> bool:
@@ -174,18 +165,18 @@ def _is_title(text: str) -> bool:
 
 def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
-    preamble, title, section = Preamble(), "", None
+    table, title, section = NcclTestsTable(), "", None
     for line in source.lines:
         begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
         if begins and section is not None:
-            others = [other.text for other in section.others]
-            preamble, title, section = Preamble(), "", None
-            for other in others:
-                preamble.read_command(other)
+            table, title = NcclTestsTable(), ""
+            for other in section.others:
+                table.read_command(other.text)
+            section = None
         if _is_title(line.text):
             title = line.text
         elif _is_header(line.text):
-            section = _Section(preamble)
+            section = _Section(table)
             try:
                 section.read_header(line.text, title)
             except ValueError as error:
@@ -193,32 +184,34 @@ def _find_sections(source: SourceText) -> list[_Section]:
                 raise source.damaged(line.number, error, sound) from None
             sections.append(section)
         elif section is None:
-            preamble.read_line(line.text)
+            table.read_line(line.text)
             if _looks_like_row(line.text.split()) and not line.text.startswith("#"):
                 raise source.damaged(line.number, "a row without a header before it", 0)
         else:
             section.read_line(line)
     if sections and section is None:  # the file ends before the last table has begun
-        sections.append(_Section(sections[-1].preamble))
+        sections.append(_Section(sections[-1].table))
     return sections
 
 
-def _read_section(section: _Section, collector: RowCollector) -> NcclTestsTable | None:
-    """Add its rows; None where it has none, or none that can be used."""
-    if not section.rows:
-        return None
-    preamble, first = section.preamble, section.rows[0][0].number
+def _read_section(section: _Section, collector: RowCollector) -> None:
+    """Add its rows, or note why they cannot be used."""
+    table, lines = section.table, [line.number for line, _ in section.rows]
+    if not lines:
+        return
+    table.line = lines[0]
     try:
-        if section.unusable_because:
-            raise LookupError(section.unusable_because)
-        if preamble.known_ranks not in (None, collector.ranks):
-            raise LookupError(f"measured on {preamble.known_ranks} ranks")
-        table = NcclTestsTable(collector, preamble, first, section.exponent)
-    except LookupError as reason:
-        collector.leave_out_all(str(reason), section.rows)
-        return None
-    collector.read_rows(section.rows, lambda line, row: table.add(line.number, *section.split(row)))
-    return table
+        if not section.placements:
+            raise LeftOut(CPU_TIME)
+        if table.known_ranks not in (None, collector.ranks):
+            raise LeftOut(f"measured on {table.known_ranks} ranks")
+        table.operation(collector)
+    except LeftOut as left_out:
+        collector.leave_out(left_out.reason, *lines)
+    else:
+        collector.read_rows(
+            section.rows, lambda line, row: table.add(collector, line.number, *section.split(row))
+        )
 
 
 def _note_section(section: _Section, collector: RowCollector) -> None:
@@ -229,7 +222,7 @@ def _note_section(section: _Section, collector: RowCollector) -> None:
     if not any(line.text.startswith(_FOOT) for line in section.others):
         at = f"at line {section.rows[-1][0].number}" if section.rows else "without a row"
         collector.note(f"the table that ends {at} was cut off, or is not complete", True)
-    if section.preamble.blocking:
-        collector.note(f"nccl-tests says: {section.preamble.blocking}")
+    if section.table.blocking:
+        collector.note(f"nccl-tests says: {section.table.blocking}")
     if section.rows:
-        note_launch_mode(section.preamble, collector)
+        note_launch_mode(section.table, collector)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TypeAlias
 
 from commbench.errors import UsageError
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import ISOLATED, PIPELINED
-from commbench.readers import cells
-from commbench.readers.base import ImportedFile, RowCollector
+from commbench.readers import base
+from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import COLLECTIVES, ImportHints, Line, SourceText
 
 _OPERATIONS = {name: name for name in (*COLLECTIVES, "all_to_all")} | {
@@ -34,6 +34,8 @@ _COLUMNS = (
     ("TFlops", "computing"),
 )  # fmt: skip
 _NEEDED = {"size", "time", "algbw", "busbw"}
+_LEFT_OUT = {"QUANT": "its data was quantised", "pt2pt": "point-to-point results are not imported"}
+"""Why results whose labels begin so are left out."""
 _RESULT = re.compile(r".{0,40}?\bCOMMS-RES(?:-(?P<label>[A-Za-z][\w.-]{0,199}))?(?=\s|$)")
 _FACTS = {
     "groups": re.compile(r"\ballSizes:.*\bgroupSize (\d{1,9})\b"),
@@ -43,13 +45,8 @@ _FACTS = {
 }
 """What lines other than results say: sizes of process groups and of the world, backends, `--z`."""
 
-
-class Result(NamedTuple):
-    """One result and the columns that the header before it names."""
-
-    label: str
-    columns: tuple[str, ...]
-    cells: list[str]
+_Result: TypeAlias = tuple[str, list[str], list[str]]
+"""The label of a result, the columns that the header before it names, and its cells."""
 
 
 def is_param(source: SourceText) -> bool:
@@ -68,12 +65,12 @@ def read_param(source: SourceText, hints: ImportHints) -> ImportedFile:
     sizes = sorted(map(int, facts["groups"] or facts["worlds"]))
     if results:
         collector.choose_ranks(sizes)
-    collector.read_rows(results, lambda line, result: _add(line.number, result, collector))
+    collector.read_rows(results, lambda line, result: _add(line.number, *result, collector))
     if not facts["blocking"]:
         collector.note(
             "it does not say whether every operation was waited for: assumed --z 1, the default"
         )
-    is_described = sizes and all(result.label for _, result in results)
+    is_described = sizes and all(label for _, (label, *_) in results)
     hinted = f"{hints.operation or 'such'} on {collector.ranks} ranks"
     collector.note_bandwidths("" if is_described else hinted)
     return collector.make_file(
@@ -83,58 +80,50 @@ def read_param(source: SourceText, hints: ImportHints) -> ImportedFile:
     )
 
 
-def _add(line: int, result: Result, collector: RowCollector) -> None:
-    if {"pair", "computing"} & {*result.columns}:
-        collector.leave_out("another operation ran at the same time", line)
-        return
-    if not {*result.columns} >= _NEEDED:
+def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Line, _Result]]:
+    """The results with their lines."""
+    results: list[tuple[Line, _Result]] = []
+    columns: list[str] | None = None
+    for line in source.lines:
+        if not (match := _RESULT.match(line.text)):
+            collector.note_lost_row(line)
+            continue
+        label, rest = match["label"] or "", line.text[match.end() :].split()
+        if rest and not label and not rest[0][0].isdigit():
+            columns = []  # of another kind of benchmark
+            with suppress(ValueError):
+                columns = base.parse_columns(line.text[match.end() :], _COLUMNS)
+        elif columns is None:
+            raise source.damaged(line.number, "no header before it names its columns", len(results))
+        else:
+            results.append((line, (label, columns, rest)))
+    return results
+
+
+def _add(
+    line: int, label: str, columns: list[str], row: list[str], collector: RowCollector
+) -> None:
+    for begin, why in _LEFT_OUT.items():
+        if label.startswith(begin):
+            raise LeftOut(why)
+    if {"pair", "computing"} & {*columns}:
+        raise LeftOut("another operation ran at the same time")
+    if not {*columns} >= _NEEDED:
         raise ValueError("the header before it has not all columns that are needed")
-    row = cells.name_cells(result.columns, result.cells)
-    name, _, rest = result.label.partition("-")
-    if result.label and name not in _OPERATIONS:
-        collector.leave_out(f"commbench has no operation for {name!r:.40}", line)
-        return
+    named = base.name_cells(columns, row)
+    name, _, rest = label.partition("-")
+    if label and name not in _OPERATIONS:
+        raise LeftOut(f"commbench has no operation for {name!r:.40}")
     hints, path = collector.hints, collector.source.path
     chosen = hints.choose_operation(path, _OPERATIONS.get(name), line)
+    try:
+        given = find_dtype(rest.partition("-")[0]).name if label else None
+    except UsageError as error:
+        raise ValueError(error.message) from None
     operation = OPERATIONS[chosen]
-    dtype = hints.choose_dtype(path, _parse_dtype(rest) if result.label else None, line)
     collector.add(
-        line, chosen, dtype, cells.parse_size(row["size"]), row,
+        line, chosen, hints.choose_dtype(path, given, line), base.parse_size(named["size"]), named,
         "mean over iterations, median over ranks",
         reduce_op="sum" if operation.reduces else "",
         placement=operation.placements[0],
     )  # fmt: skip
-
-
-def _parse_dtype(label: str) -> str:
-    try:
-        return find_dtype(label.partition("-")[0]).name
-    except UsageError as error:
-        raise ValueError(error.message) from None
-
-
-def _find_results(source: SourceText, collector: RowCollector) -> list[tuple[Line, Result]]:
-    """The results with their lines; those of other kinds of benchmark are left out."""
-    results: list[tuple[Line, Result]] = []
-    columns: tuple[str, ...] | None = None
-    for line in source.lines:
-        match = _RESULT.match(line.text)
-        if not match:
-            collector.note_lost_row(line)
-            continue
-        label, rest = match["label"] or "", line.text[match.end() :].split()
-        if source.is_cut(line):
-            collector.leave_out("the file ends within the line", line.number, is_fault=True)
-        elif label.startswith("QUANT"):
-            collector.leave_out("its data was quantised", line.number)
-        elif label.startswith("pt2pt"):
-            collector.leave_out("point-to-point results are not imported", line.number)
-        elif rest and not label and not rest[0][0].isdigit():
-            columns = ()  # of another kind of benchmark
-            with suppress(ValueError):
-                columns = tuple(cells.parse_columns(line.text[match.end() :], _COLUMNS))
-        elif columns is None:
-            raise source.damaged(line.number, "no header before it names its columns", len(results))
-        else:
-            results.append((line, Result(label, columns, rest)))
-    return results

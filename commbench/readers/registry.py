@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench.errors import RecordsError
-from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
+from commbench.plan.backends import BACKENDS
 from commbench.plan.case import Case
-from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.plan import Plan
 from commbench.plan.timing_modes import BOTH
 from commbench.readers import curves, mpi, nccl_tests_json, nccl_tests_text, param
@@ -72,7 +71,7 @@ def make_run(file: ImportedFile) -> schema.Run:
     """Make a run of the file's rows; those that repeat a case (run cycles) become its launches."""
     cases: dict[tuple[object, ...], list[ImportedRow]] = {}
     for row in file.rows:
-        cases.setdefault(_make_case(file, 0, row).key(), []).append(row)
+        cases.setdefault(row.case.key(), []).append(row)
     measurements = tuple(
         _measurement(file, index, rows) for index, rows in enumerate(cases.values())
     )
@@ -85,7 +84,7 @@ def make_run(file: ImportedFile) -> schema.Run:
         "notes": list(file.notes),
     }
     header = schema.RunHeader(
-        plan=_plan(file),
+        plan=_plan(file, [row.case for row in file.rows]),
         label=Path(file.path).stem,
         started="",
         launcher="",
@@ -97,16 +96,16 @@ def make_run(file: ImportedFile) -> schema.Run:
     return schema.Run(file.path, header, measurements, end, launches=header.plan.launches)
 
 
-def _plan(file: ImportedFile) -> Plan:
+def _plan(file: ImportedFile, cases: Sequence[Case]) -> Plan:
     """A plan that holds every case of the file; what the file does not say is left empty."""
     devices = BACKENDS[file.backend].devices if file.backend in BACKENDS else ()
     only = devices[0] if len(devices) == 1 else ""
-    modes = unique(row.launch_mode for row in file.rows)
+    modes = unique(case.launch_mode for case in cases)
     return Plan(
-        operations=unique(row.operation for row in file.rows),
-        dtypes=unique(row.dtype for row in file.rows) or ("float32",),
-        reduce_ops=unique(row.reduce_op for row in file.rows) or ("sum",),
-        sizes=tuple(sorted({row.size_bytes for row in file.rows if row.size_bytes})),
+        operations=unique(case.operation for case in cases),
+        dtypes=unique(case.dtype for case in cases) or ("float32",),
+        reduce_ops=unique(case.reduce_op for case in cases) or ("sum",),
+        sizes=tuple(sorted({case.size_bytes for case in cases if case.size_bytes})),
         placement="both",
         backend=file.backend,
         device=only if file.device is None else file.device,
@@ -115,8 +114,8 @@ def _plan(file: ImportedFile) -> Plan:
         warmup=file.warmup,
         timing=file.timing,
         launch_mode=modes[0] if len(modes) == 1 else BOTH,
-        buffers=file.buffers,
-        memory=unique(row.memory for row in file.rows) or (DEFAULT_MEMORY,),
+        buffers=cases[0].buffers,
+        memory=unique(case.memory for case in cases),
         check=any(row.wrong is not None for row in file.rows),
     )
 
@@ -126,7 +125,7 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
     wrong = [row.wrong for row in rows if row.wrong is not None]
     has_batches = len(rows) > 1 or bool(first.samples_s)
     return schema.Measurement(
-        case=_make_case(file, index, first),
+        case=first.case._replace(index=index),
         status=schema.WRONG if any(wrong) else schema.OK,
         reason=f"{file.tool} counted {sum(wrong)} wrong elements" if any(wrong) else "",
         wrong=sum(wrong) if wrong else None,
@@ -137,10 +136,3 @@ def _measurement(file: ImportedFile, index: int, rows: Sequence[ImportedRow]) ->
         ),
         reported=None if has_batches else first.reported,
     )
-
-
-def _make_case(file: ImportedFile, index: int, row: ImportedRow) -> Case:
-    """The case of a row, whose dimensions are fields of the row or of the file."""
-    known = file._asdict() | row._asdict() | {"timing": row.timing or file.timing}
-    dimensions = {d.field: known[d.field] for d in DIMENSIONS if d.field in known}
-    return Case(index=index, **dimensions, count=row.count, ranks=file.ranks)

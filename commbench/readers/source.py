@@ -124,11 +124,12 @@ class SourceText(NamedTuple):
         """Whether the file ends within this line, so that its last number may lack digits."""
         return line.number == len(self.lines) and bool(line.text)
 
-    def damaged(self, line: int, why: object, sound: int) -> RecordsError:
+    def damaged(self, line: int, why: object, sound: int, unit: str = "line") -> RecordsError:
         """The error for a damaged line that follows `sound` rows."""
         before = f"; the {format_count(sound, 'row')} before it can be read" if sound else ""
         return RecordsError(
-            f"{self.path}, line {line}, is damaged: {why}", f"repair or remove the line{before}"
+            f"{self.path}, {unit} {line}, is damaged: {why!s:.200}",
+            f"repair or remove the {unit}{before}",
         )
 
 

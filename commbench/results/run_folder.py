@@ -180,7 +180,7 @@ def read_ends(folder: Path) -> StoredRun:
             last = json.loads(file.read().splitlines()[-1])
         plan = header.get("plan") or {}
         return named._replace(
-            started=str(header.get("started") or _made(folder)),
+            started=str(header.get("started") or made_at(folder)),
             label=str(header.get("label") or named.label),
             operations=tuple(map(str, plan.get("operations") or ())),
             sizes_bytes=tuple(map(int, plan.get("sizes") or ())),
@@ -194,7 +194,7 @@ def read_ends(folder: Path) -> StoredRun:
         return named  # loading the run reports a journal that cannot be read
 
 
-def _made(folder: Path) -> str:
+def made_at(folder: Path) -> str:
     """When a run folder was made: by its name, which has this host's time, else by the time of its
     journal. UTC, ISO 8601."""
     stamped = _STAMPED.fullmatch(folder.name)
@@ -215,7 +215,8 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             "use `commbench show` or `commbench report` on it alone",
         )
     if is_folder(path):
-        return RecordsError(f"{text} is a folder without a run", f"a run folder has a {JOURNAL}")
+        hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
+        return RecordsError(f"{text} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import KIND, Workload, make_workload, workload_values
-from commbench.results.files import GZIP, first_bytes, read_whole, why_unreadable, write_new
+from commbench.results.files import first_bytes, read_whole, why_unreadable, write_new
 
 LARGEST_FILE_BYTES = 1 << 28
-_START = 200
-"""The key with the version is in the first bytes of a file that write_workload wrote."""
-_TRACE_START = 1 << 16
-"""The first bytes of a trace, in which one of its keys is."""
-_TRACE_KEYS = (b'"schemaVersion"', b'"traceEvents"', b'"deviceProperties"')
 
 
 def write_workload(path: Path, workload: Workload) -> None:
@@ -25,61 +20,31 @@ def write_workload(path: Path, workload: Workload) -> None:
 
 
 def workload_text(workload: Workload) -> str:
-    """The content of its file: JSON with one call a line."""
-    values = workload_values(workload)
-    steps = ",\n".join(map(_step_text, values.pop("steps")))
-    head = json.dumps(values, indent=1, allow_nan=False).removesuffix("\n}")
-    return f'{head},\n "steps": [\n{steps}\n ]\n}}\n'
-
-
-def _step_text(step: dict[str, Any]) -> str:
-    programs = ",\n".join(map(_program_text, step.pop("programs")))
-    head = json.dumps(step, allow_nan=False).removesuffix("}")
-    return f'  {head}, "programs": [\n{programs}\n  ]}}'
-
-
-def _program_text(program: dict[str, Any]) -> str:
-    calls = ",\n".join(f"    {json.dumps(call, allow_nan=False)}" for call in program["calls"])
-    return f'   {{"ranks": {json.dumps(program["ranks"])}, "calls": [\n{calls}\n   ]}}'
+    """The content of its file: JSON with a line for each step, program and call. Quotation marks
+    within texts follow a backslash, so that no text looks like the begin of one of these."""
+    text = json.dumps(workload_values(workload), allow_nan=False)
+    return re.sub(r'(?: |(?<=\[))(?=\{"(?:name|ranks|operation)": )', "\n", text) + "\n"
 
 
 def is_workload(path: Path) -> bool:
     """Whether a file begins like that of a workload."""
     try:
-        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, _START)
+        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, 200)
     except RecordsError:
         return False
 
 
 def read_workload(path: Path) -> Workload:
     """The workload in a file; RecordsError where it cannot be read or is damaged."""
+    traces = quote(str(path)) if path.is_dir() else "TRACES"
+    import_ = f"make one of traces: commbench workload import {traces} -o step.json"
     if why := why_unreadable(path):
-        raise RecordsError(f"cannot read {path}: {why}", _import_hint(path))
-    if what := _what_else(path):
-        raise RecordsError(f"{path} is not a workload: it is {what[0]}", what[1])
+        raise RecordsError(f"cannot read {path}: {why}", import_)
+    if not is_workload(path):
+        raise RecordsError(f"{path} is not a workload", import_)
     again = "mend it, or make it again: `commbench workload --help` says how"
-    content = read_whole(path, LARGEST_FILE_BYTES, again)
     try:
-        return make_workload(json.loads(content))
+        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
     except (ValueError, RecursionError) as error:
         why = str(error) if type(error) is ValueError else "it is no JSON, or was cut off"
-    if f'"{KIND}"'.encode() in content:
-        raise RecordsError(f"{path} is a damaged workload: {why}", again)
-    raise RecordsError(f"{path} is not a workload", _import_hint(path))
-
-
-def _import_hint(path: Path) -> str:
-    """How to make a workload of the traces in a folder."""
-    folder = quote(str(path)) if path.is_dir() else "TRACES"
-    return f"make one of traces: commbench workload import {folder} -o step.json"
-
-
-def _what_else(path: Path) -> tuple[str, str] | None:
-    """What a file is that does not begin like a workload, and a hint; None where that is not
-    known."""
-    start = first_bytes(path, _TRACE_START)
-    if f'"{KIND}"'.encode() not in start[:_START] and any(key in start for key in _TRACE_KEYS):
-        return "a trace of torch.profiler", _import_hint(path.parent)
-    with path.open("rb") as file:
-        is_packed = file.read(len(GZIP)) == GZIP
-    return ("compressed", f"unpack it first: gunzip {quote(str(path))}") if is_packed else None
+        raise RecordsError(f"{path} is a damaged workload: {why}", again) from None

@@ -14,7 +14,9 @@ from commbench.plan.call_forms import CALL_FORMS, parse_tensors
 from commbench.plan.computations import parse_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
+from commbench.plan.numerics import DATA, DATA_HELP
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
+from commbench.plan.own_calls import parse_calls
 from commbench.plan.pairs import parse_pairs
 from commbench.plan.plan import Plan
 from commbench.plan.splits import KINDS_HELP, parse_imbalance
@@ -28,7 +30,12 @@ from commbench.validation import choose
 
 DEFAULT_SIZES = "1K-64M"
 _MEMORIES = {name: ALLOCATORS[name] for name in MEMORY_CHOICES}
-_FORMS = ", ".join(form.name for form in CALL_FORMS.values() if not form.is_reference)
+_FORMS, _COMPRESSED = (
+    ", ".join(form.name for form in CALL_FORMS.values() if is_chosen(form))
+    for is_chosen in (
+        lambda form: not form.is_reference and not form.compression, lambda form: form.compression,
+    )
+)  # fmt: skip
 
 
 def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> Any:
@@ -109,6 +116,16 @@ class CallOptions:
         "Timed calls are not checked.", plan="check", chooses_calls=False,
     )  # fmt: skip
 
+    numerics: bool = _what(
+        "", "Compare sums with exact ones: the errors, whether all ranks and repeated calls have "
+        "the same bits. Compressed forms always are. Untimed.", plan="numerics",
+        needs=lambda o: o.reduces, chooses_calls=False,
+    )  # fmt: skip
+    data: str = _what(
+        "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
+        choices=tuple(DATA), chooses_calls=False,
+    )  # fmt: skip
+
     mesh: str = _group(
         "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
         "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
@@ -149,11 +166,20 @@ class CallOptions:
         "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
         "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags="--tensors --split",
         plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
+        needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
-        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all. "
-        "`commbench ops` explains them. Several with commas.", flags="--form --via", plan="forms",
+        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all; or "
+        f"with fewer bytes to a result that is not exact: {_COMPRESSED}. `commbench ops` explains "
+        "them. Several with commas.", flags="--form --via", plan="forms",
         parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
+    )  # fmt: skip
+    calls: tuple[str, ...] = _forms(
+        "CALL", "Your own ways to the same result, measured beside the operation's own call: "
+        "file.py:name or package.module:name of a class (docs/own-calls.md), or a name of "
+        "`commbench ops --calls`; torch: none. Several with commas. This runs the code it names.",
+        flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="torch",
+        python_type="str | type | Sequence[str | type] | None",
     )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
         "WORK", "Compute during the communication, and measure each alone and both at once. "
@@ -213,6 +239,8 @@ class CallOptions:
     )  # fmt: skip
     matrix: tuple[int, ...] = ()
     """The matrix of the imbalance `file`, row by row."""
+    own_calls: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What the own calls say about themselves, by specification."""
     workload_values: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The content of the file of the workload."""
 

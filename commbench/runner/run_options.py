@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
-from commbench.errors import UsageError, name_error
+from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.plan.backends import ALLOCATORS
+from commbench.plan.call_forms import is_compressed
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
+from commbench.plan.own_calls import describe_calls
+from commbench.plan.pairs import QUICK
 from commbench.plan.plan import CPU_MODES, MOST_RANKS, OPTIONS, Plan, make_replay_plan
 from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.splits import read_matrices
@@ -32,10 +35,11 @@ from commbench.runner.option import (
     USER,
     Option,
     as_label,
+    parse_duration,
     parse_precision,
     require_label,
 )
-from commbench.units import parse_size, size_range
+from commbench.units import parse_percentage, parse_size, size_range
 
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")
@@ -72,7 +76,21 @@ class RunOptions(CallOptions):
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory. They share "
         "the --budget; --iters is for each.", default=None, plan="launches",
-        default_text="3; 1 with --iters", refused_by=("measure", "sweep", "job"),
+        default_text="3; 1 with --iters and --duration", refused_by=("measure", "sweep", "job"),
+    )  # fmt: skip
+    duration: float | None = _how_long(
+        "TIME", "Soak: measure all cases again and again for so long, such as 1h, and check more "
+        "calls in between.", flags="--duration --for", plan="soak_s", parse=parse_duration,
+        python_type="float | str | None", default_text="no soak", refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    cycles: int | None = _how_long(
+        "N", "Soak for so many cycles; one measures each case once.", plan="cycles",
+        default_text="no soak", refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    check_share: float | None = _how_long(
+        "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
+        parse=lambda given: parse_percentage(str(given), "--check-share"),
+        python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
 
     backend: str | None = _where(
@@ -154,6 +172,15 @@ class RunOptions(CallOptions):
     nccl_log: bool = _output(
         "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
     )
+    history: bool = _output(
+        "", "Add the run to the history.", default=False, reach=USER,
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    db: Path | None = _output(  # noqa: RUF009 - it gives a field
+        "FILE", "With --history: the history.", default=None, parse=Path, reach=USER,
+        python_type="str | Path | None", default_text="results/history.sqlite",
+        refused_by=("measure", "sweep"),
+    )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
         reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
@@ -188,7 +215,7 @@ class RunOptions(CallOptions):
         """The plan of these options on a given target; UsageError names an option that is wrong."""
         values = {o.plan: getattr(self, o.name) for o in _FIELDS.values() if o.plan}
         values |= {"backend": backend, "device": device, "world_size": world_size}
-        values["matrix"] = self.matrix
+        values |= {"matrix": self.matrix, "own_calls": self.own_calls}
         is_cpu = device == "cpu"
         # Threads of the backend must find a core while the rank computes, as in a user's program.
         is_quiet = is_cpu and self.overlap == (NO_OVERLAP,) and not self.workload_values
@@ -242,6 +269,7 @@ class RunOptions(CallOptions):
         return ["commbench", "run", *self.arguments(USER, HERE)]
 
 
+NOT_OF_SOAKS = ("iters", "precision", "budget", "order", "launches")
 _TYPES = get_type_hints(RunOptions)
 _FIELDS: dict[str, Option] = {
     each.name: each.metadata["option"]._replace(
@@ -308,6 +336,10 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
     _apply_nccl_tests_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
+    if "calls" in values:
+        values["own_calls"] = described = describe_calls(values["calls"])
+        if "op" not in values and described:
+            values["op"] = tuple(dict.fromkeys(call["operation"] for call in described.values()))
     if "workload" in values:
         for name in names:
             if (option := RUN_OPTIONS[name]).chooses_calls or option.sets:
@@ -329,12 +361,20 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
     for name, option in changed.items():
         where, hint = "", "leave out one of them"
         if option.needs and not any(option.needs(OPERATIONS[op]) for op in values.op):
-            able = ", ".join(o.name for o in OPERATIONS.values() if option.needs(o))
-            where, hint = f"with --op {','.join(values.op)}", f"it is for {able}"
+            able = [o.name for o in OPERATIONS.values() if option.needs(o)]
+            more = " and others" * (len(able) > MOST_NAMES)
+            where = f"with --op {','.join(values.op)}"
+            hint = f"it is for {', '.join(able[:MOST_NAMES])}{more}"
         elif name in ("precision", "budget") and values.iters is not None:
             where = "with --iters"
+        elif name in NOT_OF_SOAKS and {"duration", "cycles"} & changed.keys():
+            where, hint = "in a soak", "leave it out: a soak goes on until its time is over"
+        elif name == "pairs" and QUICK in values.pairs and {"duration", "cycles"} & changed.keys():
+            where, hint = "in a soak", "leave out --quick, or the soak"
         elif name == "overlap_ratio" and "overlap" not in changed:
             where, hint = "without --overlap", "write --overlap matmul"
+        elif name == "data" and not (values.numerics or any(map(is_compressed, values.form))):
+            where, hint = "without --numerics and compressed forms", "add --numerics"
         if where:
             raise UsageError(f"{option.flag} has no effect {where}", hint)
 

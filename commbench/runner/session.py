@@ -14,7 +14,7 @@ from commbench.plan.workload_fit import EVERY_STEP
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
-from commbench.results.schema import COMPLETE, Run, RunEnd, RunHeader, is_imported
+from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
 from commbench.runner.launched_ranks import (
     NOTHING_MEASURED,
     join_ranks,
@@ -24,6 +24,7 @@ from commbench.runner.launched_ranks import (
 from commbench.runner.option import Option, value_text
 from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
+from commbench.units import format_count
 
 
 def run(options: RunOptions, listener: RunListener) -> Run | None:
@@ -69,7 +70,19 @@ def _finish(run: Run, options: RunOptions, listener: RunListener) -> Run:
             listener.status(why_no_picture([run]))
     listener.status(f"results are in {run.path}")
     require_correct(run)
+    if options.history:
+        _add_to_history(run, options.db, listener)
     return run
+
+
+def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
+    from commbench.analysis.load import as_loaded_run
+    from commbench.answers.history.store import HISTORY, History
+
+    with History(db or HISTORY, is_written=True) as history:
+        added = history.add(as_loaded_run(run))
+    rows = format_count(added.rows, "row")
+    listener.status(f"{added.outcome} in the history {history.path}: {rows}")
 
 
 def _write_pairs(run: Run) -> list[Path]:
@@ -87,13 +100,16 @@ def _write_pairs(run: Run) -> list[Path]:
 
 def require_correct(run: Run) -> None:
     """Raise WrongResultError, with the run, if any result was wrong."""
-    wrong = [measurement for measurement in run.measurements if measurement.wrong]
+    wrong = [measurement for measurement in run.measurements if measurement.status == WRONG]
     if wrong:
-        error = WrongResultError(
-            f"{wrong[0].wrong} elements of {wrong[0].case.name} are wrong; {wrong[0].reason}"
-            + (f" (and {len(wrong) - 1} more cases)" if wrong[1:] else ""),
-            "do not trust results of this machine until the cause is known",
-        )
+        case, reason = wrong[0].case, wrong[0].reason
+        what = f"{wrong[0].wrong} elements of {case.name} are wrong; {reason}"
+        hint = "do not trust results of this machine until the cause is known"
+        if case.call:
+            what = f"{reason}, in {case.name}"
+            hint = f"correct {case.call}: a call that is wrong has no times"
+        more = f" (and {format_count(len(wrong) - 1, 'more case')})" if wrong[1:] else ""
+        error = WrongResultError(what + more, hint)
         error.run = run
         raise error
 
@@ -170,6 +186,7 @@ def with_recorded_plan(options: RunOptions, header: RunHeader) -> RunOptions:
         options,
         **recorded,
         matrix=header.plan.matrix,
+        own_calls=header.plan.own_calls,
         workload_values=header.plan.workload,
         step=(EVERY_STEP,) if header.plan.workload else (),
     )

@@ -137,7 +137,8 @@ def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Seq
     to say themselves that an interval is cut off."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
     drawn = "Band" if has_bands else "Thin vertical line at a point"
-    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, panels)) else []
+    measured = [p._replace(series=[s for s in p.series if not s.look.fill]) for p in panels]
+    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, measured)) else []
     if notes and picture.columns > 1 and any(is_cut(p, limits[p.scale]) for p in panels):
         notes[0] += "; one that reaches the edge of a panel goes on beyond it"
     if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
@@ -202,6 +203,15 @@ def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
 
 def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float) -> None:
     """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
+    if not across.is_log:
+        span = places[-1] - places[0] or 1.0
+        at = every_nth(
+            [(place - places[0]) / span * width for place in places],
+            [widest([across.text(place)]) for place in places],
+        )
+        axes.set_xticks([places[n] for n in at], [across.text(places[n]) for n in at])
+        axes.set_xlim(places[0] - 0.03 * span, places[-1] + 0.03 * span)
+        return
     part = (places[-1] / places[0]) ** (0.03 if width > 4 else 0.07) if places[1:] else 1.12
     low, high = places[0] / part, places[-1] * part
     inches = width / log10(high / low)

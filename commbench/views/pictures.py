@@ -96,7 +96,7 @@ def number_label(value: float) -> str:
 
 
 class Axis(NamedTuple):
-    """An axis. The horizontal one of curves is logarithmic, with ticks at the places of points."""
+    """An axis. The horizontal one of curves has ticks at the places of points."""
 
     text: Callable[[float], str]
     """The label of a tick."""

@@ -26,7 +26,7 @@ _VIEW_BOX = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
 class Result:
-    """Prints as its command does; its repr is a title, and at most two sentences of the answer."""
+    """Prints as its command does; its repr is a line with its title, and one with the answer."""
 
     __slots__ = ()
     _view: ClassVar[str]
@@ -83,7 +83,8 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        return "\n".join([f"<{type(self).__name__}: {found.title}>", *found.answer[:2]])
+        answer = " ".join(found.answer[:2])
+        return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 
 
 def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:

@@ -27,8 +27,10 @@ from commbench.plan.pairs import Peer, find_peer
 from commbench.plan.replay import ReplayedStep, replayed_step
 from commbench.worker.call_forms import Objects, make_copies, make_steps
 from commbench.worker.communicator import Communicator
+from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
 from commbench.worker.groups import GroupView, NewGroups
+from commbench.worker.own_calls import BoundCall, bind, release, set_up
 from commbench.worker.replay import make_step
 
 ALIGNMENT = PAGE
@@ -82,6 +84,10 @@ class Buffers:
     """Copies the flat receive buffer, where its content is defined, into those of all tensors."""
     steps: tuple[tuple[Callable[..., Any], Buffers], ...] = ()
     """The calls of a form that consists of other operations, with the buffers of each."""
+    own: BoundCall | None = None
+    """The user's own call with these buffers, where a case has one."""
+    compressed: Compressed | None = None
+    """What runs a compressed form."""
     run_step: Callable[[], object] = lambda: None
     """Makes the calls of the step that a case replays."""
     replayed: tuple[tuple[Case, Buffers], ...] = ()
@@ -121,6 +127,11 @@ class Arena:
         self._dtypes: dict[str, str] = {}
         self._new_groups: dict[str, NewGroups] = {}
         """By the dimension of groups."""
+        self._own: dict[tuple[int, int], Any] = {}
+        """The user's objects that make own calls, by case and group."""
+        self._space: torch.Tensor | None = None
+        own_sizes = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
+        self._space_bytes = max(own_sizes, default=0) + SPACE_RESERVE
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         groups: dict[str, dict[Any, None]] = {}
         for case in cases:
@@ -157,6 +168,9 @@ class Arena:
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
         self.release_spare()
+        self._space = None
+        while self._own:
+            release(self._own.popitem()[1])
         for made in self._new_groups.values():
             made.release()
         while self._memories:
@@ -219,7 +233,9 @@ class Arena:
                 found.append(_align(own.piece_bytes(rank) + ALIGNMENT, ALIGNMENT))
                 continue
             sizes = [_align(size, ALIGNMENT) for size in own.buffer_bytes(rank)]
-            found.append(max(sizes) if own.placement == IN_PLACE else sum(sizes))
+            is_one = own.placement == IN_PLACE
+            guards = (2 if is_one else 3) * _guard_bytes(own)
+            found.append((max(sizes) if is_one else sum(sizes)) + guards)
         return found
 
     def _of_group(self, case: Case, view: GroupView, begin: int) -> Buffers:
@@ -228,7 +244,35 @@ class Arena:
         if _has_several(case):
             return self._several(case, view, begin)
         buffers, steps = self._buffers(case, view, begin), case.call_form.steps
+        if case.call:
+            return replace(buffers, own=self._bind(case, view, begin, buffers))
+        if case.call_form.compression:
+            made = make_compressed(case, buffers, self._space_for(case))
+            return replace(buffers, compressed=made)
         return replace(buffers, steps=make_steps(steps, buffers)) if steps else buffers
+
+    def _space_for(self, case: Case) -> torch.Tensor:
+        """The memory of compressed data, which all compressed calls share."""
+        if self._space is None:
+            device = self._comm.device.torch_device
+            self._space = torch.empty(self._space_bytes, dtype=torch.uint8, device=device)
+        assert case.space_bytes <= self._space_bytes
+        return self._space
+
+    def _bind(self, case: Case, view: GroupView, begin: int, buffers: Buffers) -> BoundCall:
+        """The user's own call of a case with these buffers, in the memory from byte `begin`."""
+        key = case.index, view.number
+        if key not in self._own:
+            self._own[key] = set_up(case, view, self._comm.device)
+        memory, end = self._memories[case.memory].tensor, begin
+        guards = []
+        starts = self._starts(case, view.rank, *case.buffer_bytes(view.rank), ALIGNMENT)
+        own = sorted(zip(starts, case.buffer_bytes(view.rank), strict=True))
+        last = max(start + size for start, size in own) + _guard_bytes(case)
+        for start, size in [*own, (_align(last, ALIGNMENT), 0)]:
+            guards.append(memory[end : max(end, begin + start)])
+            end = max(end, begin + start + size)
+        return bind(self._own[key], buffers.receive, buffers.send, self._comm.device, (*guards,))
 
     def _buffers(
         self, case: Case, view: GroupView, begin: int, alignment: int = ALIGNMENT
@@ -302,11 +346,12 @@ class Arena:
     def _starts(
         self, case: Case, rank: int, send_bytes: int, receive_bytes: int, alignment: int
     ) -> tuple[int, int]:
+        guard = _guard_bytes(case)
         if case.placement != IN_PLACE:
-            return 0, _align(send_bytes, alignment)
+            return guard, 2 * guard + _align(send_bytes, alignment)
         own_block = rank * case.block_bytes
         is_part = 0 < send_bytes < receive_bytes, 0 < receive_bytes < send_bytes
-        return is_part[0] * own_block, is_part[1] * own_block
+        return guard + is_part[0] * own_block, guard + is_part[1] * own_block
 
     def _view(self, case: Case, start: int, size: int) -> torch.Tensor:
         memory = self._memories[case.memory].tensor
@@ -323,6 +368,11 @@ def _layout_rank(case: Case, rank: int) -> int:
     same place on all ranks: where the root's do, which has the largest."""
     root = case.root if ALLOCATORS[case.memory].is_symmetric else None
     return rank if root is None else root
+
+
+def _guard_bytes(case: Case) -> int:
+    """Bytes before, between and behind the buffers of an own call, which must leave them alone."""
+    return ALIGNMENT if case.call else 0
 
 
 def _has_several(case: Case) -> bool:

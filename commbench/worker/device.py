@@ -180,6 +180,13 @@ class Device:
         """A function that runs `call` in the order of the stream."""
         return call  # of an accelerator: torch queues it in the current stream
 
+    def current_stream(self) -> Any:
+        """The stream that takes what is queued next; None for a CPU."""
+        return None
+
+    def restore_stream(self, stream: Any) -> None:
+        """Make it the current one again."""
+
     def beside(self, call: Callable[[], object]) -> None:
         """Run `call` in the order of a second stream, which does not wait for the first one."""
         raise NotImplementedError("a CPU has no streams")
@@ -277,6 +284,12 @@ class Accelerator(Device):
         if not self._cycles_per_s:
             self._cycles_per_s = self._measure_clock(sleep)
         sleep(round(seconds * self._cycles_per_s))
+
+    def current_stream(self) -> Any:
+        return self._module.current_stream()
+
+    def restore_stream(self, stream: Any) -> None:
+        self._module.set_stream(stream)
 
     def beside(self, call: Callable[[], object]) -> None:
         if self._side_stream is None:

@@ -58,7 +58,7 @@ def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Ca
     """
     titles: dict[str, Case] = {}
     for case in cases:
-        if case.status == READY:
+        if case.status == READY and not case.call:
             titles.setdefault(_kind(case), case)
     reasons, has_accepted = {}, []
     for title, case in titles.items():
@@ -66,18 +66,47 @@ def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Ca
         trial = case._replace(concurrency=case.concurrency and TOGETHER, group_ranks="")
         reasons[title] = _try_once(trial, comm)
         has_accepted.append(not reasons[title] and bool(comm.views(trial)))
+    reasons = _agree_on_refusals(reasons, has_accepted, comm)
+    kinds = {case.index: _kind(case) for case in cases if case.status == READY}
+    return _mark(cases, UNSUPPORTED, {i: reasons.get(kind, "") for i, kind in kinds.items()})
+
+
+def _agree_on_refusals(
+    reasons: dict[str, str], has_accepted: Sequence[bool], comm: Communicator
+) -> dict[str, str]:
+    """Why each kind is refused, as the lowest rank that refuses it says, on all ranks alike. Raises
+    RankError where another rank has accepted it."""
     first = comm.first_rank([*map(bool, reasons.values()), *has_accepted])
+    agreed = dict.fromkeys(reasons, "")
     for title, refused, accepted in zip(reasons, first, first[len(reasons) :], strict=False):
         if refused is None:
             continue
-        reasons[title] = comm.share_value(reasons[title], refused)
+        agreed[title] = comm.share_value(reasons[title], refused)
         if accepted is not None:
             raise RankError(
-                f"{title} failed on rank {refused} only: {reasons[title]}",
+                f"{title} failed on rank {refused} only: {agreed[title]}",
                 "find out what differs on that rank: device, driver, versions",
             )
-    kinds = {case.index: _kind(case) for case in cases if case.status == READY}
-    return _mark(cases, UNSUPPORTED, {index: reasons[kind] for index, kind in kinds.items()})
+    return agreed
+
+
+def set_up_calls(cases: Cases, comm: Communicator, arena: Arena, state: StateBuffer) -> Cases:
+    """The cases; the user's own calls are set up, each for its size. Those that cannot do it, as
+    NotImplementedError says, are marked unsupported, on all ranks alike."""
+    reasons: dict[str, str] = {}
+    has_accepted = []
+    own = [case for case in cases if case.status == READY and case.call]
+    for case in own:
+        state[ITERATION], state[CASE] = state[ITERATION] + 1, case.index
+        reason = ""
+        try:
+            arena.of_groups(case)
+        except NotImplementedError as error:
+            reason = reason_of(error)[:MAX_REASON]
+        reasons[case.name] = reason
+        has_accepted.append(not reason and bool(comm.views(case)))
+    agreed = _agree_on_refusals(reasons, has_accepted, comm).values()
+    return _mark(cases, UNSUPPORTED, dict(zip((c.index for c in own), agreed, strict=True)))
 
 
 def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:

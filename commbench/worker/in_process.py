@@ -27,6 +27,7 @@ from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
 from commbench.worker.groups import find_shared_gpus, gloo_group
 from commbench.worker.introduction import introduce
+from commbench.worker.own_calls import CallError
 from commbench.worker.rank import make_header, measure_cases
 from commbench.worker.recorder import RunCollector
 from commbench.worker.watchdog.rank_state import open_state
@@ -117,7 +118,7 @@ def _communicator(group: Any, device: Device) -> Iterator[Communicator]:
         yield comm
     except CommbenchError:
         raise
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, CallError) as error:
         raise RankError(
             f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
             "read the errors of the other ranks, and check that all of them called measure()",

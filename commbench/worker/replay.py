@@ -31,7 +31,6 @@ def make_step(
         (one.call.compute_s, begin, one.waits)
         for one, begin in zip(step.calls, begins, strict=True)
     ]
-    leader = _leaders(step.calls)
 
     def run() -> None:
         works: list[Any] = [None] * len(actions)
@@ -41,22 +40,13 @@ def make_step(
             if begin:
                 works[index] = begin()
             for waited in waits:
-                at = leader[waited]
-                if works[at] is not None:
-                    works[at].wait()
-                    works[at] = None
+                if works[waited] is not None:
+                    works[waited].wait()
+                    works[waited] = None
         if step.compute_s:
             device.compute(step.compute_s)
 
     return run
-
-
-def _leaders(calls: Sequence[ReplayedCall]) -> list[int]:
-    """Of each call, the first of its batch: the one that has the works of all."""
-    found: list[int] = []
-    for index, one in enumerate(calls):
-        found.append(index if one.together else found[-1])
-    return found
 
 
 def _begin(

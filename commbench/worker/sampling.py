@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
 from commbench.answers.pairs.matrix import PairValues, find_peers, is_of_matrix
-from commbench.answers.pairs.slow_parts import Suspects, choose_rounds, find_suspects
+from commbench.answers.pairs.slow_parts import choose_rounds, find_suspects
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
 from commbench.plan.plan import SHUFFLED, Plan
@@ -288,28 +288,27 @@ class QuickSearch:
         """Take the batches of a case."""
         if is_of_matrix(case):
             kind = _kind_of(case)
-            values = self._values.setdefault(kind, PairValues(self._header.plan, case))
-            values.add(case, batches)
+            values = self._values.setdefault(kind, PairValues(self._header, case))
+            values.add(case, [(b.rank_medians_s, len(b.samples_s)) for b in batches])
 
     def choose(self) -> set[int]:
         """The indices of the cases that are measured in full after the first look; empty where no
-        rank and no link looks slow."""
+        rank looks slow."""
         chosen: set[int] = set()
         for kind, values in self._values.items():
-            found = find_suspects(values.matrix(self._header))
-            if found.findings:
+            if suspects := find_suspects(values.matrix()):
                 cases = [case for case in self._cases if _kind_of(case) == kind]
-                chosen |= self._choose_rounds(cases, found)
+                chosen |= self._choose_rounds(cases, suspects)
         return chosen
 
-    def _choose_rounds(self, cases: Sequence[Case], found: Suspects) -> set[int]:
+    def _choose_rounds(self, cases: Sequence[Case], suspects: Collection[int]) -> set[int]:
         """The cases of the rounds that say most about the suspects, both directions of each."""
         peers = {
-            case.pairs: find_peers(self._header.plan, case, found.ranks)
+            case.pairs: find_peers(self._header.plan, case, suspects)
             for case in cases
             if not case.pairs.endswith(BACK)
         }
-        best = choose_rounds(found, peers, self._most_rounds, self._seed)
+        best = choose_rounds(suspects, peers, self._most_rounds, self._seed)
         return {case.index for case in cases if _round_of(case) in best}
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import WrongElement
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
+
+if TYPE_CHECKING:
+    from commbench.worker.own_checks import Witness
 
 PERIOD = 2039
 SHIFT_RANK = 631
@@ -48,6 +51,7 @@ class _ReducedRows(NamedTuple):
     """The row of a rank."""
     result: torch.Tensor
     tolerance: float
+    largest: float  # what the magnitudes of all ranks' elements can add up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,9 @@ class VerificationData:
     @property
     def tolerance(self) -> float:
         """The largest allowed difference of an element; 0 where the arithmetic is exact."""
-        return self._reduced.tolerance if self.case.reduce_op else 0.0
+        own = self._reduced.tolerance if self.case.reduce_op else 0.0
+        form = self.case.call_form.compression
+        return own + form.tolerance(self.case) * self._reduced.largest if form else own
 
     @property
     def _reduced(self) -> _ReducedRows:
@@ -112,13 +118,12 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
     for rank in range(ranks):
         result = reduction.combine(result, sent(rank))
     result *= reduction.factor
-    tolerance = 0.0
+    tolerance, largest = 0.0, contributors * reduction.factor * float(values.abs().max())
     if reduction.divides:
-        result = result.double() / ranks
+        result, largest = result.double() / ranks, largest / ranks
         if ranks & (ranks - 1):
-            largest = contributors * float(values.max()) / ranks
             tolerance = (contributors + 1) * dtype.epsilon / 2 * largest
-    return _ReducedRows(sent, result, tolerance)
+    return _ReducedRows(sent, result, tolerance, largest)
 
 
 @lru_cache(maxsize=SHARED_ROWS)
@@ -165,6 +170,12 @@ class CheckResult(NamedTuple):
     """How many calls were checked."""
     elapsed_s: float = 0.0
     """How long that took, with filling and comparing."""
+    wrong_ranks: tuple[int, ...] = ()
+    """Of all ranks: those that have wrong elements."""
+    wrong_elements: tuple[int, ...] = ()
+    """How many each of them has."""
+    fault: str = ""
+    """What a call of the user's own did wrong, on which rank."""
 
 
 Parts: TypeAlias = list[tuple[Buffers, VerificationData]]
@@ -172,21 +183,33 @@ Parts: TypeAlias = list[tuple[Buffers, VerificationData]]
 
 
 def verify(
-    case: Case, buffers: Buffers, seed_offset: int, call: Callable[[], object], device: Device
+    case: Case,
+    buffers: Buffers,
+    seed_offset: int,
+    call: Callable[[], object],
+    device: Device,
+    witness: Witness | None = None,
 ) -> CheckResult:
-    """Fill the buffers with new data, call the operation once, and compare the result."""
-    parts = _make_data(case, buffers, seed_offset)
+    """Fill the buffers with new data, call the operation once, and compare the result; of a call of
+    the user's own, a witness sees what else it does."""
+    parts = make_data(case, buffers, seed_offset)
     device.in_stream(lambda: _poison(parts, buffers.flat))()
     device.in_stream(lambda: _fill_all(parts))()
     device.synchronize()
     if objects := buffers.objects:
         objects.load()
+    if witness:
+        witness.begins()
     start = time.perf_counter()
     call()
+    if witness:
+        witness.returned()
     device.synchronize()
     seconds = time.perf_counter() - start
     if objects:
         objects.collect()
+    if witness:
+        return witness.judge(parts, seconds)
     return CheckResult("", *inspect(parts), seconds)
 
 
@@ -221,7 +244,7 @@ def _left_by(
 ) -> list[tuple[int, int, torch.Tensor]]:
     """What a call leaves at the beginning of each block of the result: the rank, the number of the
     first element, and a copy."""
-    filled = [(_make_data(*part), part[1].flat) for part in parts]
+    filled = [(make_data(*part), part[1].flat) for part in parts]
 
     def renew() -> None:
         for data, flat in filled:
@@ -235,7 +258,7 @@ def _left_by(
     return [
         (data[0][0].rank, start, block[:COMPARED].clone())
         for data, _ in filled
-        for start, block, *_ in _results(data)
+        for start, block, *_ in results(data)
     ]
 
 
@@ -245,6 +268,7 @@ def combine(results: Sequence[CheckResult]) -> CheckResult:
     return first._replace(
         wrong=sum(result.wrong or 0 for result in results),
         seconds=sum(result.seconds for result in results) / max(1, len(results)),
+        fault=next((result.fault for result in results if result.fault), ""),
     )
 
 
@@ -253,10 +277,11 @@ def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     for own in buffers.replayed:
         fill_inputs(*own, seed_offset)
     if case.dtype:
-        _fill_all(_make_data(case, buffers, seed_offset))
+        _fill_all(make_data(case, buffers, seed_offset))
 
 
-def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
+def make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
+    """The data of each tensor of a case."""
     rank, ranks, device = buffers.rank, buffers.ranks, buffers.send.device
     # What one group sends to another by mistake must be seen.
     seed_offset = (seed_offset + SHIFT_GROUP * buffers.group_number) % PERIOD
@@ -266,7 +291,7 @@ def _make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
     ]
 
 
-def _results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, float]]:
+def results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, float]]:
     """The blocks of the receive buffers whose result is defined: the number of the first element,
     which counts those of the tensors before it, the block, the row that it must repeat, and how far
     an element may be off."""
@@ -285,7 +310,7 @@ def inspect(parts: Parts) -> tuple[int, WrongElement | None]:
     """Compare this rank's receive buffers with what the operation must have left in them: how many
     elements are wrong, and the first of them."""
     wrong, first = 0, None
-    for start, block, row, tolerance in _results(parts):
+    for start, block, row, tolerance in results(parts):
         count, index = compare(block, row, tolerance)
         wrong += count
         if count and first is None:
@@ -308,13 +333,13 @@ def _poison(parts: Parts, flat: Buffers | None) -> None:
     for buffers, data in parts:
         send, receive = buffers.send, buffers.receive
         if (receive.data_ptr(), receive.numel()) != (send.data_ptr(), send.numel()):
-            for _, block, row, _ in _results([(buffers, data)]):
-                fill(block, _invert(row.clone()))
+            for _, block, row, _ in results([(buffers, data)]):
+                fill(block, invert(row.clone()))
     if flat:
-        _invert(flat.receive)
+        invert(flat.receive)
 
 
-def _invert(buffer: torch.Tensor) -> torch.Tensor:
+def invert(buffer: torch.Tensor) -> torch.Tensor:
     """Change every element of a buffer, whatever it has."""
     if buffer.dtype == torch.bool:
         return buffer.logical_not_()
@@ -343,10 +368,10 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
         ):
             if _same_bits(part, expected):
                 continue
-            differs = _differs(part, expected, tolerance)
-            count = int(torch.count_nonzero(differs))
+            unlike = differs(part, expected, tolerance)
+            count = int(torch.count_nonzero(unlike))
             if count and first < 0:
-                first = start + offset + int(differs.reshape(-1).nonzero()[0])
+                first = start + offset + int(unlike.reshape(-1).nonzero()[0])
             wrong += count
     return wrong, first
 
@@ -361,7 +386,8 @@ def _same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
     return np.array_equal(part.numpy(), repeated)
 
 
-def _differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
+def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> torch.Tensor:
+    """Which elements differ by more than the tolerance."""
     if part.element_size() == 1 and part.is_floating_point():  # float8 has no comparison
         part, expected = part.to(torch.bfloat16), expected.to(torch.bfloat16)
     if not tolerance:

@@ -87,20 +87,27 @@ def ddp_workload(
     order = "the reverse of the order in which the parameters are registered"
     if model.ready:
         order = "as the backward pass finishes the gradients"
-    return Workload(
-        name=f"ddp {model.name}",
-        source="generated for DistributedDataParallel",
-        world_size=ranks,
-        ranks_per_node=ranks_per_node,
-        groups={WORLD: (tuple(range(ranks)),)},
-        steps=(Step("step", (Program(tuple(range(ranks)), tuple(calls)),)),),
-        formulas=(
-            f"gradients: {format_about(_bytes(model.parameters))} of {model.elements:,} "
-            f"parameters, in {len(buckets)} buckets",
-            f"a bucket is complete at {format_bytes(limits[-1])} or more{first}",
-            f"order: {order}",
-        ),
+    formulas = (
+        f"gradients: {format_about(_bytes(model.parameters))} of {model.elements:,} "
+        f"parameters, in {len(buckets)} buckets",
+        f"a bucket is complete at {format_bytes(limits[-1])} or more{first}",
+        f"order: {order}",
     )
+    everyone = tuple(range(ranks))
+    programs = [Program(everyone, tuple(calls))]
+    made_for = f"ddp {model.name}", "DistributedDataParallel"
+    return generated(*made_for, {WORLD: (everyone,)}, programs, formulas, ranks_per_node)
+
+
+def generated(
+    name: str, framework: str, groups: dict[str, tuple[tuple[int, ...], ...]],
+    programs: Sequence[Program], formulas: Iterable[str], ranks_per_node: int | None,
+) -> Workload:  # fmt: skip
+    """The workload of a step that follows from the rules of a framework; all ranks make calls."""
+    return Workload(
+        name, f"generated for {framework}", sum(len(program.ranks) for program in programs), groups,
+        (Step("step", tuple(programs)),), ranks_per_node, formulas=tuple(formulas),
+    )  # fmt: skip
 
 
 # FSDP2.
@@ -139,16 +146,10 @@ def fsdp_workload(
     groups = {SHARD: tuple(tuple(range(i, i + ranks)) for i in range(0, world, ranks))}
     if replicas > 1:
         groups[REPLICATE] = tuple(tuple(range(i, world, ranks)) for i in range(ranks))
-    calls = tuple(_fsdp_step(gathered, scattered, reshard))
-    return Workload(
-        name=f"fsdp {model.name}",
-        source="generated for FSDP2 (fully_shard)",
-        world_size=world,
-        ranks_per_node=ranks_per_node,
-        groups=groups,
-        steps=(Step("step", (Program(tuple(range(world)), calls),)),),
-        formulas=tuple(_fsdp_formulas(model, gathered, scattered, ranks)),
-    )
+    programs = [Program(tuple(range(world)), tuple(_fsdp_step(gathered, scattered, reshard)))]
+    formulas = _fsdp_formulas(model, gathered, scattered, ranks)
+    made_for = f"fsdp {model.name}", "FSDP2 (fully_shard)"
+    return generated(*made_for, groups, programs, formulas, ranks_per_node)
 
 
 def _fsdp_step(

@@ -24,7 +24,7 @@ SHORTEST = 5e-9
 MOST_STEPS = 4
 """Different steps that a terminal prints, the first ones, unless all are asked for."""
 MOST_WAITING = 4
-"""Ranks whose waiting is printed, those that wait longest."""
+"""Ranks whose waiting is printed, those that wait longest, unless all are asked for."""
 Found: TypeAlias = Workload | TraceAnalysis
 
 
@@ -33,7 +33,7 @@ def _bandwidth(busbw: float) -> str:
 
 
 def _calls(calls: float) -> str:
-    return f"{calls:.0f}" if calls == round(calls) else f"{calls:.1f}"
+    return f"{calls:.1f}".removesuffix(".0")
 
 
 _UNKNOWN = "?"
@@ -53,6 +53,12 @@ COLUMNS = (
     Column("busbw\nGB/s", lambda row: row.busbw or None, Unit(_bandwidth), 2),
     Column("step", attrgetter("step_share"), Unit(format_share), 4),
 )
+WAITING = (
+    Column("rank", attrgetter("rank"), NUMBER),
+    Column("waiting", attrgetter("waiting_s"), _SHORT_TIME),
+    Column("most for", attrgetter("for_rank"), NUMBER),
+    Column("of it", attrgetter("for_rank_share"), Unit(format_share)),
+)
 FIGURES = "sums over the calls of one step of one rank"
 FIGURES_OF_TRACE = "sums over the calls of one rank"
 MEANINGS = (
@@ -67,17 +73,8 @@ MEANINGS = (
 
 def document(found: Found) -> Document:
     """The workload of a file or of a model, or the analysis of traces."""
-    if isinstance(found, Workload):
-        workload, answer = found, [*_summary(found, None)]
-        ranks = max((sum(len(p.ranks) for p in s.programs) for s in found.steps), default=0)
-        of = f"{ranks} of " if ranks < found.world_size else ""
-        title = f"{found.name}: {of}{format_count(found.world_size, 'rank')}"
-    else:
-        workload, trace = found.workload, found.traces[0]
-        answer = [*_summary(workload, found), *_details(found)]
-        backend = f", {trace.backend}" if trace.backend else ""
-        of = f"{len(found.traces)} of {format_count(found.world_size, 'rank')}"
-        title = f"{trace.format}{backend}: {of}"
+    analysis = None if isinstance(found, Workload) else found
+    workload = found if isinstance(found, Workload) else found.workload
     steps = [block for step in workload.steps for block in _step(workload, step)]
     blocks: list[Block] = steps[:MOST_STEPS]
     if steps[MOST_STEPS:]:
@@ -85,16 +82,27 @@ def document(found: Found) -> Document:
         blocks.append(Text(f"{more} more with other calls: --verbose prints all."))
         blocks.append(Folded("Other steps", steps[MOST_STEPS:]))
     return Document(
-        title,
+        _title(workload, analysis),
         (),
-        answer,
+        [_answer(workload, analysis), *(_hidden(analysis) if analysis else ())],
         [
             *blocks,
+            *([_waiting(analysis)] if analysis and analysis.waits[1:] else ()),
             Items([f"{formula}." for formula in workload.formulas]),
             Items([f"Note: {note}." for note in workload.notes]),
             Folded("What the columns mean", [Facts(MEANINGS)]),
         ],
     )
+
+
+def _title(workload: Workload, analysis: TraceAnalysis | None) -> str:
+    of = format_count(workload.world_size, "rank")
+    if analysis:
+        trace = analysis.traces[0]
+        name = ", ".join(filter(None, [trace.format, trace.backend]))
+        return f"{name}: {len(analysis.traces)} of {of}"
+    ranks = max((sum(len(p.ranks) for p in s.programs) for s in workload.steps), default=0)
+    return f"{workload.name}: {f'{ranks} of ' if ranks < workload.world_size else ''}{of}"
 
 
 def _step(workload: Workload, step: Step) -> Iterator[Block]:
@@ -115,69 +123,52 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
     yield Table(f"{name}: {of}" if name else f"{of[0].upper()}{of[1:]}", COLUMNS, rows)
 
 
-def _summary(workload: Workload, trace: TraceAnalysis | None) -> Iterator[str]:
+def _answer(workload: Workload, analysis: TraceAnalysis | None) -> str:
     """What takes most of a step, how much is exposed, how much is waiting and for whom."""
     step = max(workload.steps, key=lambda s: (s.count, s.time_s or 0.0), default=None)
     if not (step and (rows := workload_totals(workload, step))):
-        yield "No collective call is in a whole step."
-        return
+        return "No collective call is in a whole step."
     first, of = rows[0], "the trace" if step.name == WHOLE_TRACE else "a step"
     most = f"{first.operation} over {first.group}".replace(UNKNOWN_GROUP, "an unknown group")
     took = f"{of} of {format_time(step.time_s)}" if step.time_s else of
-    if trace and trace.overlap:
-        total_s, exposed_s, _ = trace.overlap
-        share = f" ({format_share(total_s / step.time_s)})" if step.time_s else ""
-        part = "the largest part" if rows[1:] else "all of it"
-        what = f"Communication takes {short_time(total_s)}{share} of {took}, {part} {most}: "
-        what += f"{short_time(exposed_s)} while nothing computes (exposed)"
-    elif first.step_share is not None:
-        what = f"{most} is under way during {format_share(first.step_share)} of {took}"
-    elif first.time_s is not None:
-        what = f"{most} takes the most time in {of}: {short_time(first.time_s)}"
-    else:
+    overlap = analysis.overlap if analysis else None
+    if first.time_s is None:
         total, calls = known_sum(row.size_bytes for row in rows), sum(row.calls for row in rows)
         size = "unknown size" if first.size_bytes is None else format_about(first.size_bytes)
         size += f" of {format_about(total)}" if total and rows[1:] else ""
         part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
-        yield f"The largest part of the data is {most}: {part} of a rank in {of}."
-        return
-    waits = trace.waits[0] if trace and trace.waits else None
+        return f"The largest part of the data is {most}: {part} of a rank in {of}."
+    what = f"{most} takes most time in {took}: {short_time(first.time_s)}"
+    if overlap:
+        share = f" ({format_share(overlap.communication_s / step.time_s)})" if step.time_s else ""
+        what = f"Communication takes {short_time(overlap.communication_s)}{share} of {took}, "
+        what += f"{'the largest part' if rows[1:] else 'all of it'} {most}: "
+        what += f"{short_time(overlap.exposed_s)} while nothing computes (exposed)"
+    elif first.step_share is not None:
+        what = f"{most} is under way during {format_share(first.step_share)} of {took}"
+    waits = analysis.waits[0] if analysis and analysis.waits else None
     if waits and waits.waiting_s > SHORTEST:
         share = format_share(waits.for_rank_share).replace("100 %", "all")
-        more = f"rank {waits.rank} waits {short_time(waits.waiting_s)}"
-        more += f", {share} of it for rank {waits.for_rank}"
-    elif first.waiting_s is not None and first.time_s:
-        more = f"{format_share(first.waiting_s / first.time_s)} of its time is waiting"
-    else:
-        more = "no rank waits for another" if waits else "how much of it is waiting is not known"
-    yield f"{what}; {more}."
+        what += f"; rank {waits.rank} waits {short_time(waits.waiting_s)}, {share} of it for rank "
+        what += f"{waits.for_rank}"
+    return f"{what}."
 
 
-def _details(analysis: TraceAnalysis) -> Iterator[str]:
-    """How much of the communication is hidden, which other ranks wait, and which calls say nothing
-    about that."""
+def _hidden(analysis: TraceAnalysis) -> Iterator[str]:
+    """How much of the communication is hidden, and behind what."""
     if overlap := analysis.overlap:
         what = "kernels" if any(trace.has_kernels for trace in analysis.traces) else "operators"
-        total, hidden = overlap.communication_s, overlap.hidden_s
-        share = f" ({format_share(hidden / total)})" if total else ""
-        seen = f"{format_time(hidden)}{share}" if hidden > SHORTEST else "None"
-        what += f", which take {format_time(overlap.computing_s)}"
-        yield f"{seen} of the communication is hidden behind {what}."
-    parts = [
-        f"rank {each.rank} waits {format_time(each.waiting_s)} ({format_share(each.for_rank_share)}"
-        f" for rank {each.for_rank})"
-        for each in analysis.waits[1:MOST_WAITING]
-        if each.waiting_s > SHORTEST
-    ]
-    yield from [f"Of the others, {', '.join(parts)}."] if parts else []
-    rooted = {
-        call.operation
-        for call in analysis.calls
-        if call.waiting_s is not None and call.last_rank is None
-    }
-    if rooted:
-        names = ", ".join(sorted(rooted))
-        yield f"Waiting leaves out {names}: ranks of an operation with a root end one by one."
+        share = f" ({format_share(overlap.hidden_s / (overlap.communication_s or 1.0))})"
+        seen = f"{format_time(overlap.hidden_s)}{share}" if overlap.hidden_s > SHORTEST else "None"
+        behind = f"{what}, which take {format_time(overlap.computing_s)}"
+        yield f"{seen} of the communication is hidden behind {behind}."
+
+
+def _waiting(analysis: TraceAnalysis) -> Table:
+    """How long each rank waits for others, and for whom most."""
+    waits = [each for each in analysis.waits if each.waiting_s > SHORTEST]
+    title = "Waiting for other ranks in a step, without operations with a root"
+    return Table(title, WAITING, waits, brief=waits[:MOST_WAITING])
 
 
 def _data(found: Found) -> dict[str, Any]:
@@ -197,9 +188,4 @@ def _data(found: Found) -> dict[str, Any]:
     return values
 
 
-def _table(found: Found) -> str:
-    """The name that the text had when it was the only format beside JSON."""
-    return VIEW.write(found)
-
-
-VIEW = View(document, schema=1, data=_data, more={"table": _table})
+VIEW = View(document, schema=1, data=_data)

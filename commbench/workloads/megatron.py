@@ -1,8 +1,5 @@
 """The workload of a training step with Megatron-LM's parallel dimensions.
 
-Letters: s tokens of a sequence, b sequences of a micro-batch, h hidden size, B bytes of a number,
-t, c ranks of tensor and context parallel groups, v the size of all keys of a token.
-
 * Tensor parallel: a layer's attention and its feed-forward network each end with an all_reduce in
   the forward pass, and begin with one in the backward pass. With sequence parallelism an all_gather
   and a reduce_scatter take its place; the backward pass gathers the input once more.
@@ -24,15 +21,15 @@ Attention with Blockwise Transformers, arXiv 2310.01889; Megatron-LM, as megatro
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from commbench.errors import UsageError
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD, Layout, group_sets, parse_mesh
-from commbench.plan.workload import Program, Step, Workload
+from commbench.plan.workload import Program, Workload
 from commbench.units import format_about, format_count
 from commbench.validation import require_within
+from commbench.workloads.data_parallel import generated
 from commbench.workloads.megatron_calls import EMBEDDING, EXPERT_DATA, Sizes, StageCalls, Training
 from commbench.workloads.models import Transformer
 
@@ -61,10 +58,7 @@ def megatron_workload(
         raise UsageError(f"--mesh {mesh} leaves the number of ranks open", "give dp=2, not dp=-1")
     sizes = Sizes(**found)
     _require_possible(model, training, sizes)
-    data = "dp+cp" if sizes.dp > 1 and sizes.cp > 1 else "cp" if sizes.cp > 1 else "dp"
-    both = sizes.tp > 1 and sizes.pp > 1
-    model_parallel = "pp+tp" if both else "tp" if sizes.tp > 1 else "pp"
-    over = ["tp", "pp", "cp", data, model_parallel]
+    over = ["tp", "pp", "cp", sizes.over("dp", "cp"), sizes.over("pp", "tp")]
     if model.is_moe:
         over += ["ep", EXPERT_DATA, "pp+ep"]
         given = [f"{name}=1" for name in ("ep", "etp") if name not in parse_mesh(mesh)]
@@ -78,18 +72,12 @@ def megatron_workload(
         stages = [tuple(sorted(members)) for members in zip(*pipelines, strict=True)]
     if ranks > 1:
         groups[WORLD] = (tuple(range(ranks)),)
-    calls = StageCalls(model, training, sizes, frozenset(groups), data, model_parallel)
+    calls = StageCalls(model, training, sizes, frozenset(groups))
     programs = [Program(members, tuple(calls.step(stage))) for stage, members in enumerate(stages)]
     used_names = {call.group for program in programs for call in program.calls}
-    return Workload(
-        name=f"megatron {model.name}",
-        source=f"generated for Megatron-LM, {mesh}",
-        world_size=ranks,
-        ranks_per_node=ranks_per_node,
-        groups={name: found for name, found in groups.items() if name in used_names},
-        steps=(Step("step", tuple(programs)),),
-        formulas=tuple(_with_letters([*_formulas(calls)])),
-    )
+    groups = {name: found for name, found in groups.items() if name in used_names}
+    made_for = f"megatron {model.name}", f"Megatron-LM, {mesh}"
+    return generated(*made_for, groups, programs, _formulas(calls), ranks_per_node)
 
 
 def _require_possible(model: Transformer, training: Training, sizes: Sizes) -> None:
@@ -116,73 +104,49 @@ def _require_possible(model: Transformer, training: Training, sizes: Sizes) -> N
         )
 
 
-_LETTERS = {
-    "s": "tokens of a sequence", "b": "sequences of a micro-batch", "h": "hidden size",
-    "v": "size of the keys", "B": "bytes of a number", "t": "ranks of tp", "c": "ranks of cp",
-}  # fmt: skip
-
-
-def _with_letters(formulas: Sequence[str]) -> Iterator[str]:
-    """The formulas, after what the letters in them mean. B is also a unit, but not before `=`."""
-    words = {word for text in formulas for word in re.findall(r"\b[a-z]\b|\bB(?= [=/])", text)}
-    used = [f"{letter} {meaning}" for letter, meaning in _LETTERS.items() if letter in words]
-    yield from [f"letters: {', '.join(used)}"] if used else ()
-    yield from formulas
-
-
 def _formulas(calls: StageCalls) -> Iterator[str]:
     """How the sizes follow from the model, with the figures put in."""
     training, model, sizes, groups = calls.training, calls.model, calls.sizes, calls.groups
     width = DTYPES[training.dtype].size_bytes
-    s, b, h = training.sequence, training.micro_batch, model.hidden
-    over = f" / {sizes.cp}" if sizes.cp > 1 else ""
-    letters = " / c" if over else ""
+    over_cp = f" / {sizes.cp} ranks of cp" if sizes.cp > 1 else ""
+    tokens = f"{training.sequence} x {training.micro_batch} tokens{over_cp}"
+    over_tp = f" / {sizes.tp} ranks of tp" if sizes.tp > 1 else ""
     if "tp" in groups:
-        per = "2 all_gather and 2 reduce_scatter" if training.sequence_parallel else (
-            "2 all_reduce"
-        )  # fmt: skip
+        kinds = "all_gather and 2 reduce_scatter" if training.sequence_parallel else "all_reduce"
         yield (
-            f"tp: {per} per layer and forward pass, s b h B{letters} = "
-            f"{s} x {b} x {h} x {width} B{over} = {format_about(calls.activation)}"
+            f"tp: 2 {kinds} per layer and forward pass, {tokens} x {model.hidden} x {width} B "
+            f"= {format_about(calls.activation)}"
         )
     if "pp" in groups:
-        cut = training.sequence_parallel and sizes.tp > 1
         yield (
-            f"pp: per boundary and micro-batch, s b h B{letters}{' / t' if cut else ''} = "
-            f"{format_about(calls.sent)} each way"
+            f"pp: per boundary and micro-batch, {tokens} x {model.hidden} x {width} B"
+            f"{over_tp if training.sequence_parallel else ''} = {format_about(calls.sent)} each way"
         )
     if "cp" in groups:
         yield (
-            f"cp: {format_count(sizes.cp - 1, 'shift')} per layer, keys and values, "
-            f"2 s b v B / c{' / t' if sizes.tp > 1 else ''} = {format_about(calls.keys)}; "
-            "backward with their gradients"
+            f"cp: {format_count(sizes.cp - 1, 'shift')} per layer, keys and values, 2 x {tokens} "
+            f"x {model.kv_hidden} x {width} B{over_tp} = {format_about(calls.keys)}; backward "
+            "with their gradients"
         )
     if "ep" in groups:
         yield (
-            f"ep: all_to_all to the experts and back, tokens of a rank x {model.top_k} x h B "
-            f"= {format_about(calls.routed)}, evenly distributed"
+            f"ep: all_to_all to the experts and back, tokens of a rank x {model.top_k} x "
+            f"{model.hidden} x {width} B = {format_about(calls.routed)}, evenly distributed"
         )
-    first = calls.buckets(0)
     limit = f"max(40e6, 1e6 x {sizes.dp * sizes.cp}) parameters"
     if training.bucket_bytes:
         limit = format_about(training.bucket_bytes)
+    others = ", one bucket in other stages" if sizes.pp > 1 else ""
     for group, whose in ((calls.data, ""), (EXPERT_DATA, " of experts")):
-        own = [bucket for bucket in first if bucket.group == group]
-        if group in groups and own:
+        elements = sum(bucket.elements for bucket in calls.buckets(0) if bucket.group == group)
+        if group in groups and elements:
             yield (
-                f"{group}: {sum(bucket.elements for bucket in own):,} gradients{whose} of a rank "
-                f"of the first stage, in {training.gradient_dtype}, buckets of {limit}"
-                + (", one bucket in other stages" if sizes.pp > 1 else "")
+                f"{group}: {elements:,} gradients{whose} of a rank of the first stage, in "
+                f"{training.gradient_dtype}, buckets of {limit}{others}"
             )
     width = DTYPES[training.gradient_dtype].size_bytes
-    small = []
-    if "tp" in groups and (elements := calls.replicated_elements(0)):
-        size = format_about(elements * width)
-        small.append(f"gradients of tensors that are not cut, over tp, {size}")
-    if EMBEDDING in groups:
-        size = format_about(calls.embedding_elements() * width)
-        small.append(f"those of the tied embedding, over {EMBEDDING}, {size}")
-    if shown := [group for group in calls.norm_groups() if group in groups]:
-        small.append(f"the norm of all gradients, over {' and '.join(shown)}, 4 B")
-    if small:
-        yield f"all_reduce after the passes: {'; '.join(small)}"
+    whole = format_about(calls.replicated_elements(0) * width)
+    tied = format_about(calls.embedding_elements() * width)
+    after = {"tp": f"of tensors that are not cut, {whole}", EMBEDDING: f"of the embedding, {tied}"}
+    if made := [f"{what}, over {group}" for group, what in after.items() if group in groups]:
+        yield f"all_reduce after the passes: gradients {' and '.join(made)}"

@@ -63,6 +63,10 @@ class Sizes(NamedTuple):
     dp: int = 1
     pp: int = 1
 
+    def over(self, *names: str) -> str:
+        """The name of the groups over those of these dimensions that have several ranks."""
+        return "+".join(name for name in names if getattr(self, name) > 1) or names[0]
+
 
 class Bucket(NamedTuple):
     """Gradients that are reduced together."""
@@ -77,22 +81,16 @@ class Bucket(NamedTuple):
 class StageCalls:
     """Makes the calls of each stage.
 
-    `groups` are the names of the groups with several ranks. `data` and `model_parallel` name the
-    groups over which dense gradients are reduced, and that have the ranks of one copy of the model.
-    A call says how many calls after it it is waited for, until `step` counts from the first one.
+    `groups` are the names of the groups with several ranks. A call says how many calls after it it
+    is waited for, until `step` counts from the first one.
     """
 
     def __init__(
-        self,
-        model: Transformer,
-        training: Training,
-        sizes: Sizes,
-        groups: frozenset[str],
-        data: str,
-        model_parallel: str,
+        self, model: Transformer, training: Training, sizes: Sizes, groups: frozenset[str]
     ) -> None:
-        self.model, self.training, self.sizes = model, training, sizes
-        self.groups, self.data, self._model_parallel = groups, data, model_parallel
+        self.model, self.training, self.sizes, self.groups = model, training, sizes, groups
+        self.data, self._model_parallel = sizes.over("dp", "cp"), sizes.over("pp", "tp")
+        """The groups over which dense gradients are reduced, and those of one copy of the model."""
         self._layers, self._last = model.layers // sizes.pp, sizes.pp - 1
         width = DTYPES[training.dtype].size_bytes
         self._tokens = training.sequence * training.micro_batch // sizes.cp

@@ -6,12 +6,13 @@ Those of a torch module are read; on the device `meta` it needs no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.units import MOST_PARAMETERS, format_count
+from commbench.validation import require_within
 
 if TYPE_CHECKING:
     import torch
@@ -111,30 +112,23 @@ class Transformer(NamedTuple):
 
     def block(self) -> tuple[Tensor, ...]:
         """The tensors of one layer, in the order of Llama's and GPT-3's own code."""
-        return (*self.attention(), *self.feed_forward())
-
-    def attention(self) -> tuple[Tensor, ...]:
-        """The tensors of a layer's attention, with its norm."""
         h, kv = self.hidden, self.kv_hidden
-        if self.gated:
-            shapes = {"wq": (h, h), "wk": (kv, h), "wv": (kv, h), "wo": (h, h)}
-        else:
-            shapes = {"qkv": (h + 2 * kv, h), "proj": (h, h)}
-        return (*self._norm("attention_norm"), *self._matrices("attention.", shapes))
-
-    def feed_forward(self) -> tuple[Tensor, ...]:
-        """The tensors of a layer's feed-forward network or experts, with its norm."""
-        h = self.hidden
+        attention = {"wq": (h, h), "wk": (kv, h), "wv": (kv, h), "wo": (h, h)}
+        if not self.gated:
+            attention = {"qkv": (h + 2 * kv, h), "proj": (h, h)}
+        ffn = self._tensors("feed_forward.", self._ffn())
         if self.is_moe:
-            return (*self._norm("ffn_norm"), Tensor("moe.gate", (self.experts, h)), *self.expert())
-        return (*self._norm("ffn_norm"), *self._matrices("feed_forward.", self._ffn_shapes()))
+            ffn = (Tensor("moe.gate", (self.experts, h)), *self.expert())
+        norm = {"attention_norm": (h,)}, {"ffn_norm": (h,)}
+        attended = self._tensors("", norm[0]) + self._tensors("attention.", attention)
+        return attended + self._tensors("", norm[1]) + ffn
 
     def expert(self) -> tuple[Tensor, ...]:
         """The tensors of all experts of a layer."""
         return tuple(
             tensor
             for expert in range(self.experts)
-            for tensor in self._matrices(f"moe.experts.{expert}.", self._ffn_shapes())
+            for tensor in self._tensors(f"moe.experts.{expert}.", self._ffn())
         )
 
     def outer(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -143,7 +137,7 @@ class Transformer(NamedTuple):
         before = [Tensor("embedding", (self.vocab, h))]
         if self.positions:
             before.append(Tensor("positions", (self.positions, h)))
-        after = self._norm("norm")
+        after = self._tensors("", {"norm": (h,)})
         if not self.tied:
             after = (*after, Tensor("output", (self.vocab, h)))
         return tuple(before), after
@@ -156,20 +150,16 @@ class Transformer(NamedTuple):
         tensors = tuple(t._replace(dtype=dtype) for t in (*before, *inner, *after))
         return Model(self.name, tensors, blocks, source=self.source)
 
-    def _ffn_shapes(self) -> dict[str, tuple[int, int]]:
+    def _ffn(self) -> Mapping[str, tuple[int, ...]]:
         h, f = self.hidden, self.ffn
         return {"w1": (f, h), "w2": (h, f)} | ({"w3": (f, h)} if self.gated else {})
 
-    def _norm(self, name: str) -> tuple[Tensor, ...]:
-        weight = Tensor(f"{name}.weight", (self.hidden,))
-        return (weight,) if self.gated else (weight, Tensor(f"{name}.bias", (self.hidden,)))
-
-    def _matrices(self, prefix: str, shapes: dict[str, tuple[int, int]]) -> tuple[Tensor, ...]:
+    def _tensors(self, prefix: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Tensor, ...]:
+        """Weights of these shapes, each with its bias if the model has biases."""
         found = []
         for name, shape in shapes.items():
             found.append(Tensor(f"{prefix}{name}.weight", shape))
-            if not self.gated:
-                found.append(Tensor(f"{prefix}{name}.bias", shape[:1]))
+            found += [] if self.gated else [Tensor(f"{prefix}{name}.bias", shape[:1])]
         return tuple(found)
 
 
@@ -236,10 +226,7 @@ def make_transformer(
         missing = [n for n, v in (("--layers", layers), ("--hidden", hidden)) if not v]
         hint = "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096"
         raise UsageError(f"a model cannot be made without {' and '.join(missing)}", hint)
-    if parameters is not None and not 1 <= parameters <= MOST_PARAMETERS:
-        raise UsageError(
-            f"--params {parameters:g} is not between 1 and {MOST_PARAMETERS:.0e}", "write 7B"
-        )
+    require_within("params", parameters, 1, MOST_PARAMETERS)
     numbers = (layers, hidden, ffn, heads, kv_heads, vocab, experts, top_k)
     if min(n for n in numbers if n is not None) < 1:
         raise UsageError("a number of the model is below 1", "write whole numbers from 1 on")
@@ -249,32 +236,33 @@ def make_transformer(
         ffn or -(-8 * hidden // (3 * 64)) * 64, vocab or 0,
         experts=experts or 0, top_k=top_k or (2 if experts else 0),
     )  # fmt: skip
-    if hidden % heads or heads % made.kv_heads:
-        shared = f"{heads} heads cannot share {made.kv_heads} key heads"
-        if hidden % heads:
-            shared = f"{format_count(hidden, 'number')} cannot be shared by {heads} heads"
-        hint = "--hidden must be a multiple of --heads, and --heads of --kv-heads"
-        raise UsageError(shared, hint)
-    if made.top_k > max(1, made.experts):
-        raise UsageError(
-            f"a token cannot be sent to {made.top_k} of {made.experts} experts",
-            "--top-k is at most --experts",
-        )
     if parameters is not None and vocab is None:
         left = int(parameters) - layers * sum(t.elements for t in made.block()) - hidden
-        if left < 0:
-            raise UsageError(
-                f"{layers} layers of hidden size {hidden} have more than "
-                f"{parameters:.4g} parameters",
-                "give --ffn, or other numbers",
-            )
         made = made._replace(vocab=left // (2 * hidden))
-    if layers > MOST_LAYERS or made.elements > MOST_PARAMETERS:
-        raise UsageError(
-            f"a model of {made.elements:.3g} parameters in {layers} layers is too large",
-            f"at most {MOST_PARAMETERS:.0e} in {MOST_LAYERS} layers",
-        )
+    _require_possible(made)
     return made
+
+
+def _require_possible(made: Transformer) -> None:
+    """Raise UsageError for numbers that do not go together."""
+    share = "--hidden must be a multiple of --heads, and --heads of --kv-heads"
+    for is_wrong, why, hint in (
+        (made.hidden % made.heads,
+         f"{format_count(made.hidden, 'number')} cannot be shared by {made.heads} heads", share),
+        (made.heads % made.kv_heads,
+         f"{made.heads} heads cannot share {made.kv_heads} key heads", share),
+        (made.top_k > max(1, made.experts),
+         f"a token cannot be sent to {made.top_k} of {made.experts} experts",
+         "--top-k is at most --experts"),
+        (made.vocab < 0,
+         f"{made.layers} layers of hidden size {made.hidden} have more parameters than --params",
+         "give --ffn, or other numbers"),
+        (made.layers > MOST_LAYERS or made.elements > MOST_PARAMETERS,
+         f"a model of {made.elements:.3g} parameters in {made.layers} layers is too large",
+         f"at most {MOST_PARAMETERS:.0e} in {MOST_LAYERS} layers"),
+    ):  # fmt: skip
+        if is_wrong:
+            raise UsageError(why, hint)
 
 
 def resnet_50(dtype: str = "float32") -> Model:

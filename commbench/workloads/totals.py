@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from commbench.plan.operations import OPERATIONS
@@ -101,12 +101,10 @@ def _mean(values: Iterable[tuple[float | None, int]], ranks: int) -> float | Non
     return None if total is None else total / ranks
 
 
-def _under_way(calls: Iterable[Call]) -> float | None:
+def _under_way(calls: Sequence[Call]) -> float | None:
     """How long at least one of these calls of a program was under way; None where not known."""
-    known = list(calls)
-    if any(call.end_s is None for call in known):
-        return None
-    return union_length(call.interval_s for call in known)
+    is_known = all(call.end_s is not None for call in calls)
+    return union_length(call.interval_s for call in calls) if is_known else None
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

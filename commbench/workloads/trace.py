@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Workload
@@ -36,7 +36,6 @@ from commbench.views.as_json import fields_of
 from commbench.views.result import Result
 from commbench.workloads.totals import OperationTotals, workload_totals
 from commbench.workloads.trace_steps import (
-    GroupId,
     GroupSets,
     RankStep,
     find_group_sets,
@@ -44,9 +43,6 @@ from commbench.workloads.trace_steps import (
     place_calls,
     trace_workload,
 )
-
-MOST_CUT = 3
-"""Files that end early and are named."""
 
 
 class RankWaiting(NamedTuple):
@@ -114,59 +110,34 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     world_size = max([*named, *((trace.rank or 0) + 1 for trace in traces)])
     sets = find_group_sets(traces, world_size)
     parts, outside = place_calls(traces, sets)
-    differing = _match_ranks(parts)
+    differing = _match_ranks(parts, sets)
     durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
     calls = [call for part in parts for call in part.calls]
-    notes = [*_cut_notes(parts, traces)]
-    if not calls and all(trace.calls for trace in traces):
-        notes.append("no step is whole in the traces of all ranks, so there is nothing to show")
-    notes += [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
-    if differing:
-        notes.append(
-            f"{differing} calls differ between the ranks of a group: their waiting is left out"
-        )
-    if outside:
-        notes.append(f"{outside} calls are left out: no whole step of all ranks has them")
+    notes = [*_lacking(traces, world_size), *_unknown(parts, sets, step_s is not None)]
+    for number, text in (
+        (differing, "differ between the ranks of a group: their waiting is left out"),
+        (outside, "are left out: no whole step of all ranks has them"),
+    ):
+        notes += [f"{number} calls {text}"] if number else []
     notes += dict.fromkeys(note for trace in traces for note in trace.notes)
     return TraceAnalysis(
-        traces=tuple(traces),
-        world_size=world_size,
-        steps=tuple(dict.fromkeys(part.step.name for part in parts)),
-        step_s=step_s,
-        sets=sets,
-        calls=tuple(calls),
-        workload=trace_workload(traces, parts, world_size, sets, notes),
-        waits=tuple(_waits(parts)),
-        overlap=_find_overlap(parts),
-    )
+        traces=tuple(traces), world_size=world_size,
+        steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
+        calls=tuple(calls), workload=trace_workload(traces, parts, world_size, sets, notes),
+        waits=tuple(_waits(parts)), overlap=_find_overlap(parts),
+    )  # fmt: skip
 
 
 # What cannot be known, and why, in sentences.
 
 
-def _cut_notes(parts: Sequence[RankStep], traces: Sequence[RankTrace]) -> Iterator[str]:
-    """What files that end early lack."""
-    for trace in [trace for trace in traces if trace.is_cut][:MOST_CUT]:
-        text = f"{trace.path.rpartition('/')[2]} ends early"
-        if trace.cut_step:
-            left = "this step is left out" if trace.steps else "and has no whole step"
-            text += f", in {trace.cut_step}{': ' if trace.steps else ', '}{left}"
-        else:
-            text += ": the figures are of the calls before its end"
-        calls = [call for part in parts if part.trace is trace for call in part.calls]
-        if lacking := sum(
-            None in (call.size_bytes, call.time_s) or call.group == UNKNOWN_GROUP for call in calls
-        ):
-            text += (
-                f"; {lacking} of {len(calls)} calls lack a size, a time or a group, which the rest "
-                "of the file may have"
-            )
-        yield text
-
-
 def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
-    """Which ranks were not traced."""
+    """What files that end early lack, and which ranks were not traced."""
+    for trace in [trace for trace in traces if trace.is_cut][:3]:  # all may be cut alike
+        left_out = f", in {trace.cut_step}: this step is left out" if trace.cut_step else ""
+        rest = "what the calls before lack may be in the rest"
+        yield f"{trace.path.rpartition('/')[2]} ends early{left_out}; {rest}"
     if len(traces) == 1 and world_size > 1:
         yield (
             f"only rank {traces[0].rank} of {world_size} was traced, so transfer and waiting are "
@@ -180,95 +151,81 @@ def _lacking(traces: Sequence[RankTrace], world_size: int) -> Iterator[str]:
 
 
 def _unknown(parts: Sequence[RankStep], sets: GroupSets, has_times: bool) -> Iterator[str]:
-    """What the calls of whole files do not say, and what is not known of the groups."""
-    whole = [call for part in parts if not part.trace.is_cut for call in part.calls]
+    """What calls do not say, and what is not known of the groups."""
+    calls = [call for part in parts if not part.trace.is_cut for call in part.calls]
     why = "this trace names no groups (older PyTorch)"
     if any("gloo" in part.trace.backend for part in parts):
         why = "gloo's traces name none, and several would fit"
     for number, text in (
-        (sum(call.size_bytes is None for call in whole),
+        (sum(call.size_bytes is None for call in calls),
          "have no size: profile with record_shapes=True"),
-        (has_times and sum(call.time_s is None for call in whole),
+        (has_times and sum(call.time_s is None for call in calls),
          "have no time: no transfer was recorded"),
-        (sum(call.group == UNKNOWN_GROUP for call in whole),
-         f"have no group: {why}"),
+        (sum(call.group == UNKNOWN_GROUP for call in calls), f"have no group: {why}"),
     ):  # fmt: skip
         if number:
-            yield f"{number} of {len(whole)} calls {text}"
-    for names, text in (
-        (sets.impossible, "no job has the ranks of these groups, which are left out"),
-        (sets.completed, "groups of ranks without a trace are taken to be those of a mesh"),
-    ):
-        if names:
-            yield f"{text}: {', '.join(names)}"
+            yield f"{number} of {len(calls)} calls {text}"
+    if names := ", ".join(sets.completed):
+        yield f"groups of ranks without a trace are taken to be those of a mesh: {names}"
 
 
 # The same call on several ranks.
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a call is: what a rank did in a step, and its index there."""
-
-    part: RankStep
-    index: int
-
-    @property
-    def call(self) -> Call:
-        return self.part.calls[self.index]
-
-    def fill(self, **known: Any) -> None:
-        """Write into the call what is known by those of other ranks."""
-        self.part.calls[self.index] = self.call._replace(**known)
+_Place: TypeAlias = tuple[RankStep, int]
+"""Where a call is: what a rank did in a step, and its index there."""
 
 
-def _match_ranks(parts: Sequence[RankStep]) -> int:
+def _match_ranks(parts: Sequence[RankStep], sets: GroupSets) -> int:
     """Write the transfers into the calls, and the rank that was waited for. How many calls do not
     agree with those of other ranks."""
     counts: Counter[tuple[object, ...]] = Counter()
     matches: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
     for part in parts:
-        for index, (call, group) in enumerate(zip(part.calls, part.groups, strict=True)):
+        for index, call in enumerate(part.calls):
+            group = sets.members.get((call.group, part.rank), ())
             pair = _pair(call, group, part.rank) if call.is_message else ()
             if call.group == UNKNOWN_GROUP or pair is None:
                 continue
-            key: tuple[object, ...] = (group, pair, call.sequence)
+            key: tuple[object, ...] = (call.group, group, pair, call.sequence)
             if call.sequence is None or call.is_message:
-                place = (part.rank, part.step.name, group, pair)
-                key = (group, pair, part.step.name, counts[place])
+                place = (part.rank, part.step.name, *key[:3])
+                key = (*key[:3], part.step.name, counts[place])
                 counts[place] += 1
-            matches[key].append(_Place(part, index))
+            matches[key].append((part, index))
     differing = 0
     for places in matches.values():
         _share_sizes(places)
-        same, ranks = {_same_call(one.call) for one in places}, {one.part.rank for one in places}
-        if len(same) > 1 or len(ranks) < len(places):
+        calls = [part.calls[index] for part, index in places]
+        if len({*map(_same_call, calls)}) > 1 or len({p.rank for p, _ in places}) < len(places):
             differing += len(places)
             continue
-        timed = [(s, one.part.rank) for one in places if (s := one.call.time_s) is not None]
+        times = zip((call.time_s for call in calls), (part.rank for part, _ in places), strict=True)
+        timed = [(time, rank) for time, rank in times if time is not None]
         if len(timed) > 1:
             shortest, last = min(timed)
-            operation = OPERATIONS.get(places[0].call.operation)
+            operation = OPERATIONS.get(calls[0].operation)
             last_rank = None if operation and operation.rooted else last
-            for one in places:
-                one.fill(transfer_s=shortest, last_rank=last_rank)
+            for part, index in places:
+                part.fill(index, transfer_s=shortest, last_rank=last_rank)
     return differing
 
 
 def _share_sizes(places: Sequence[_Place]) -> None:
     """Write the size and the type of a call into those of its ranks that do not know them: gloo's
     scatter has shapes on the root only."""
-    known = {(o.call.dtype, o.call.size_bytes) for o in places if o.call.size_bytes is not None}
+    calls = [part.calls[index] for part, index in places]
+    known = {(call.dtype, call.size_bytes) for call in calls if call.size_bytes is not None}
     if len(known) == 1:
         ((dtype, size),) = known
-        for one in places:
-            if one.call.size_bytes is None:
-                one.fill(dtype=dtype, size_bytes=size)
+        for part, index in places:
+            if part.calls[index].size_bytes is None:
+                part.fill(index, dtype=dtype, size_bytes=size)
 
 
-def _pair(call: Call, group: GroupId, rank: int) -> tuple[int, int] | None:
+def _pair(call: Call, group: Sequence[int], rank: int) -> tuple[int, int] | None:
     """Sender and receiver of a message, as global ranks."""
-    if call.peer is None or isinstance(group, str) or call.peer >= len(group):
+    if call.peer is None or call.peer >= len(group):
         return None
     other = group[call.peer]
     return (rank, other) if call.operation == SEND else (other, rank)

@@ -48,24 +48,14 @@ class GroupSets(NamedTuple):
     completed: tuple[str, ...]
     """Sets that have groups of ranks without a trace: they are taken to be those that the ranks of
     a mesh would have."""
-    impossible: tuple[str, ...] = ()
-    """Groups with a rank that no job has; they belong to no set."""
-
-    def members(self, name: str, rank: int) -> tuple[int, ...]:
-        """The group of a set in which a rank is; empty where that is not known."""
-        return next((group for group in self.sets.get(name, ()) if rank in group), ())
-
-
-def group_id(trace: RankTrace, name: str) -> GroupId:
-    """The group of that name in a trace."""
-    return trace.groups.get(name, TracedGroup()).ranks or name
+    members: dict[tuple[str, int], tuple[int, ...]] = {}  # noqa: RUF012 - never changed
+    """The group of a set in which a rank is, where that is known."""
 
 
 def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
     """Put groups into one set that have the same description, size and distance of ranks."""
     kinds: dict[tuple[str, int, int], dict[tuple[int, ...], None]] = defaultdict(dict)
     nameless: dict[str, tuple[str, int]] = {}
-    impossible: dict[str, None] = {}
     everyone = tuple(range(world_size))
     for trace in traces:
         for name in sorted({call.group for call in trace.calls if call.group}):
@@ -73,9 +63,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
             text = "" if group.description in _UNNAMED else group.description
             if not group.ranks:
                 nameless[name] = group.description, group.size
-            elif (last := max(group.ranks)) > MOST_RANKS:
-                impossible[f"{name} (rank {last})"] = None
-            else:
+            elif max(group.ranks) < MOST_RANKS:  # no job has more; the group is not known
                 if tuple(sorted(group.ranks)) == everyone:
                     text = text if text.removeprefix(_MESH) else WORLD
                 kinds[text, len(group.ranks), _stride(group.ranks)][group.ranks] = None
@@ -97,7 +85,8 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
         if is_world and world_size > 1:
             sets.setdefault(name, (everyone,))
         names[own] = name
-    return GroupSets(sets, names, tuple(completed), tuple(impossible))
+    members = {(name, r): g for name, found in sets.items() for g in found[::-1] for r in g}
+    return GroupSets(sets, names, tuple(completed), members)
 
 
 def _unused(name: str, sets: dict[str, Groups]) -> str:
@@ -136,13 +125,15 @@ class RankStep:
     step: TracedStep
     calls: list[Call] = field(default_factory=list)
     """Their `group` is the name of a set of groups."""
-    groups: list[GroupId] = field(default_factory=list)
-    """The group of each call."""
 
     @property
     def rank(self) -> int:
         """The global rank."""
         return self.trace.rank or 0
+
+    def fill(self, index: int, **known: Any) -> None:
+        """Write into a call what is known by those of other ranks."""
+        self.calls[index] = self.calls[index]._replace(**known)
 
     @property
     def length_s(self) -> float:
@@ -215,10 +206,8 @@ def place_calls(traces: Sequence[RankTrace], sets: GroupSets) -> tuple[list[Rank
             if part is None:
                 outside += 1
                 continue
-            group = group_id(trace, call.group)
-            name = sets.names.get(group, UNKNOWN_GROUP) if call.group else UNKNOWN_GROUP
-            part.calls.append(call._replace(group=name))
-            part.groups.append(group)
+            group = trace.groups.get(call.group, TracedGroup()).ranks or call.group
+            part.calls.append(call._replace(group=sets.names.get(group, UNKNOWN_GROUP)))
     return found, outside
 
 
@@ -256,12 +245,9 @@ def trace_workload(
         alike[tuple((rank, _work(calls)) for rank, calls in by_rank.items())].append(name)
     found, everyone, is_taken = [], tuple(range(world_size)), False
     for same in alike.values():
-        programs = _share_programs(
-            {
-                rank: _median_calls([by_step[name][rank] for name in same])
-                for rank in by_step[same[0]]
-            }
-        )
+        ranks = by_step[same[0]]
+        medians = {rank: _median_calls([by_step[n][rank] for n in same]) for rank in ranks}
+        programs = _share_programs(medians)
         if len(traces) < world_size and _is_alike_everywhere(world_size, sets, programs):
             programs, is_taken = (programs[0]._replace(ranks=everyone),), True
         times = [time for name in same for time in durations[name] if time > 0]
@@ -269,15 +255,12 @@ def trace_workload(
         found.append(Step(same[0], programs, len(same), time_s))
     taken = ["ranks without a trace are taken to make the same calls"] if is_taken else []
     return Workload(
-        name="",
-        source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
-        world_size=world_size,
-        groups=dict(sets.sets),
-        steps=tuple(found),
+        name="", source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
+        world_size=world_size, groups=dict(sets.sets), steps=tuple(found),
         ranks_per_node=_ranks_per_node([trace.host for trace in traces], world_size),
         backend=", ".join(dict.fromkeys(trace.backend for trace in traces if trace.backend)),
         notes=(*notes, *taken),
-    )
+    )  # fmt: skip
 
 
 def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:
@@ -294,7 +277,7 @@ def _make_calls(sets: GroupSets, part: RankStep) -> list[Call]:
     streams: dict[int | str, int] = {}
     calls, busy_until = [], begin_s
     for index, call in enumerate(part.calls):
-        ranks = len(sets.members(call.group, part.rank))
+        ranks = len(sets.members.get((call.group, part.rank), ()))
         operation = OPERATIONS.get(call.operation)
         start = call.ready_s if call.start_s is None else call.start_s
         gap = None if start is None or call.time_s is None else max(0.0, start - busy_until)
@@ -353,9 +336,8 @@ def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
     """The same program several times, as one with the medians of its times."""
     merged = []
     for calls in zip(*programs, strict=True):
-        known: dict[str, Any] = {
-            "reduce_op": next((call.reduce_op for call in calls if call.reduce_op), "")
-        }
+        reduce_op = next((call.reduce_op for call in calls if call.reduce_op), "")
+        known: dict[str, Any] = {"reduce_op": reduce_op}
         for name in _TIMES:
             times = [time for call in calls if (time := getattr(call, name)) is not None]
             known[name] = round(median(times), _DIGITS) if times else None

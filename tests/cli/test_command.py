@@ -11,7 +11,6 @@ from commbench.cli.commands import declared_commands, make_function
 
 COMMANDS = declared_commands()
 FOR_PYTHON_ONLY = {
-    "advise": {"element_bytes"},
     "workload ddp": {"broadcast_buffers", "loss"},
     "workload fsdp": {"blocks"},
 }
@@ -28,7 +27,7 @@ WITH_OTHERS = ("sweep", "job slurm", "job kubernetes", "workload megatron", "rep
 @pytest.mark.parametrize("name", [n for n in COMMANDS if COMMANDS[n].api and n not in WITH_OTHERS])
 def test_every_keyword_of_python_is_an_option(name: str) -> None:
     function = COMMANDS[name].api[0].rpartition(".")[2]
-    module = api.workload if name.startswith("workload") else api
+    module = getattr(api, name.split()[0]) if name.startswith(("history", "workload")) else api
     keywords = inspect.signature(getattr(module, function)).parameters.keys()
     renamed = NAMED_OTHERWISE.get(name, {})
     options = inspect.signature(make_function(name)).parameters.keys()

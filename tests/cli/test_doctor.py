@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import START_TIMEOUT_S, clean_environment, run_program_as
 
-from commbench.answers.doctor.report import MODES, SIZES
+from commbench.answers.doctor.modes import MODES, SIZES
 
 SHORT = ("doctor", "--seconds", "1", "--rounds", "1")
 
@@ -66,6 +66,6 @@ def test_interrupted_in_a_launch_it_says_what_it_knows(tmp_path: Path) -> None:
         "error: stopped by SIGINT", "hint: the results until then are printed above",
     ]  # fmt: skip
     assert "loopback TCP, one way" in out and re.search(r"^  plain +to 1 MiB ", out, re.M)
-    assert "Not tried, because the check ended before: " in " ".join(out.split())
+    assert re.search(r"It made \d+ of 45 launches\.", out)
     assert "No problems" not in out
     assert list(tmp_path.iterdir()) == []

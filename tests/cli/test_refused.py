@@ -110,7 +110,7 @@ REFUSED = {
     (2, "doctor"): """
         --rounds 0: --rounds is 0 ~ it must be at least 1
         --nproc-per-node 1: --nproc-per-node is 1 ~ it must be at least 2
-        --seconds -1: --seconds -1 is not between 0 and 86400, a day ~ write --seconds 60
+        --seconds -1: --seconds is -1 ~ it must be above 0
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
@@ -120,7 +120,7 @@ REFUSED = {
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
         --params 1M --blocks 0: --blocks 0 is not between 1 and 1024
-        --topk 2 --hidden 8: --experts is missing
+        --topk 2 --hidden 8: there is no option --topk ~ compare both ways to experts with
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %
         --format table: unknown format 'table'

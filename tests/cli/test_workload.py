@@ -48,7 +48,7 @@ def test_ranks_without_a_common_step_make_no_workload(folder: Path, tmp_path: Pa
     both = [str(folder / "rank0.json"), "rank1.json"]
     shown = run_commbench(tmp_path, "workload", "show", *both)
     assert shown.code == 0
-    assert "no step is whole in the traces of all ranks" in " ".join(shown.out.split())
+    assert "No collective call is in a whole step" in " ".join(shown.out.split())
     ended = run_commbench(tmp_path, "workload", "import", *both, "-o", "step.json")
     assert (ended.code, (tmp_path / "step.json").exists()) == (6, False)
     assert ended.err.startswith("error: no whole step is in the traces of all ranks\nhint: ")
@@ -77,7 +77,7 @@ def test_files_that_do_not_belong_together_are_named(folder: Path, tmp_path: Pat
         lambda event: event | {"args": {}}, distributedInfo=None))  # fmt: skip
     for words, error, hint in (
         (["show", "step.json", first], "step.json is a workload, not a trace", "show it alone: "),
-        (["show", "empty.json"], "empty.json is empty", "give traces of "),
+        (["show", "empty.json"], "empty.json is not a trace", "give traces of "),
         (["show", first, "odd.json"], "odd.json is not a trace", "give traces of "),
         (["show", first, "larger.json"], "is of a job with 2 ranks, and larger.json of one with 4 "
          "ranks", "give the traces of one job"),

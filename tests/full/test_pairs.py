@@ -92,7 +92,7 @@ def run_pairs(cluster: Cluster, where: Path, times: int, *arguments: str) -> lis
 
 def findings(run: Run) -> list[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
     """What the bandwidths say is slow."""
-    matrix = main_matrices(pair_matrices(run))[-1].matrix
+    matrix = main_matrices(pair_matrices(run))[-1]
     return [(f.kind, f.direction, f.ranks, f.to_ranks) for f in find_slow(matrix).findings]
 
 

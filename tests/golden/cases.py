@@ -11,7 +11,7 @@ RUNS = (
     "four_ranks", "groups", "init/2-ranks", "init/4-ranks", "init_groups", "interrupted",
     "made_up_new", "made_up_step", "mesh", "mesh_world", "one_launch", "overlap", "pairs",
     "pairs_quick", "plain", "point_to_point", "rank_died", "reduce_operations", "replay", "resumed",
-    "rotating", "stand_in", "tensors", "three_launches", "three_ranks", "two_nodes",
+    "rotating", "soak", "stand_in", "tensors", "three_launches", "three_ranks", "two_nodes",
     "two_ranks", "uneven", "wrong",
 )  # fmt: skip
 """The recorded runs."""
@@ -53,10 +53,11 @@ COMPARED = (
 )  # fmt: skip
 COMMANDS = (
     "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "fleet",
+    "history", "history add", "history export", "history forget", "history list", "history show",
     "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
-    "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
+    "smoke", "soak", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
     "workload megatron", "workload show",
 )  # fmt: skip
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
@@ -187,15 +188,13 @@ CASES = (
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
     "advise results/made_up_step --params 350M --backward 300ms -o buckets.svg",
     "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
-    *(f"advise results/made_up_step {options} {how}".strip()
-      for options in (
-          "--topk 2 --experts 8 --hidden 64", "--params 350M --backward 300ms --blocks 24"
-      )
+    *(f"advise results/made_up_step --params 350M --backward 300ms --blocks 24 {how}".strip()
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
     "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
-    "advise results/made_up_step --topk 2 --experts 8 --hidden 64 --tokens 512 -o advice.html",
+    "advise results/made_up_step --topk 2 --experts 8 --hidden 64",
+    "advise results/made_up_step --params 350M --backward 300ms -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",
     # Models and expectations
     FIT, f"{FIT} -o fitted.json", f"{FIT} --leave-out ranks=4 --leave-out sizes=1M-",

@@ -68,7 +68,7 @@ def test_options_are_validated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown dtype"):
         read_path(tmp_path, dtype="float33")
     file = read_path(FOREIGN / "nccl-tests-several.txt", operation="all-gather", dtype="fp32")
-    assert {row.operation for row in file.rows} == {"all_gather"}
+    assert {row.case.operation for row in file.rows} == {"all_gather"}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,10 @@ def _assert_nothing_is_invented(file: ImportedFile, source: SourceText, is_json:
     everything = _numbers(source.text) if is_json else set()
     for row in file.rows:
         present = everything if is_json else _numbers(source.lines[row.line - 1].text)
-        assert {row.size_bytes, row.size_bytes / file.ranks} & present or not row.dtype
+        assert {
+            row.case.size_bytes,
+            row.case.size_bytes / file.ranks,
+        } & present or not row.case.dtype
         assert {f"{row.reported.time_s * 1e6:.9g}"} & {f"{number:.9g}" for number in present}
     assert len(file.rows) <= 2 * max(len(source.lines), source.text.count('"size"'))
 

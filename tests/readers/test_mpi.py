@@ -19,7 +19,10 @@ def test_osu_tables_are_read() -> None:
     file = read_path(FOREIGN / "osu.txt", ranks=8)
     assert {row.wrong for row in file.rows} == {0, None}
     assert file.faults == ("1 line left out (23): its results were wrong (validation)",)
-    assert [(r.operation, r.dtype, r.placement, r.size_bytes, r.count) for r in file.rows] == [
+    assert [
+        (r.case.operation, r.case.dtype, r.case.placement, r.case.size_bytes, r.case.count)
+        for r in file.rows
+    ] == [
         ("all_reduce", "float32", "out_of_place", 4, 1),
         ("all_reduce", "float32", "out_of_place", 8, 2),
         ("all_reduce", "float32", "out_of_place", 1048576, 262144),
@@ -36,7 +39,7 @@ def test_osu_tables_are_read() -> None:
     assert (row.reported.time_s, row.reported.iterations) == (22.26e-6, 1000)
     assert row.reported.statistic == "mean over 1000 iterations, mean over ranks"
     assert file.rows[-1].reported.time_s == 12.57e-6
-    assert [row.reduce_op for row in file.rows] == ["sum"] * 3 + [""] * 4 + ["sum", ""]
+    assert [row.case.reduce_op for row in file.rows] == ["sum"] * 3 + [""] * 4 + ["sum", ""]
     assert file.device == ""  # one table is of CUDA, the others are not
     assert file.notes == (
         "no element type is printed: versions that print none send float32",
@@ -48,11 +51,20 @@ def test_osu_tables_are_read() -> None:
 
 def test_osu_times_and_bandwidths_of_pairs_are_read() -> None:
     (row,) = read("# OSU MPI Latency Test v7.4\n# Size    Avg Latency(us)\n8      1.25\n").rows
-    assert (row.operation, row.p2p_call, row.pairs) == ("ping_pong", "send", "halves")
-    assert (row.size_bytes, row.dtype, row.reported.time_s) == (8, "int8", 1.25e-6)
+    assert (row.case.operation, row.case.p2p_call, row.case.pairs) == (
+        "ping_pong",
+        "send",
+        "halves",
+    )
+    assert (row.case.size_bytes, row.case.dtype, row.reported.time_s) == (8, "int8", 1.25e-6)
     file = read("# OSU MPI Bandwidth Test v5.8\n# Size   Bandwidth (MB/s)\n1048576   2000.00\n")
     (row,) = file.rows
-    assert (row.operation, row.p2p_call, row.window, file.ranks) == ("stream", "isend", 64, 2)
+    assert (row.case.operation, row.case.p2p_call, row.case.window, file.ranks) == (
+        "stream",
+        "isend",
+        64,
+        2,
+    )
     assert row.reported.time_s == pytest.approx(1048576 / 2e9)
     rates = (
         "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
@@ -61,15 +73,15 @@ def test_osu_times_and_bandwidths_of_pairs_are_read() -> None:
     )
     file = read(rates)
     (row,) = file.rows
-    assert (row.window, file.ranks) == (32, 8)
+    assert (row.case.window, file.ranks) == (32, 8)
     assert row.reported.time_s == pytest.approx(4 * 4096 / 8e9)
 
 
 def test_osu_sizes_of_blocks_become_totals() -> None:
     (row,) = read(ALLGATHER, ranks=4).rows
-    assert (row.size_bytes, row.count, row.dtype) == (4096, 1024, "int8")
+    assert (row.case.size_bytes, row.case.count, row.case.dtype) == (4096, 1024, "int8")
     (row,) = read(ALLGATHER, ranks=4, dtype="float32").rows
-    assert (row.size_bytes, row.count) == (4096, 256)
+    assert (row.case.size_bytes, row.case.count) == (4096, 256)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +102,16 @@ def test_osu_types_in_one_run_are_told_apart() -> None:
         f"# Datatype: {name}.\n{head}{row}" for name in ("MPI_INT", "MPI_FLOAT", "MPI_LOGICAL")
     )
     file = read(text, ranks=2)
-    assert [row.dtype for row in file.rows] == ["int32", "float32"]
+    assert [row.case.dtype for row in file.rows] == ["int32", "float32"]
     assert any("MPI_LOGICAL" in note for note in file.notes)
-    assert [row.dtype for row in read(text, ranks=2, dtype="int32").rows] == ["int32"]
+    assert [row.case.dtype for row in read(text, ranks=2, dtype="int32").rows] == ["int32"]
 
 
 def test_imb_tables_are_read() -> None:
     file = read_path(FOREIGN / "imb.txt", ranks=4)
     assert [
-        (r.operation, r.dtype, r.size_bytes, r.count, r.reported.time_s) for r in file.rows
+        (r.case.operation, r.case.dtype, r.case.size_bytes, r.case.count, r.reported.time_s)
+        for r in file.rows
     ] == [
         ("all_reduce", "float32", 32768, 8192, 20.02e-6),
         ("reduce_scatter", "float32", 4 * 32768, 8192, 30.02e-6),
@@ -106,7 +119,7 @@ def test_imb_tables_are_read() -> None:
     ]
     row = file.rows[0]
     assert row.reported.mean_s == 20.02e-6
-    assert (row.reported.iterations, row.reduce_op) == (1000, "sum")
+    assert (row.reported.iterations, row.case.reduce_op) == (1000, "sum")
     assert row.reported.statistic == "mean over 1000 iterations, slowest rank"
     assert (file.tool, file.tool_version, file.timing) == ("imb", "2021.7", "isolated")
     assert file.notes == (
@@ -126,18 +139,18 @@ def test_imb_times_are_of_the_slowest_rank_and_wrong_results_are_left_out() -> N
     checked = re.sub(r"t_avg.usec.", r"\g<0> defects", IMB)
     checked = re.sub(r"(?m)^ +(?:\d+ +)?\d+(?: +\d+\.\d\d){3}$", r"\g<0> 0.00", checked)
     file = read(checked.replace(f"{times} 0.00", f"{times} 1.00"), ranks=4)
-    assert [row.operation for row in file.rows] == ["reduce_scatter", "barrier"]
+    assert [row.case.operation for row in file.rows] == ["reduce_scatter", "barrier"]
     assert any("its results were wrong (defects)" in fault for fault in file.faults)
 
 
 @pytest.mark.parametrize(("version", "size"), [("2018.1", 32768), ("2019.1", 4 * 32768)])
 def test_imb_sizes_of_reduce_scatter_are_of_a_block_since_2019(version: str, size: int) -> None:
-    assert read(IMB.replace("2021.7", version), ranks=4).rows[1].size_bytes == size
+    assert read(IMB.replace("2021.7", version), ranks=4).rows[1].case.size_bytes == size
 
 
 def test_imb_results_of_several_process_counts_are_chosen_from() -> None:
     assert "contains results of 2 and 4 ranks" in refused(UsageError, IMB)
-    assert [row.size_bytes for row in read(IMB, ranks=2).rows] == [32768, 65536]
+    assert [row.case.size_bytes for row in read(IMB, ranks=2).rows] == [32768, 65536]
     assert "2 and 4 ranks, not on 3" in refused(UsageError, IMB, ranks=3)
     hints = IMB.replace("# #processes = 4 \n", "")
     assert "the number of ranks" in refused(UsageError, hints)
@@ -146,9 +159,9 @@ def test_imb_results_of_several_process_counts_are_chosen_from() -> None:
 def test_what_an_imb_version_means_is_known() -> None:
     old = IMB.replace("Intel(R) MPI Benchmarks 2021.7", "Intel (R) MPI Benchmark Suite V3.2")
     file = read(old, ranks=4)
-    assert (file.timing, file.rows[1].size_bytes) == ("pipelined", 32768)
+    assert (file.timing, file.rows[1].case.size_bytes) == ("pipelined", 32768)
     hints = read(IMB.replace("Intel(R) MPI Benchmarks 2021.7", ""), ranks=4)
-    assert [row.operation for row in hints.rows] == ["all_reduce", "barrier"]
+    assert [row.case.operation for row in hints.rows] == ["all_reduce", "barrier"]
     assert any("depends on the version" in note for note in hints.notes)
     loop = read(IMB.replace("-npmin 2", "-npmin 2 -sync off"), ranks=4)
     assert loop.timing == "pipelined"
@@ -157,12 +170,12 @@ def test_what_an_imb_version_means_is_known() -> None:
 def test_imb_types_and_reductions_are_taken_from_the_file_or_asked_for() -> None:
     double = IMB.replace("MPI_FLOAT", "MPI_DOUBLE").replace("MPI_SUM", "MPI_MAX")
     row = read(double, ranks=4).rows[0]
-    assert (row.dtype, row.reduce_op, row.count) == ("float64", "max", 4096)
+    assert (row.case.dtype, row.case.reduce_op, row.case.count) == ("float64", "max", 4096)
     hints = "".join(line for line in IMB.splitlines(keepends=True) if "MPI_FLOAT" not in line)
     assert "element type" in refused(UsageError, hints, ranks=4)
-    assert read(hints, ranks=4, dtype="float32").rows[0].dtype == "float32"
+    assert read(hints, ranks=4, dtype="float32").rows[0].case.dtype == "float32"
     strange = read(IMB.replace("MPI_FLOAT", "MPI_LONG_DOUBLE"), ranks=4)
-    assert [row.operation for row in strange.rows] == ["barrier"]
+    assert [row.case.operation for row in strange.rows] == ["barrier"]
 
 
 def test_an_imb_file_without_its_last_line_is_cut_off() -> None:
@@ -176,7 +189,10 @@ PARAM = (FOREIGN / "param.txt").read_text()
 
 def test_results_are_read() -> None:
     file = read_path(FOREIGN / "param.txt")
-    assert [(r.operation, r.dtype, r.placement, r.size_bytes, r.count) for r in file.rows] == [
+    assert [
+        (r.case.operation, r.case.dtype, r.case.placement, r.case.size_bytes, r.case.count)
+        for r in file.rows
+    ] == [
         ("all_reduce", "float32", "in_place", 1048576, 262144),
         ("all_reduce", "float32", "in_place", 2097152, 524288),
         ("all_reduce", "float32", "in_place", 4194304, 1048576),
@@ -214,7 +230,7 @@ def test_what_is_no_plain_collective_is_left_out() -> None:
     more = "\tCOMMS-RES-QUANT-all_reduce-float32\t 8 2 1.0 2.0 3.0 4.0\n"
     pair = PARAM.replace("nElementsPerRank", "nElementsPerRank  nElementsPairPerRank", 1)
     assert any("quantised" in note for note in read(PARAM + more).notes)
-    assert [row.operation for row in read(pair).rows] == ["all_gather"]
+    assert [row.case.operation for row in read(pair).rows] == ["all_gather"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,17 @@ WHOLE = RUN + TITLE + HEADER + ROW + FOOT
 
 def test_several_tables_of_several_operations_are_read() -> None:
     file = read_path(FOREIGN / "nccl-tests-several.txt")
-    got = [(r.operation, r.dtype, r.reduce_op, r.root, r.placement, r.count) for r in file.rows]
+    got = [
+        (
+            r.case.operation,
+            r.case.dtype,
+            r.case.reduce_op,
+            r.case.root,
+            r.case.placement,
+            r.case.count,
+        )
+        for r in file.rows
+    ]
     assert got[:2] == [
         ("all_reduce", "float32", "sum", None, "out_of_place", 2),
         ("all_reduce", "float32", "sum", None, "in_place", 2),
@@ -71,7 +81,7 @@ def test_the_tags_of_launchers_and_loggers_are_removed(tag: str) -> None:
 def test_per_iteration_columns_and_timestamps_are_read() -> None:
     file = read_path(FOREIGN / "nccl-tests-per-iteration.txt")
     row = file.rows[2]
-    assert (row.size_bytes, row.reported.time_s) == (1048576, 72.34e-6)
+    assert (row.case.size_bytes, row.reported.time_s) == (1048576, 72.34e-6)
     assert (row.reported.minimum_s, row.reported.maximum_s, row.reported.p99_s) == (
         68.72e-6, 94.04e-6, 86.81e-6,
     )  # fmt: skip
@@ -81,7 +91,7 @@ def test_per_iteration_columns_and_timestamps_are_read() -> None:
 
 
 def test_the_operation_comes_from_the_command_line_or_is_asked_for() -> None:
-    assert read(WHOLE).rows[0].operation == "all_reduce"
+    assert read(WHOLE).rows[0].case.operation == "all_reduce"
     hints = WHOLE.replace("$ ./all_reduce_perf -g 2\n", "")
     assert "does not say which operation" in refused(UsageError, hints)
     assert read(hints, operation="all_reduce").rows == tuple(
@@ -122,7 +132,7 @@ def test_calls_of_a_cuda_graph_are_rows_of_their_own() -> None:
         (WHOLE.replace(DEVICES, old).replace("perf -g 2", "perf -g 2 --cudagraph=0"), "eager"),
     ):
         file = read(text)
-        assert {row.launch_mode for row in file.rows} == {mode}, text
+        assert {row.case.launch_mode for row in file.rows} == {mode}, text
         is_said = " graph: " in text or " -G" in text or "--cudagraph" in text
         assert is_said != ("assumed not" in " ".join(file.notes))
         assert ("by CUDA graphs" in " ".join(file.notes)) == (mode == "graph")
@@ -151,7 +161,7 @@ def test_the_error_column_of_old_versions_is_no_count_unless_zero() -> None:
 
 def test_cells_without_a_number_leave_their_placement_out() -> None:
     file = read(WHOLE.replace("71.99 14.57 14.57", "-nan inf N/A"))
-    assert [row.placement for row in file.rows] == ["out_of_place"]
+    assert [row.case.placement for row in file.rows] == ["out_of_place"]
     assert file.notes == ("1 line left out (7): its time is '-nan' (in_place)",)
     assert len(read(WHOLE.replace("72.34 14.50 14.50", "72.34 nan -nan")).rows) == 2
 
@@ -160,10 +170,10 @@ def test_a_single_placement_is_read_where_the_title_names_it() -> None:
     one = TITLE.replace("out-of-place", "            ")
     header = HEADER.replace(" time algbw busbw error", "", 1)
     row = " 1048576 262144 float sum 72.34 14.50 14.50 0\n"
-    assert [r.placement for r in read(RUN + one + header + row + FOOT).rows] == ["in_place"]
+    assert [r.case.placement for r in read(RUN + one + header + row + FOOT).rows] == ["in_place"]
     assert "which times are in place" in refused(RecordsError, RUN + header + row)
     swapped = "#  in-place  out-of-place\n"
-    assert [r.placement for r in read(RUN + swapped + HEADER + ROW + FOOT).rows] == [
+    assert [r.case.placement for r in read(RUN + swapped + HEADER + ROW + FOOT).rows] == [
         "in_place",
         "out_of_place",
     ]
@@ -173,7 +183,7 @@ def test_a_line_that_the_file_ends_in_is_left_out() -> None:
     second = ROW.replace("1048576 262144", "2097152 524288")
     for cut in range(2, 40):
         file = read(RUN + TITLE + HEADER + ROW + second[:-cut])
-        assert [row.size_bytes for row in file.rows] == [1048576, 1048576]
+        assert [row.case.size_bytes for row in file.rows] == [1048576, 1048576]
         assert any("cut off" in note for note in file.notes)
 
 
@@ -218,7 +228,7 @@ def test_the_milliseconds_of_the_first_versions_are_read() -> None:
         "    10000000      10000000    char     sum    1.628   6.14   6.14    0e+00"
         "    1.932   5.18   5.18    0e+00\n"
     )
-    assert [(r.reported.time_s, r.dtype, r.wrong) for r in file.rows] == [
+    assert [(r.reported.time_s, r.case.dtype, r.wrong) for r in file.rows] == [
         (1.628e-3, "int8", 0),
         (1.932e-3, "int8", 0),
     ]
@@ -319,7 +329,10 @@ def test_every_row_of_a_real_log_is_imported(name: str) -> None:
     moved = [row for row in printed if row[0] != "0"]
     assert len(printed) == sum(" float " in line for line in path.read_text().splitlines())
     file = read_path(path, operation=OPERATIONS[name])
-    got = [(row.size_bytes, row.count, row.placement, row.reported.time_s) for row in file.rows]
+    got = [
+        (row.case.size_bytes, row.case.count, row.case.placement, row.reported.time_s)
+        for row in file.rows
+    ]
     assert got == [
         (int(size), int(count), placement, float(f"{time}e-6"))
         for size, count, *cells in moved
@@ -358,10 +371,14 @@ def test_the_newest_version_is_read_with_its_iterations() -> None:
     file = read_path(FOREIGN / "nccl-tests-3.json")
     assert len(file.rows) == 8
     row = file.rows[2]
-    assert (row.operation, row.dtype, row.reduce_op, row.root) == (
+    assert (row.case.operation, row.case.dtype, row.case.reduce_op, row.case.root) == (
         "all_reduce", "float32", "sum", None,
     )  # fmt: skip
-    assert (row.size_bytes, row.count, row.placement) == (1048576, 262144, "out_of_place")
+    assert (row.case.size_bytes, row.case.count, row.case.placement) == (
+        1048576,
+        262144,
+        "out_of_place",
+    )
     assert row.reported.time_s == 72.34e-6
     assert (row.reported.minimum_s, row.reported.maximum_s) == (65.106e-6, 78.1272e-6)
     assert (row.reported.p95_s, row.reported.p99_s, row.reported.mean_s) == (
@@ -381,7 +398,7 @@ def test_the_configuration_gives_the_world_and_the_modes() -> None:
     assert read(changed(blocking_collectives="true")).timing == "isolated"
     assert read(changed(blocking_collectives=1)).timing == "isolated"
     assert read(changed(blocking_collectives="false")).timing == "pipelined"
-    assert {row.launch_mode for row in read(changed(graph=5)).rows} == {"graph"}
+    assert {row.case.launch_mode for row in read(changed(graph=5)).rows} == {"graph"}
     assert "8 ranks, not on 4" in refused(UsageError, NEWEST, ranks=4)
     wrong = refused(UsageError, changed(devices=[]), ranks=2)
     assert "are not those of all_reduce on 2 ranks" in wrong
@@ -398,7 +415,7 @@ def test_secrets_in_the_environment_are_not_taken() -> None:
 
 def test_the_first_version_is_read_with_its_bare_words_and_misspelling() -> None:
     file = read_path(FOREIGN / "nccl-tests-1.json")
-    assert [(row.line, row.placement) for row in file.rows[:3]] == [
+    assert [(row.line, row.case.placement) for row in file.rows[:3]] == [
         (1, "out_of_place"), (2, "out_of_place"), (2, "in_place"),
     ]  # fmt: skip
     assert file.notes == ("1 result left out (1): its time is 'inf' (in_place)",)
@@ -410,7 +427,7 @@ def test_a_null_placement_is_left_out() -> None:
     document = json.loads(NEWEST)
     for result in document["results"]:
         result["out_of_place"] = None
-    assert {row.placement for row in read(json.dumps(document)).rows} == {"in_place"}
+    assert {row.case.placement for row in read(json.dumps(document)).rows} == {"in_place"}
 
 
 def test_a_program_that_is_not_told_is_asked_for() -> None:

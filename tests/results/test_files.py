@@ -131,7 +131,7 @@ def test_each_call_is_a_line() -> None:
         (changed(**{KIND: 2}), "version 2; this commbench reads 1"),
         (changed(world_size=0), "world_size"),
         (changed(world_size=2), "is wrong"),
-        (changed(groups=[]), "no groups"),
+        (changed(groups=[]), "groups is"),
         (changed(groups={"world": [[0, 0]]}), "group 'world'"),
         (changed(steps=[{}]), "programs"),
         (changed(steps=[7]), "step"),

@@ -1,22 +1,22 @@
-"""What rows of runs say about buckets, groups of FSDP, experts, forms of calls and settings."""
+"""What rows of runs say about buckets, groups of FSDP, forms of calls and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import measured as commands
 from commbench.answers.advise.choices import (
     ADVICE,
     ChoiceAdvice,
     choice_lines,
-    fill_lines,
     find_choices,
 )
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
-from commbench.answers.advise.moe import MoEAdvice, Routing, find_moe
+from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.advise.training_step import (
     MIB,
@@ -27,16 +27,16 @@ from commbench.answers.advise.training_step import (
     find_buckets,
     find_grouping,
 )
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGE, KEEP, SAME, SLOWER, UNDECIDED, decide
+from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.views.result import Result
 
+DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
 
@@ -57,7 +57,6 @@ class Question(NamedTuple):
     """Blocks of the model, for FSDP."""
     bucket_bytes: int | None = None
     """The bucket size in use; None: torch's default."""
-    routing: Routing | None = None
     tolerance: float = TOLERANCE
 
     @property
@@ -80,7 +79,7 @@ class Advice(NamedTuple):
     """Lines for a program or a shell; none where nothing should change."""
     measure: tuple[str, ...]
     """Commands that make it surer."""
-    details: BucketAdvice | GroupingAdvice | MoEAdvice | ChoiceAdvice
+    details: BucketAdvice | GroupingAdvice | ChoiceAdvice
     """The figures."""
 
 
@@ -117,12 +116,6 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     """The advice from the rows of runs. Raises UsageError for a question without an answer."""
     if question.params is not None and question.model_bytes is not None:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
-    routing = question.routing
-    if routing and routing.topk > routing.experts:
-        raise UsageError(
-            f"--topk {routing.topk} is larger than --experts {routing.experts}",
-            f"give --topk {routing.experts} or less",
-        )
     found: list[Advice | Missing] = []
     rows: list[ResultRow] = []
     groups = group_runs(runs)
@@ -147,10 +140,22 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
     is_replay = bool(measured.header.plan.workload)
     for name, values in measured.ignored:
         yield Missing(name, *commands.ignored_needs(name, values, measured))
-    for simulation in SIMULATIONS:
-        is_asked = not is_replay or not any(simulation.lacks(question)[-1:])
-        for each in _simulate(simulation, measured, question):
-            yield each if isinstance(each, Advice) else each._replace(is_asked=is_asked)
+    for subject, operations, advise, lacks in (
+        (DDP, ("all_reduce",), _bucket_advice, (question.lacks_model,)),
+        (FSDP, ("all_gather", "reduce_scatter"), _grouping_advice,
+         (question.lacks_model, "" if question.blocks else "--blocks (such as the layers)")),
+    ):  # fmt: skip
+        is_asked = not is_replay or not lacks[-1]
+        every = [make_tables(measured.rows, name) for name in operations]
+        groups = [group for group in every[0] if all(group in tables for tables in every)]
+        if not groups:
+            needs = commands.rows_needs(measured.header, operations)
+            yield Missing(subject, *needs, is_asked)
+        elif lacking := [*filter(None, lacks)]:
+            yield Missing(subject, f"give {join_words(lacking)}", "", is_asked)
+        else:
+            for group in groups:
+                yield advise([own[group] for own in every], measured, question)
     for choice in ADVICE:
         found = find_choices(choice, measured.results, question.tolerance)
         yield from (_choice_advice(each, measured) for each in found)
@@ -159,38 +164,13 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
             yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
 
 
-class Simulation(NamedTuple):
-    """Advice from the times of some operations and what the user says of a training step."""
-
-    subject: str
-    operations: tuple[str, ...]
-    lacks: Callable[[Question], Sequence[str]]
-    """The options that the question lacks, or empty texts; last the one that is only about it."""
-    advise: Callable[..., Iterator[Advice | Missing]]
-    """Takes the table of each operation for a group of ranks, what these are, the measured runs and
-    the question."""
-
-
-def _simulate(
-    simulation: Simulation, measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
-    every = [make_tables(measured.rows, name) for name in simulation.operations]
-    groups = [group for group in every[0] if all(group in tables for tables in every)]
-    if not groups:
-        needs = commands.rows_needs(measured.header, simulation.operations)
-        yield Missing(simulation.subject, *needs)
-    elif lacks := [*filter(None, simulation.lacks(question))]:
-        yield Missing(simulation.subject, f"give {join_words(lacks)}", "")
-    else:
-        for group in groups:
-            tables = [own[group] for own in every]
-            about = f"{join_words([table.kind for table in tables])}, {measured.who}"
-            yield from simulation.advise(tables, about, measured, question)
+def _about(tables: Sequence[TimeTable], measured: Measured) -> str:
+    return f"{join_words([table.kind for table in tables])}, {measured.who}"
 
 
 def _bucket_advice(
-    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
+    tables: Sequence[TimeTable], measured: Measured, question: Question
+) -> Advice | Missing:
     (table,) = tables
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
@@ -199,13 +179,12 @@ def _bucket_advice(
     found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
-        yield Missing(DDP + where, *commands.growth_needs(table, measured.header))
-        return
+        return Missing(DDP + where, *commands.growth_needs(table, measured.header))
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
     mib = found.recommended.bucket_bytes / MIB
     paste = fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)
-    yield Advice(DDP, about, verdict, paste, measure, found)
+    return Advice(DDP, _about(tables, measured), verdict, paste, measure, found)
 
 
 def _bytes_of(question: Question, table: TimeTable) -> int:
@@ -226,8 +205,8 @@ def _verdict(gain: Estimate, tolerance: float) -> str:
 
 
 def _grouping_advice(
-    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
+    tables: Sequence[TimeTable], measured: Measured, question: Question
+) -> Advice | Missing:
     gather, scatter = tables
     gathered, reduced = (_bytes_of(question, table) for table in tables)
     backward_s = question.backward_s or _longest(scatter, reduced)
@@ -235,36 +214,14 @@ def _grouping_advice(
     slowdown = find_slowdown(measured.overlapped, "all_gather")
     found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
     if found is None:
-        yield Missing(FSDP, *commands.grouping_needs(measured.header, step))
-        return
+        return Missing(FSDP, *commands.grouping_needs(measured.header, step))
     verdict = UNDECIDED if found.is_alone else _verdict(found.gain, question.tolerance)
     more = (commands.grouping_needs(measured.header, step)[1],)
     measure = more if found.is_alone else commands.surer(verdict, measured.header)
     count = found.recommended.blocks
     name = "fully_shard 1" if count == 1 else "fully_shard"
     paste = fill_lines(name, blocks=count) if verdict == CHANGE else ()
-    yield Advice(FSDP, about, verdict, paste, measure, found)
-
-
-def _moe_advice(
-    tables: Sequence[TimeTable], about: str, measured: Measured, question: Question
-) -> Iterator[Advice | Missing]:
-    routing, ranks = question.routing, tables[0].ranks
-    assert routing
-    if routing.experts % ranks:
-        raise UsageError(
-            f"--experts {routing.experts} is no multiple of {ranks} ranks",
-            f"give --experts {routing.experts + -routing.experts % ranks}",
-        )
-    found = find_moe(tables, routing, question.tolerance)
-    if found:
-        faster, decided = found.faster, {point.faster for point in found.asked}
-        verdict = CHANGE if faster else KEEP if decided == {SAME} else UNDECIDED
-        paste = fill_lines(*faster) if len(faster) == 1 else ()
-        yield Advice(MOE, about, verdict, paste, commands.surer(verdict, measured.header), found)
-    if not found or routing.tokens not in (None, *(point.tokens for point in found.curve)):
-        subject = f"{MOE}: {routing.tokens}" if found else MOE
-        yield Missing(subject, *commands.moe_needs(measured.header, ranks, routing))
+    return Advice(FSDP, _about(tables, measured), verdict, paste, measure, found)
 
 
 def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
@@ -275,21 +232,3 @@ def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
         choice_lines(found),
         commands.surer(UNDECIDED if UNDECIDED in every else KEEP, measured.header), found,
     )  # fmt: skip
-
-
-DDP, FSDP, MOE = "Bucket size of DDP", "Groups of FSDP2", "Tokens to experts"
-SIMULATIONS = (
-    Simulation(
-        DDP, ("all_reduce",), lambda asked: [asked.lacks_model], _bucket_advice,
-    ),
-    Simulation(
-        FSDP, ("all_gather", "reduce_scatter"),
-        lambda asked: [asked.lacks_model, "" if asked.blocks else "--blocks (such as the layers)"],
-        _grouping_advice,
-    ),
-    Simulation(
-        MOE, ("all_gather", "reduce_scatter", "all_to_all"),
-        lambda asked: [] if asked.routing else ["--topk", "--experts", "--hidden"], _moe_advice,
-    ),
-)  # fmt: skip
-"""The simulations, in the order of the output."""

@@ -7,26 +7,23 @@ alternative is a setting, and points, ranges and verdicts are those of sweeps (s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import groupby, pairwise
+from math import log
 from operator import attrgetter
-from pathlib import Path
-from shlex import quote
-from statistics import geometric_mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import NormalDist, geometric_mean
+from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.rows import ResultRow
-from commbench.answers.advise.time_table import (
-    Crossing,
-    draw_factors,
-    find_crossing,
-    is_timed,
-    size_range_text,
-    widen,
+from commbench.analysis.statistics import Z
+from commbench.answers.advise.paste import (
+    call_lines,
+    own_call_lines,
+    setting_lines,
+    variant_lines,
 )
+from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,
     SweepPoint,
@@ -38,74 +35,17 @@ from commbench.answers.sweep.ranking import (
 )
 from commbench.answers.sweep.result import make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult
-from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.answers.sweep.settings import Setting, short_names
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
-from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
+from commbench.plan.own_calls import TORCH
+from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import RunHeader
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.units import parse_size
 from commbench.views.as_json import fields_of
-
-if TYPE_CHECKING:
-    from numpy import ndarray
-
-
-@cache
-def _templates() -> dict[str, str]:
-    """The sections of lines.txt, by name."""
-    text = Path(__file__).with_name("lines.txt").read_text(encoding="utf-8")
-    _, *parts = re.split(r"^\[(.+)\]\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def fill_lines(name: str, **values: object) -> tuple[str, ...]:
-    """The lines of a section with its blanks filled in."""
-    return tuple(_templates()[name].format_map(values).splitlines())
-
-
-def call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
-    """How a program uses an alternative: a form of a call, a graph, a kind of memory."""
-    ((_, name),) = setting.options
-    operation = OPERATIONS[case.operation]
-    if name not in _templates() or (name == "flat_copy" and operation.blocks):
-        return (f"# {CALL_FORMS[name].summary}",)
-    has_two = operation.torch_call.endswith(("_tensor", "_single"))
-    return fill_lines(
-        name,
-        call=operation.torch_call,
-        arguments="output, input" if has_two else "tensor",
-        tensors="output, input in pairs" if has_two else "tensor in tensors",
-    )
-
-
-def variant_lines(setting: Setting, case: Case) -> tuple[str, ...]:
-    """How a program makes the calls of a variant of its step; none for those that it makes."""
-    ((_, variant),) = setting.options
-    name, _, size = variant.partition(":")
-    if name == BUCKET:
-        return fill_lines("bucket", mib=parse_size(size) / (1 << 20))
-    if variant == COMPOSED.name:
-        return call_lines(setting, case._replace(operation=COMPOSED.operations[0]))
-    return ()
-
-
-def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG001
-    """Lines of a shell that make a setting, and what Python must give."""
-    lines = [
-        f"unset {name}" if value == UNSET else f"export {name}={quote(value)}"
-        for name, value in setting.variables
-    ]
-    for name, value in setting.options:
-        if name == "backend":
-            lines.append(f"dist.init_process_group({value!r})")
-        elif value != UNSET:
-            lines.append(f"# options of ProcessGroupNCCL: {value}")
-    return tuple(lines)
 
 
 class Choice(NamedTuple):
@@ -135,11 +75,6 @@ class Choice(NamedTuple):
     is_of_steps: bool = False
     """Whether the alternatives are steps of a workload, instead of single calls."""
 
-    @property
-    def field(self) -> str:
-        """The field of Case that its option sets."""
-        return next(d.field for d in DIMENSIONS if d.option == f"--{self.option}")
-
 
 class RangeAdvice(NamedTuple):
     """What is best for neighbouring sizes."""
@@ -163,6 +98,18 @@ class RangeAdvice(NamedTuple):
     """The best one that needs no other memory, where `best` does."""
 
 
+class Crossing(NamedTuple):
+    """Where another alternative becomes the fastest."""
+
+    below: Setting
+    """The fastest one of smaller sizes."""
+    above: Setting
+    at_bytes: float
+    """The logarithm of the ratio of times is taken as linear in that of the size."""
+    measured_below_bytes: int
+    measured_above_bytes: int
+
+
 class ChoiceAdvice(NamedTuple):
     """What rows of one kind say about a choice."""
 
@@ -172,8 +119,7 @@ class ChoiceAdvice(NamedTuple):
     default: Setting
     ranges: tuple[RangeAdvice, ...]
     """By ascending size."""
-    crossings: tuple[tuple[Setting, Setting, Crossing], ...]
-    """The faster one of smaller sizes, that of larger sizes, and where that turns."""
+    crossings: tuple[Crossing, ...]
     points: tuple[SweepPoint, ...]
 
     @property
@@ -186,11 +132,7 @@ class ChoiceAdvice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without what they were computed from."""
-        crossings = [
-            {"below": below, "above": above, **crossing.in_units("bytes")}
-            for below, above, crossing in self.crossings
-        ]
-        return {**fields_of(self, without=("choice", "points")), "crossings": crossings}
+        return fields_of(self, without=("choice", "points"))
 
 
 def _is_nccl(header: RunHeader) -> bool:
@@ -219,6 +161,10 @@ ADVICE: tuple[Choice, ...] = (
         "One call or several steps", "form", (DIRECT,),
         "--via reduce_scatter+all_gather,scatter+all_gather,isend+irecv", call_lines, _is_way,
         operations=("all_reduce", "broadcast", "all_to_all"),
+    ),
+    Choice(
+        "The operation's call or one of your own", "call", ("",), "--call ring.py:RingAllReduce",
+        own_call_lines, is_possible=lambda header: bool(header.plan.own),
     ),
     Choice(
         "Calls of a step", "variant", AS_TRACED, "--variant all", variant_lines,
@@ -256,23 +202,26 @@ def find_choices(
         points = steps_as_made(points) or points
     found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
-        sized = sorted((p for p in same if p.times[0]), key=attrgetter("size_bytes"))
+        default = results[0].setting
+        timed = (p for p in same if default in [each.setting for each in p.by_time])
+        sized = sorted(timed, key=attrgetter("size_bytes"))
         if sized:
-            found.append(_decide(choice, kind, results[0].setting, sized, tolerance))
+            found.append(_decide(choice, kind, default, sized, tolerance))
     return found
 
 
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
+    field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
     by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
     for row in rows:
         if is_timed(row) and choice.suits(row.measurement.case):
-            by_value.setdefault(getattr(row.measurement.case, choice.field), []).append(row)
+            by_value.setdefault(getattr(row.measurement.case, field), []).append(row)
     default = next((value for value in choice.defaults if by_value[value]), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
         SettingResult(
-            Setting(options=((choice.option, value),)), None, tuple(by_value[value]), 1, ""
+            Setting(options=((choice.option, value or TORCH),)), None, tuple(by_value[value]), 1, ""
         )
         for value in ([default, *others] if default is not None else [])
     ]
@@ -292,11 +241,10 @@ def _decide(
             else:
                 ranges.append(each)
     ranges = [_find_slower(each, default, points) for each in ranges]
-    crossings = []
-    for a, b in pairwise([r.best for r in ranges if r.verdict != UNDECIDED]):
-        if a != b and (crossing := _crossing_of(points, a, b, tolerance)):
-            crossings.append((a, b, crossing))
-    return ChoiceAdvice(choice, kind, default, tuple(ranges), tuple(crossings), tuple(points))
+    turns = pairwise([each for each in ranges if each.verdict != UNDECIDED])
+    crossings = (_find_crossing(points, a, b) for a, b in turns if a.best != b.best)
+    found_crossings = tuple(filter(None, crossings))
+    return ChoiceAdvice(choice, kind, default, tuple(ranges), found_crossings, tuple(points))
 
 
 def _decide_range(
@@ -315,8 +263,14 @@ def _decide_range(
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
-    if gain and decide(widen(gain, comparisons), tolerance) == SLOWER:
-        chosen, verdict, fallback = named, CHANGE, _fallback(choice, named, order)
+
+    def in_other_memory(setting: Setting) -> bool:
+        return dict(setting.options).get(choice.option) in choice.needs_other_memory
+
+    if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
+        chosen, verdict = named, CHANGE
+        if in_other_memory(named):
+            fallback = next((each for each in order if not in_other_memory(each)), None)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
@@ -336,49 +290,40 @@ def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoi
     return found._replace(alternative=slower, gain=gain)
 
 
-def _fallback(choice: Choice, best: Setting, order: Sequence[Setting]) -> Setting | None:
-    """The fastest setting that needs no other memory, where the best one does."""
-
-    def needs_other(setting: Setting) -> bool:
-        return dict(setting.options).get(choice.option) in choice.needs_other_memory
-
-    return next((s for s in order if not needs_other(s)), None) if needs_other(best) else None
-
-
 def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate | None:
     """The geometric mean over sizes of the time under `b` over that under `a`. The errors of the
     sizes are independent; but single launches of two runs differ in all sizes."""
-    known: list[Estimate] = []
-    rows: list[ResultRow] = []
-    for point in points:
-        times = {each.setting: each for each in point.by_time}
-        if a in times and b in times and (found := ratio(times[b].time, times[a].time)):
-            known.append(found)
-            rows = [times[a].row, times[b].row]
+    times = [{each.setting: each for each in point.by_time} for point in points]
+    both = [(own[a], own[b]) for own in times if a in own and b in own]
+    known = [found for of_a, of_b in both if (found := ratio(of_b.time, of_a.time))]
     if not known:
         return None
     mean = combine_ratio(lambda *values: geometric_mean(values), *known)
-    return allow_for_launches(mean, *rows)
+    return allow_for_launches(mean, *(each.row for each in both[-1]))
 
 
-def _crossing_of(
-    points: Sequence[SweepPoint], a: Setting, b: Setting, tolerance: float
+def _find_crossing(
+    points: Sequence[SweepPoint], before: RangeAdvice, after: RangeAdvice
 ) -> Crossing | None:
-    """Where `b` becomes faster than `a`."""
-    import numpy as np
-
-    chance = np.random.default_rng(0)
-    sizes: list[int] = []
-    ratios: list[Estimate] = []
-    replicates: list[ndarray] = []
+    """Where the alternative for larger sizes becomes faster than that for smaller ones."""
+    low, high, logs = before.high_bytes, after.low_bytes, []
     for point in points:
-        times = {each.setting: each.time for each in point.by_time}
-        found = ratio(times.get(a), times.get(b))
-        if found and point.size_bytes:
-            sizes.append(point.size_bytes)
-            ratios.append(found)
-            replicates.append(found.value * draw_factors(found, chance))
-    return find_crossing(sizes, ratios, tolerance, replicates)
+        times = {each.setting: each.time.value for each in point.by_time}
+        if point.size_bytes in (low, high) and {before.best, after.best} <= times.keys():
+            logs.append(log(times[before.best] / times[after.best]))
+    if not low or len(logs) != 2 or not logs[0] < logs[1]:
+        return None
+    part = min(1.0, max(0.0, -logs[0] / (logs[1] - logs[0])))
+    return Crossing(before.best, after.best, low * (high / low) ** part, low, high)
+
+
+def _for_all(found: Estimate, comparisons: int) -> Estimate:
+    """A ratio with the interval that holds with 95 % for so many ratios together (Bonferroni), of a
+    normal distribution of its logarithm."""
+    if not found.low or not found.high or comparisons < 2:
+        return found
+    factor = NormalDist().inv_cdf(1 - 0.025 / comparisons) / Z
+    return found.map(lambda end: found.value * (end / found.value) ** factor)
 
 
 def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:

@@ -9,12 +9,10 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.row_names import format_range
-from commbench.answers.advise.advice import Advice, AdviceReport, Missing, Question
+from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
-from commbench.answers.advise.measured import UNKNOWN
-from commbench.answers.advise.moe import EXCHANGED, GATHERED, MoEAdvice
-from commbench.answers.advise.plot import picture_blocks
-from commbench.answers.advise.time_table import ESTIMATED, Crossing, Slowdown, size_range_text
+from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
+from commbench.answers.advise.time_table import ESTIMATED, Slowdown, size_range_text
 from commbench.answers.advise.training_step import (
     FORWARD_PART,
     MOST_BUCKETS,
@@ -26,23 +24,37 @@ from commbench.answers.advise.training_step import (
 )
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
+from commbench.errors import UnavailableError
 from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
-from commbench.views import cells
+from commbench.views import cells, pictures
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import Block, Code, Document, Facts, Folded, Section, Table, Text
+from commbench.views.document import (
+    Block,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Pictures,
+    Section,
+    Table,
+    Text,
+)
 from commbench.views.formats import View
+from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
 MOST_ROWS = 12
 """Rows of a curve that a terminal shows, unless all are asked for."""
 _VERDICTS = {CHANGE: "change it", KEEP: "keep it", UNDECIDED: "not decided"}
 _CHOSEN = {CHANGE: "recommended", UNDECIDED: "perhaps faster"}
 """The mark of what is recommended, by verdict; none where that in use is kept."""
-MEMORY, ABOUT = Unit(format_about), Unit(format_about)
+MOST_PANELS = 6
+BUCKETS = Axis(size_label, "bucket size; bucket_cap_mb is this in MiB")
+MEMORY = Unit(format_about)
 
 
 def document(report: AdviceReport) -> Document:
@@ -56,8 +68,14 @@ def document(report: AdviceReport) -> Document:
     return Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section(report.warnings), *blocks, *_missing(report.missing),
-         *picture_blocks(report)],
+         *_pictures(report)],
     )  # fmt: skip
+
+
+def _pictures(report: AdviceReport) -> list[Block]:
+    """The picture, where several bucket sizes were simulated."""
+    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
+    return [Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -77,8 +95,6 @@ def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
         return _buckets(found, verdict, question)
     if isinstance(found, GroupingAdvice):
         return _groups(found, verdict, question)
-    if isinstance(found, MoEAdvice):
-        return _moe_answer(found, verdict), _experts(found)
     return _choice_answer(found, verdict, question), _choices(found)
 
 
@@ -92,51 +108,45 @@ def _section(advice: Advice, question: Question) -> Section:
     if advice.measure:
         text = f"To know more, {', or '.join([*others, *runs])}"
         blocks += _code(text, commands) or [Text(f"{text}.")]
-    verdict = _VERDICTS[advice.verdict]
-    if isinstance(advice.details, MoEAdvice) and advice.verdict == CHANGE:  # none is in use
-        verdict = f"use {' or '.join(advice.details.faster)}"
-    return Section(f"{advice.subject}: {verdict}", blocks)
+    return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
 
 def _code(text: str, lines: Sequence[str]) -> list[Block]:
     return [Code(text, "\n".join(map(clean, lines)))] if lines else []
 
 
-MISSING_COLUMNS = (
-    Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
-    Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
-)
-
-
 def _missing(missing: Sequence[Missing]) -> list[Block]:
     """What is missing, and the commands that measure it; first what is asked for."""
-    asked = [each for each in missing if each.is_asked]
-    others = [each for each in missing if not each.is_asked]
-    blocks: list[Block] = []
-    if missing:
-        blocks.append(Table("", MISSING_COLUMNS, [*asked, *others], brief=asked))
-    blocks += _code(
-        "What measures that (then advise from these runs too):",
-        [each.command for each in asked if each.command],
+    columns = (
+        Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
+        Column("what is missing", attrgetter("needs"), cells.TEXT, is_wrapped=True),
     )
-    if more := _code("", [each.command for each in others if each.command]):
-        blocks.append(Folded("Commands for the others", more))
-    return blocks
+    rows = sorted(missing, key=lambda each: not each.is_asked)
+    asked = [each for each in rows if each.is_asked]
+    others = rows[len(asked) :]
+    measure, more = ([each.command for each in some if each.command] for some in (asked, others))
+    blocks: list[Block] = [Table("", columns, rows, brief=asked)] if rows else []
+    blocks += _code("What measures that (then advise from these runs too):", measure)
+    return [*blocks, *([Folded("Commands for the others", _code("", more))] if more else [])]
 
 
-def _gain(gain: Estimate | None) -> str:
+def _gain(gain: Estimate) -> str:
     """`1.70 times as fast (1.67 … 1.73)`."""
     return f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
 
 
-def _why_undecided(gain: Estimate, question: Question) -> str:
-    """Why a gain is not decided whose whole interval is above 1; empty for any other."""
-    low = gain.ends[0]
-    if low <= 1:
-        return ""
-    if low <= 1 + question.tolerance:
-        return f", perhaps less than the {_percent(question)} that count (--tolerance)"
-    return ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
+def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Question) -> str:
+    """What to use; and why a gain is not decided whose whole interval is above 1."""
+    if verdict == CHANGE:
+        return f"{chosen} instead of {used}, {_gain(gain)}"
+    if verdict == KEEP:
+        return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
+    why, low = "", gain.ends[0]
+    if low > 1 + question.tolerance:
+        why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
+    elif low > 1:
+        why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
+    return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
 
 
 def _percent(question: Question) -> str:
@@ -144,17 +154,6 @@ def _percent(question: Question) -> str:
 
 
 # Simulated steps
-
-
-def _simulated_answer(
-    chosen: str, used: str, gain: Estimate, verdict: str, question: Question
-) -> str:
-    if verdict == CHANGE:
-        return f"{chosen} instead of {used}, {_gain(gain)}"
-    if verdict == UNDECIDED:
-        why = _why_undecided(gain, question)
-        return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
-    return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
 
 
 def _mark(found: BucketAdvice | GroupingAdvice, verdict: str) -> Callable[[Any], str]:
@@ -177,14 +176,14 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    answer = _simulated_answer(size, used, found.gain, verdict, question)
+    answer = _decision(size, used, found.gain, verdict, question)
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
     mark, within = _mark(found, verdict), f"within {_percent(question)}"
 
     def words(point: BucketTime) -> str:
-        is_good = found.good[0] <= point.bucket_bytes <= found.good[1]
+        is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
         is_unsure = point.largest_bytes > found.table.largest
         times = point.largest_bytes // found.table.largest
         far = f" {times} times" if times >= TOO_FAR else ""
@@ -194,8 +193,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
         Column("number", attrgetter("buckets"), cells.NUMBER),
-        Column("backward with\nall_reduce", attrgetter("time"), cells.TIME),
-        Column("95 % interval", attrgetter("time"), cells.TIME_INTERVAL, 8),
+        Column("backward with\nall_reduce", attrgetter("time_s"), cells.TIME),
+        Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL, 8),
         Column("", words, cells.TEXT),
     )
     rows = [*(point for point in found.curve if point != found.now), found.now]
@@ -206,7 +205,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
 
 def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
-    yield f"within {_percent(question)} of the best", size_range_text(*found.good)
+    yield f"within {_percent(question)} of the best", size_range_text(*found.good_bytes)
     yield "gradients", format_about(step.gradient_bytes)
     yield "backward alone", _backward(step.backward_s, question)
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
@@ -220,7 +219,7 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     if found.largest_sent > largest:
         sent = format_about(found.largest_sent)
         yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
-    if not found.best.time.has_interval:
+    if not found.best.time_s.has_interval:
         yield "intervals", "not known: the medians alone decide"
     if found.table.busy and found.table.busy.kind == ESTIMATED:
         yield "calls at once", "several: each is estimated from a single call"
@@ -259,112 +258,23 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
         ("reshard_after_forward=False", known if is_faster else "no known gain"),
         *_slowdown(found.slowdown),
     ]
-    answer = _simulated_answer(chosen, used, found.gain, verdict, question)
+    answer = _decision(chosen, used, found.gain, verdict, question)
     if found.is_alone:
         answer = f"only {used} lies within the measured sizes: nothing is compared"
     return answer, [Table("", columns, found.curve), Facts(facts)]
-
-
-# Tokens to experts
-
-
-def _moe_answer(found: MoEAdvice, verdict: str) -> str:
-    ways, crossing = found.faster, found.crossing
-    main = Counter(p.faster for p in found.asked if p.faster in ways).most_common(1)
-    points = [p for p in found.asked if main and p.faster == main[0][0]] or found.asked
-    first, last = points[0].tokens, points[-1].tokens
-    where = f"{first} tokens" if first == last else f"{first} to {last} tokens"
-    if main and not (crossing and len(ways) > 1):
-        ((way, _),) = main
-        gains = [point.ratio for point in points]
-        if way == GATHERED:
-            gains = [gain.map(lambda value: 1 / value) for gain in gains]
-        least, *_, most = sorted(gains, key=attrgetter("value")) * 2
-        gain = f"{ratio_text(least)} to {ratio_text(most)} times as fast"
-        if len(points) < len(found.asked):
-            rest = f"{len(points)} of {len(found.asked)} numbers of tokens"
-            return f"{way} is {gain} for {rest} ({where}); no such gain is known for the others"
-        return f"{way} for {where}, {_gain(gains[0]) if len(gains) == 1 else gain}"
-    if ways and crossing:
-        small, large = _sides(crossing)
-        return f"{small} up to about {crossing.at:.0f} tokens on each rank, {large} for more"
-    if verdict == KEEP:
-        return f"both ways take equally long for {where}"
-    return f"the rows do not decide which way is faster for {where}"
-
-
-def _sides(crossing: Crossing) -> tuple[str, str]:
-    """The faster way for few tokens, and that for many."""
-    return (GATHERED, EXCHANGED) if crossing.rises else (EXCHANGED, GATHERED)
-
-
-EXPERT_COLUMNS = (
-    Column("tokens of\na rank", attrgetter("tokens"), cells.NUMBER),
-    Column("all_gather +\nreduce_scatter", attrgetter("gathered_s"), cells.TIME),
-    Column("2 all_to_all", attrgetter("exchanged_s"), cells.TIME),
-    Column("first over\nsecond", attrgetter("ratio"), cells.RATIO),
-    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
-    Column("faster", attrgetter("faster"), cells.TEXT),
-)
-
-
-def _experts(found: MoEAdvice) -> list[Block]:
-    routing, crossing = found.routing, found.crossing
-    step, curve = -(-len(found.curve) // MOST_ROWS), found.curve
-    brief = [p for n, p in enumerate(curve) if n % step == 0 or p.faster != curve[n - 1].faster]
-    copies = f"{found.copies:.2f} of {found.ranks} ranks on average"
-    experts = f"top-{routing.topk} of {routing.experts} experts"
-    blocks: list[Block] = [Table("", EXPERT_COLUMNS, found.curve, brief=brief)]
-    facts = [("a token goes to", f"{copies} ({experts})")]
-    if any(point.faster == UNDECIDED for point in found.asked):
-        number = len(found.asked)
-        facts.append(
-            ("undecided", f"not known with 95 % for all {number} rows together (Bonferroni)")
-        )
-    blocks.append(Facts(facts))
-    if crossing:
-        blocks.append(_crossovers([(*_sides(crossing), crossing)], Unit("{:.0f}".format)))
-    return blocks
-
-
-def _crossovers(rows: Sequence[tuple[str, str, Crossing]], unit: Unit) -> Table:
-    """The faster of smaller sizes, that of larger sizes, and the crossing."""
-
-    def place(row: tuple[str, str, Crossing]) -> str:
-        at, low, high = map(unit.write, row[2][:3])
-        return f"{at} ({low} … {high})"
-
-    columns = (
-        Column("faster below", lambda row: row[0], cells.TEXT, is_wrapped=True),
-        Column("faster above", lambda row: row[1], cells.TEXT, is_wrapped=True),
-        Column("crossover", place, cells.TEXT),
-        Column("measured\nbelow", lambda row: row[2].below, unit, 7),
-        Column("measured\nabove", lambda row: row[2].above, unit, 7),
-    )
-    return Table("", columns, rows)
 
 
 # Forms of calls, graphs, memory and settings
 
 
 def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str:
-    names = found.names
-    said = []
+    names, decided = found.names, []
     for each in found.ranges:
-        sizes = size_range_text(each.low_bytes, each.high_bytes)
-        at = f" for {sizes}" if sizes else ""
-        if each.verdict == verdict == CHANGE:
-            said.append(
-                f"{names[each.best]} instead of {names[found.default]}{at}, {_gain(each.gain)}"
-            )
-        elif each.verdict == verdict == UNDECIDED and each.alternative:
-            alternative = names[each.alternative]
-            why = _why_undecided(each.gain, question) if each.gain else ""
-            said.append(
-                f"the rows do not decide whether {alternative} is faster than "
-                f"{names[found.default]}{at}: {_gain(each.gain)}{why}"
-            )
-    return "; ".join(said) or f"keep {names[found.default]}"
+        if each.verdict == verdict != KEEP and each.alternative and each.gain:
+            sizes = size_range_text(each.low_bytes, each.high_bytes)
+            used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
+            decided.append(_decision(names[each.alternative], used, each.gain, verdict, question))
+    return "; ".join(decided) or f"keep {names[found.default]}"
 
 
 def _choices(found: ChoiceAdvice) -> list[Block]:
@@ -374,7 +284,7 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
         left = [s for s in each.candidates if s not in (found.default, each.alternative)]
         return join_words([names[s] for s in left]) if left else ""
 
-    columns = (
+    alternatives = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), cells.TEXT),
         Column("verdict", lambda each: _VERDICTS[each.verdict], cells.TEXT),
         Column(
@@ -386,13 +296,72 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
     )
     fallbacks = dict.fromkeys(names[each.fallback] for each in found.ranges if each.fallback)
     copies = f"Where the tensors are not one block of memory, use {' or '.join(fallbacks)}."
-    blocks: list[Block] = [Table(f"Compared with {names[found.default]}", columns, found.ranges)]
+    blocks: list[Block] = [
+        Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
+    ]
     shown = {s: None for r in found.ranges for s in (found.default, r.alternative, *r.candidates)}
     forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
     blocks += [Facts([(form.name, form.summary) for form in forms])]
     blocks += [Text(copies)] if fallbacks else []
-    crossings = [(names[a], names[b], crossing) for a, b, crossing in found.crossings]
-    return [*blocks, _crossovers(crossings, ABOUT)] if crossings else blocks
+    columns = (
+        Column("faster below", lambda each: names[each.below], cells.TEXT, is_wrapped=True),
+        Column("faster above", lambda each: names[each.above], cells.TEXT, is_wrapped=True),
+        Column("crossover", attrgetter("at_bytes"), MEMORY),
+        Column("measured\nbelow", attrgetter("measured_below_bytes"), cells.BYTES, 7),
+        Column("measured\nabove", attrgetter("measured_above_bytes"), cells.BYTES, 7),
+    )
+    return [*blocks, Table("", columns, found.crossings)]
 
 
-VIEW = View(document, schema=2)
+# The picture of a backward pass over the bucket size.
+
+
+def advice_picture(report: AdviceReport) -> Picture:
+    """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
+    with the options or the command that help, where no size was simulated or only one."""
+    chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
+    drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
+    if not drawable:
+        missing = [each for each in report.missing if each.subject.startswith(DDP)]
+        why = missing[0].needs if missing else "there is only one size to draw"
+        commands = [each.command for each in missing] or [*chosen[0][0].measure]
+        known = next((line for line in commands if WIDE_SIZES in line), "")
+        hint = known or "add --params 350M --backward 120ms; more of them make more sizes"
+        raise UnavailableError(f"no plot of bucket sizes: {why}", hint)
+    sentences = answers([advice for advice, _ in drawable], report.question)
+    return Picture(
+        "buckets",
+        f"Backward pass of DistributedDataParallel over the bucket size: {report.runs[0]}",
+        " ".join(sentences),
+        [_panel(*pair) for pair in drawable],
+        sentences if len(drawable) == 1 else [],
+        has_bands=True,
+    )
+
+
+def _panel(advice: Advice, found: BucketAdvice) -> Curves:
+    sizes = [point.bucket_bytes for point in found.curve]
+    low, high = max(found.good_bytes[0], sizes[0]), min(found.good_bytes[1], sizes[-1])
+    good = Mark(
+        Look(pictures.COLOURS[2], fill=0.18), low / 1.06, high * 1.06, "as good as the best",
+        is_upright=True,
+    )  # fmt: skip
+    marks = [good] if low <= high and advice.verdict != UNDECIDED else []
+    now, alone = found.now.time_s.value, found.step.backward_s
+    others = (
+        Mark(Look(pictures.COLOURS[1], dashes=(5, 2), width=1.3), now, name="buckets in use"),
+        Mark(Look(pictures.GREY, dashes=(1.2, 1.2), width=1.0), alone, name="backward alone"),
+    )
+    values = [point.time_s.value for point in found.curve]
+    # One that is far from the curve would take most of the panel.
+    marks += [m for m in others if min(values) / 2 <= m.low <= max(values) * 2]
+    points = [(point.bucket_bytes, point.time_s) for point in found.curve]
+    series = [Series("simulated from measured times", pictures.nth_look(0), points)]
+    if advice.verdict != UNDECIDED:
+        best = (found.recommended.bucket_bytes, Estimate(found.recommended.time_s.value))
+        series.append(Series("recommended", Look(pictures.INK, "*", None, size=8), [best]))
+    heading = f"Backward pass and all_reduce: {advice.about}"
+    return Curves(heading, series, across=BUCKETS, marks=marks, inches=2.8)
+
+
+VIEW = View(document, schema=3)

@@ -4,7 +4,7 @@ of the environment; and the commands that measure what is missing for advice, or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import Choice
-from commbench.answers.advise.moe import Routing
 from commbench.answers.advise.time_table import ESTIMATED, Slowdown, TimeTable
 from commbench.answers.advise.training_step import Blocks, BucketAdvice
 from commbench.answers.sweep.runner import SettingResult
@@ -98,23 +97,17 @@ def _measured(runs: Sequence[Run]) -> Measured:
         found.setdefault(setting, []).append(run)
     plain = (s for s in found if all(value == UNSET for _, value in s.variables))
     default = next(plain, next(iter(found)))
-    order = [default, *(setting for setting in found if setting != default)]
+    order, first = sorted(found, key=lambda each: each != default), found[default][0]
     results = tuple(
         SettingResult(setting, same[-1], tuple(r for run in same for r in make_rows(run)), 1, "")
         for setting in order
         for same in [found[setting]]
     )
-    ignored = tuple(each for each in _differing(runs) if each[0] not in names)
-    return Measured(tuple(run.name for run in runs), found[default][0].header, results, ignored)
-
-
-def _differing(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The variables in which runs differ, each with its values."""
     every = [_variables(run.header) for run in runs]
-    for name in dict.fromkeys(name for own in every for name in own):
-        values = dict.fromkeys(own.get(name, UNSET) for own in every)
-        if len(values) > 1:
-            yield name, tuple(values)
+    others = dict.fromkeys(name for own in every for name in own if name not in names)
+    with_values = {n: tuple(dict.fromkeys(own.get(n, UNSET) for own in every)) for n in others}
+    ignored = tuple(each for each in with_values.items() if len(each[1]) > 1)
+    return Measured(tuple(run.name for run in runs), first.header, results, ignored)
 
 
 def _variables(header: RunHeader) -> dict[str, str]:
@@ -223,15 +216,12 @@ def _replay_command(header: RunHeader, *words: str) -> str:
 def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
     """What advice about the variants of a step needs."""
     steps = replayed_workload(header.plan).steps
-    measured = {v for step in steps for v in expand_variants(header.plan.variants, step)}
-    if measured & set(AS_TRACED) and measured - set(AS_TRACED):
-        return "no two variants of a step have a valid time", ""
     others = {v for step in steps for v in expand_variants((EVERY_VARIANT,), step)}
     if not others - set(AS_TRACED):
         return "the step has no other variants: no all_reduce of 1 MiB or more", ""
     several = "--step all" if len(steps) > 1 else ""
     words = (f"commbench replay {STEP_FILE}", several, choice.measure)
-    return "no alternatives are measured", _replay_command(header, *words)
+    return "no alternatives have a valid time", _replay_command(header, *words)
 
 
 def choice_needs(choice: Choice, header: RunHeader) -> Needs:
@@ -256,16 +246,15 @@ def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> Needs
     """Why the runs are not compared by a variable in which they differ, and what compares them."""
     header, backend = measured.header, measured.header.plan.backend
     differ = "the runs differ in it, but"
+    suggestion = suggest_variable(name, backend)
     if find_unread([name], backend):
         return f"{differ} {backend} does not read it", ""
-    suggestion = suggest_variable(name, backend)
     if suggestion is None:
         command = " ".join(["commbench compare", *map(quote, dict.fromkeys(measured.runs))])
         return f"{differ} only variables of {backend} itself are compared here", command
-    unknown = f"{differ} {backend} is not known to read it"
-    if not suggestion:
-        return unknown, ""
-    return f"{unknown}; did you mean {suggestion}?", _sweep_command(header, suggestion, values)
+    guess = f"; did you mean {suggestion}?" if suggestion else ""
+    command = _sweep_command(header, suggestion, values) if suggestion else ""
+    return f"{differ} {backend} is not known to read it{guess}", command
 
 
 def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
@@ -299,17 +288,3 @@ def grouping_needs(header: RunHeader, step: Blocks) -> Needs:
     sizes = f"{format_size(_power_from(least / 2))}-{format_size(_power_from(8 * block))}"
     needs = f"blocks have {format_about(least)} and more, which is not among the measured sizes"
     return needs, run_command(header, ("all_gather", "reduce_scatter"), "", sizes)
-
-
-def moe_needs(header: RunHeader, ranks: int, routing: Routing) -> Needs:
-    """What experts need where their sizes were not measured."""
-    tokens = routing.tokens or 1
-    gathered = routing.gathered_bytes(ranks, tokens)
-    exchanged = routing.exchanged_bytes(ranks, tokens)
-    sizes = f"1K-{format_size(max(1 << 30, _power_from(max(gathered, exchanged))))}"
-    needs = (
-        f"{tokens} tokens are {format_about(gathered)} of all_gather and "
-        f"{format_about(exchanged)} of all_to_all, which are not among the measured sizes"
-    )
-    operations = ("all_gather", "reduce_scatter", "all_to_all")
-    return needs, run_command(header, operations, "", sizes)

@@ -77,16 +77,12 @@ class BucketTime(NamedTuple):
     """The backward pass with buckets of one size."""
 
     bucket_bytes: int
-    time: Estimate
-    """Seconds from its beginning to the end of the last bucket."""
+    time_s: Estimate
+    """From its beginning to the end of the last bucket."""
     buckets: int
     """How many there are."""
     largest_bytes: int
     """Of the largest of them."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Its fields; `time` with its unit."""
-        return {"time_s": self.time, **fields_of(self, without=("time",))}
 
 
 class BucketAdvice(NamedTuple):
@@ -102,7 +98,7 @@ class BucketAdvice(NamedTuple):
     recommended: BucketTime
     """`now` where that is good; else in the middle of `good`, so that a small error of the
     simulation costs nothing."""
-    good: tuple[int, int]
+    good_bytes: tuple[int, int]
     """The sizes from and to which the pass takes at most `tolerance` longer than the best one."""
     now: BucketTime
     """With the buckets that are used now, also where they are larger than any measured size."""
@@ -128,9 +124,8 @@ class BucketAdvice(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, without the measured times."""
-        table = self.table
-        more = {"good_bytes": self.good, "measured_bytes": (table.smallest, table.largest)}
-        return {**fields_of(self, "is_guess", without=("table", "good")), **more}
+        measured = (self.table.smallest, self.table.largest)
+        return {**fields_of(self, "is_guess", without=("table",)), "measured_bytes": measured}
 
 
 def find_buckets(
@@ -155,7 +150,7 @@ def find_buckets(
     tried = [run(size, size) for size in _distinct(bucket_sizes(table, step), step)]
     now, curve = used[0], [point for point, _, _ in tried]
     every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
-    best = min(every, key=_median)
+    best = min(every, key=lambda point: point.time_s.value)
     good = _around(every, best, tolerance)
     middle = (good[0].bucket_bytes * good[-1].bucket_bytes) ** 0.5
     chosen = used
@@ -182,17 +177,13 @@ def _require_few(step: Step, cap: int) -> None:
         )
 
 
-def _median(point: BucketTime) -> float:
-    return point.time.value
-
-
 def _around(curve: Sequence[BucketTime], best: BucketTime, tolerance: float) -> list[BucketTime]:
     """The points next to the best one that are at most `tolerance` longer, without a gap."""
-    limit = _median(best) * (1 + tolerance)
+    limit = best.time_s.value * (1 + tolerance)
     first = last = curve.index(best)
-    while first > 0 and _median(curve[first - 1]) <= limit:
+    while first > 0 and curve[first - 1].time_s.value <= limit:
         first -= 1
-    while last + 1 < len(curve) and _median(curve[last + 1]) <= limit:
+    while last + 1 < len(curve) and curve[last + 1].time_s.value <= limit:
         last += 1
     return list(curve[first : last + 1])
 
@@ -203,10 +194,7 @@ def bucket_sizes(table: TimeTable, step: Step) -> list[int]:
     most = min(table.largest, step.gradient_bytes)
     least = min(max(table.smallest, least_size(step)), most)
     found = {most} if step.gradient_bytes <= table.largest else set()
-    octave = 1
-    while octave <= most:
-        found |= {int(octave * part) for part in STEPS_PER_OCTAVE}
-        octave *= 2
+    found |= {int((1 << k) * p) for k in range(most.bit_length()) for p in STEPS_PER_OCTAVE}
     return sorted(size for size in found if least <= size <= most) or [most]
 
 

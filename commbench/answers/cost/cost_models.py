@@ -130,6 +130,10 @@ class CostModel(NamedTuple):
         grown = [f"{term.text} {parameter.name}" for term, parameter in pairs if term.text]
         return " + ".join((f"T = {FIXED.name}", *grown))
 
+    def as_json(self) -> str:
+        """Its name."""
+        return self.name
+
     def terms(
         self, world_size: int, ranks_per_node: int, size_bytes: float
     ) -> tuple[float, float, float]:

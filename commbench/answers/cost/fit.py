@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, pairwise
+from math import log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.answers.cost.cost_models import CostModel
@@ -93,6 +94,12 @@ def curve_errors(curve: Curve, points: Sequence[Point]) -> Floats:
 
     times_s = np.array([point.time_s for point in points])
     return log_errors(times_s, np.array([curve.time(*point[:3]) for point in points]))
+
+
+def doublings_beyond(value: float, measured: Sequence[float]) -> float:
+    """Doublings from a value to the range of the measured ones; 0 within it."""
+    low, high = max(min(measured), 1), max(*measured, 1)
+    return max(0.0, log2(low / max(value, 1)), log2(max(value, 1) / high))
 
 
 def likeness(sizes: Floats) -> Floats:
@@ -193,11 +200,6 @@ class SizeCurve(NamedTuple):
     """The fitted time by size, for one number of ranks."""
 
     ranges: tuple[Range, ...]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Those measured, ascending."""
-        return tuple(size for each in self.ranges for size in each.sizes)
 
     @property
     def error(self) -> float:

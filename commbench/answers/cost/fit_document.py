@@ -17,7 +17,7 @@ from commbench.answers.cost.intervals import (
     find_figure,
     odd_sizes,
 )
-from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point, machine_json
+from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
 from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
 from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
@@ -30,6 +30,7 @@ from commbench.units import (
     known_decimals,
 )
 from commbench.views import cells, pictures
+from commbench.views.as_json import as_json
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
 from commbench.views.formats import View
@@ -66,7 +67,7 @@ def document(machine: Machine) -> Document:
 
 
 def crowd_text(crowd: str | None) -> list[str]:
-    """What it means that ranks shared cores, where they did (selection.find_crowd)."""
+    """What it means that ranks shared cores, where they did (hardware.find_crowd)."""
     said = f"In the runs {crowd}: their times show the processor more than the network."
     return [said] if crowd else []
 
@@ -221,7 +222,7 @@ COLUMNS = (
 
 def machine_data(machine: Machine) -> dict[str, Any]:
     """The machine as in its file, and the intervals of the parameters."""
-    found: dict[str, Any] = machine_json(machine)
+    found: dict[str, Any] = as_json(machine)
     keys = ("name", "unit", "value", "low", "high")
     for model, fitted in zip(found["fitted"], machine.fitted, strict=True):
         model["parameters"] = [

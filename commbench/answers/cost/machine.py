@@ -21,9 +21,9 @@ from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostMode
 from commbench.errors import RecordsError
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
-from commbench.units import LARGEST_SIZE, seven_digits
+from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build
-from commbench.views.as_json import field_names
+from commbench.views.as_json import as_json
 from commbench.views.result import Result
 
 VERSION = 2
@@ -76,12 +76,6 @@ class Curve(NamedTuple):
     def time(self, world_size: int, ranks_per_node: int, size_bytes: float) -> float:
         """The time in seconds by the formula and the factor of the size."""
         return sum(self.parts(world_size, ranks_per_node, size_bytes))
-
-    def half_size(self, world_size: int, ranks_per_node: int) -> float | None:
-        """n-half in bytes: the size at which latency and bandwidth take the same time; None where
-        one of them is 0."""
-        fixed, steps, byte = self._replace(size_factors=()).parts(world_size, ranks_per_node, 1)
-        return (fixed + steps) / byte if byte and fixed + steps else None
 
 
 class Candidate(NamedTuple):
@@ -201,21 +195,8 @@ def factor_at(size_factors: Sequence[tuple[float, float]], size_bytes: float) ->
 
 def write_machine(machine: Machine, path: Path) -> None:
     """Write a new machine file; RecordsError where it exists or cannot be written."""
-    found = {"format": FORMAT, "version": VERSION, **machine_json(machine)}
+    found = {"format": FORMAT, "version": VERSION, **as_json(machine)}
     write_new(path, json.dumps(found, indent=1) + "\n")
-
-
-def machine_json(value: Any) -> Any:
-    """A machine, or what is in it, as in its file."""
-    if isinstance(value, CostModel):
-        return value.name
-    if (names := field_names(value)) is not None:
-        return {name: machine_json(getattr(value, name)) for name in names}
-    if isinstance(value, tuple):
-        return [machine_json(each) for each in value]
-    if isinstance(value, float) and not value.is_integer():
-        return seven_digits(value)
-    return value
 
 
 def read_machine(path: str | Path) -> Machine:

@@ -57,11 +57,6 @@ class Observation(NamedTuple):
     use. None of a table."""
 
     @property
-    def kind(self) -> str:
-        """WITHIN or ACROSS."""
-        return kind_of(self.point.world_size, self.point.ranks_per_node)
-
-    @property
     def dtype(self) -> str:
         """The element type; empty for an operation without data, and of a table."""
         return self.words[VARYING.index("dtype")] if self.words else ""
@@ -153,7 +148,7 @@ def group_observations(
     variant."""
     by_kind: dict[tuple[str, str], list[Observation]] = {}
     for each in observations:
-        by_kind.setdefault((each.operation, each.kind), []).append(each)
+        by_kind.setdefault((each.operation, kind_of(*each.point[:2])), []).append(each)
     found: dict[tuple[str, str, str], list[Point]] = {}
     for (operation, kind), several in by_kind.items():
         columns = zip(*{each.words for each in several if each.words}, strict=True)
@@ -245,10 +240,9 @@ def read_published(path: Path) -> list[Observation]:
             row = dict(zip(names, fields, strict=True))
             systems.setdefault(row.get(SYSTEM, ""))
             found.append(_read_row({"ranks_per_node": row.get("world_size", ""), **row}))
-        except ValueError as error:
-            raise RecordsError(f"{path}, line {number}: {error}", "correct the line") from None
-        except CommbenchError as error:
-            raise RecordsError(f"{path}, line {number}: {error.message}", error.hint) from None
+        except (ValueError, CommbenchError) as error:
+            hint = getattr(error, "hint", "correct the line")
+            raise RecordsError(f"{path}, line {number}: {error.args[0]}", hint) from None
     if len(systems) > 1:
         hint = "keep the lines of one system, or write published:SYSTEM for what commbench has"
         raise RecordsError(f"{path} has curves of {', '.join(systems)}", hint)

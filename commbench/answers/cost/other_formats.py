@@ -179,11 +179,10 @@ class Choice(NamedTuple):
 
     def channels_at(self, size: int) -> int:
         """The channels that NCCL logged for the nearest size, with the most ranks."""
-        known = [point for point in self.fitted.points if point.channels]
-        nearest = min(
-            known, key=lambda p: (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size)
-        )
-        return nearest.channels
+        return min(
+            (abs(log2(max(p.size_bytes, 1) / max(size, 1))), -p.world_size, p.channels)
+            for p in self.fitted.points if p.channels
+        )[-1]  # fmt: skip
 
 
 def _nccl_tuner(projection: Projection) -> str:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import exp, log2
+from math import exp
 from operator import attrgetter
 from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
-from commbench.answers.cost.fit import SHORTEST_S
+from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
 from commbench.answers.cost.intervals import candidate_errors, error_at
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
 from commbench.errors import UnavailableError, UsageError
@@ -79,11 +79,6 @@ class Prediction(NamedTuple):
     def bound(self) -> str:
         """The part that takes most of the time: LATENCY or BANDWIDTH."""
         return LATENCY if self.latency_share >= 0.5 else BANDWIDTH
-
-    @property
-    def bandwidth_share(self) -> float:
-        """The part of the time of the model that grows with the size."""
-        return 1 - self.latency_share
 
     @property
     def algbw(self) -> float | None:
@@ -167,22 +162,16 @@ def find_fitted(
     words = {word.strip() for word in variant.split(",")} - {""}
     fitting = [each for each in found if words <= set(each.variant.split(", "))]
     if per_node and fitting:
-        nearest = min(_distance(per_node, each.ranks_per_node) for each in fitting)
-        fitting = [e for e in fitting if _distance(per_node, e.ranks_per_node) == nearest]
+        nearest = min(doublings_beyond(per_node, each.ranks_per_node) for each in fitting)
+        fitting = [e for e in fitting if doublings_beyond(per_node, e.ranks_per_node) == nearest]
     exact = [each for each in fitting if set(each.variant.split(", ")) - {""} == words]
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
     names = [repr(each.variant) for each in fitting or found if each.variant]
+    hint = f"write --variant with one of {list_some(names, 6)}" if names else "leave out --variant"
     if not fitting:
-        raise UnavailableError(
-            f"{operation} {kind} has no model named {variant!r}",
-            f"write --variant with one of {list_some(names, 6)}"
-            if names
-            else "its measured calls do not differ: leave out --variant",
-        )
-    raise UsageError(
-        f"{operation} {kind} has {len(fitting)} models", f"choose with --variant {names[0]}"
-    )
+        raise UnavailableError(f"{operation} {kind} has no model named {variant!r}", hint)
+    raise UsageError(f"{operation} {kind} has {len(fitting)} models", hint)
 
 
 def _longest(curve: Curve, world_size: int, per_node: int, size: float) -> float:
@@ -244,13 +233,13 @@ def _predict_call(
         highs.append(lows[-1])
     parts = fitted.best.curve.parts(*at)
     alone = max(sum(parts), SHORTEST_S)
-    distance = _distance(world_size, fitted.world_sizes)
+    distance = doublings_beyond(world_size, fitted.world_sizes)
     if fitted.kind == ACROSS:
-        distance += _distance(per_node, fitted.ranks_per_node)
+        distance += doublings_beyond(per_node, fitted.ranks_per_node)
     return Prediction(
         fitted.operation, *at, fitted.kind, fitted.model,
         times[0], min(lows), max(highs), sum(parts[:2]) / alone,
-        distance, _distance(size, (fitted.smallest_bytes, fitted.largest_bytes)),
+        distance, doublings_beyond(size, (fitted.smallest_bytes, fitted.largest_bytes)),
         abs(alone - times[0]) > 1e-9 * times[0],
     )  # fmt: skip
 
@@ -258,24 +247,19 @@ def _predict_call(
 def _nearest(fitted: FittedModel, at: tuple[int, int, int]) -> list[Point]:
     """The times that were measured with these ranks at the nearest size within a doubling."""
     own = [point for point in fitted.fitted_points if point[:2] == at[:2]]
-    away = [_distance(at[2], (point.size_bytes,)) for point in own]
+    away = [doublings_beyond(at[2], (point.size_bytes,)) for point in own]
     return [p for p, found in zip(own, away, strict=True) if found == min(away) and found < 1]
-
-
-def _distance(value: float, measured: Sequence[float]) -> float:
-    """Doublings from a value to the range of the measured ones; 0 within it."""
-    low, high = max(min(measured), 1), max(*measured, 1)
-    return max(0.0, log2(low / max(value, 1)), log2(max(value, 1) / high))
 
 
 def uncertainty_at(fitted: FittedModel, world_size: int, size_bytes: float) -> float:
     """The uncertainty of the time that was measured nearest to these ranks and this size; of
     several times the smallest."""
-    return min(
-        (_distance(world_size, (p.world_size,)) + _distance(size_bytes, (p.size_bytes,)),
-         p.uncertainty)
-        for p in fitted.fitted_points
-    )[1]  # fmt: skip
+
+    def away(point: Point) -> float:
+        of_ranks = doublings_beyond(world_size, (point.world_size,))
+        return of_ranks + doublings_beyond(size_bytes, (point.size_bytes,))
+
+    return min((away(point), point.uncertainty) for point in fitted.fitted_points)[1]
 
 
 @dataclass(frozen=True, repr=False)
@@ -305,20 +289,6 @@ class Projection(Result, view="answers.cost.predict_document", rows="rows"):
             variant, per_node = self.request.variant, own[0].ranks_per_node
             found.append((find_fitted(self.machine, name, kind, variant, per_node), own))
         return tuple(found)
-
-    @property
-    def notes(self) -> list[str]:
-        """What supports the predictions, how far away they are, and what makes them uncertain."""
-        from commbench.answers.cost.predict_document import notes
-
-        return notes(self)
-
-    def warnings(self, format: str = "csv") -> list[str]:
-        """The notes that warn, for a format whose text does not have them: each with the models
-        that it is about."""
-        from commbench.answers.cost.predict_document import warnings_beside
-
-        return warnings_beside(self, format)
 
 
 def project(machine: Machine, request: Request) -> Projection:

@@ -11,13 +11,13 @@ from commbench.analysis.csv_file import make_csv
 from commbench.answers.cost import other_formats
 from commbench.answers.cost.cost_models import ACROSS
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
+from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
-from commbench.validation import choose
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
 from commbench.views.document import Document, Facts, Items, Pictures, Section, Table
@@ -28,12 +28,11 @@ MOST_CURVES = 8
 """Of a panel against the size."""
 MOST_SIZES = 4
 """Curves of a panel against the number of ranks."""
+MOST_SPREAD = 100.0
+"""An interval whose ends differ by a larger factor predicts nothing."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
-FAR_WARNING = (
-    "these ranks or sizes are 8 or more times beyond the measured ones, where the library may use "
-    "another algorithm."
-)
+FAR_WARNING = "they are 8 or more times beyond what was measured: the algorithm may be another one."
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
 """What an axis shows of a prediction."""
@@ -51,7 +50,7 @@ COLUMNS = (
     Column("busbw\nGB/s", lambda p: p.bandwidth if _is_known(p) else None, cells.BANDWIDTH, 6),
     Column(
         "most of it",
-        lambda p: f"{p.bound} {format_share(max(p.latency_share, p.bandwidth_share))}"
+        lambda p: f"{p.bound} {format_share(max(p.latency_share, 1 - p.latency_share))}"
         if _is_known(p) else "cannot say",
         cells.TEXT, 3,
     ),
@@ -84,6 +83,10 @@ def sentence(found: Prediction) -> str:
     """A prediction in words, with its interval."""
     size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     ranks = format_count(found.world_size, "rank")
+    low, high = found.time.ends
+    if high > MOST_SPREAD * low:
+        interval = cells.time_interval_text(found.time)
+        return f"{found.operation}{size} on {ranks} cannot be predicted: it may take {interval}."
     time = cells.time_with_interval_text(found.time)
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
 
@@ -91,7 +94,7 @@ def sentence(found: Prediction) -> str:
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
     """What supports the predictions of a model, and how far away from it they are."""
     facts = [*model_facts(fitted)]
-    ranks, sizes = (sorted({getattr(p, name) for p in found}) for name in FIELDS_OF_CALL)
+    ranks, sizes = (sorted({getattr(p, FIELDS[axis]) for p in found}) for axis in (RANKS, SIZES))
     known = (fitted.smallest_bytes, fitted.largest_bytes)
     facts += _beyond(ranks, fitted.world_sizes, str, "ranks")
     facts += _beyond(sizes, known, format_bytes, "size")
@@ -102,12 +105,9 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
     if adjusted := [p for p in found if p.is_adjusted]:
         said = f"{len(adjusted)} of {len(found)} times, so that none falls as sizes or ranks grow"
         facts.append(("raised above the model", said))
-    if half := fitted.best.curve.half_size(ranks[-1], per_node):
-        facts.append((f"n-half with {ranks[-1]} ranks", format_about(half)))
+    if half := find_figure(fitted, ranks[-1], per_node, 1, -1):
+        facts.append((f"n-half with {ranks[-1]} ranks", format_about(half.value)))
     return facts
-
-
-FIELDS_OF_CALL = ("world_size", "size_bytes")
 
 
 def _beyond(
@@ -140,12 +140,10 @@ def warnings(*projections: Projection) -> list[str]:
 def warnings_beside(projection: Projection, format_: str) -> list[str]:
     """The warnings that the text of a format does not have. For NCCL's tuner they are about the
     model of each choice."""
-    choose("format", format_, dict.fromkeys(VIEW.formats))
     if format_ in HAS_WARNINGS:
         return []
-    if format_ != other_formats.NCCL_TUNER:
-        return warnings(projection)
-    return warnings(*other_formats.project_choices(projection))
+    is_tuner = format_ == other_formats.NCCL_TUNER
+    return warnings(*(other_formats.project_choices(projection) if is_tuner else [projection]))
 
 
 def notes(projection: Projection) -> list[str]:
@@ -167,7 +165,8 @@ def flat(each: Prediction) -> dict[str, Any]:
         "time_high_us": _round(each.high_s / MICRO),
         "algbw_GBps": algbw and _round(algbw / GB), "busbw_GBps": busbw and _round(busbw / GB),
         "bound": each.bound, "latency_share": round(each.latency_share, 4),
-        "bandwidth_share": round(each.bandwidth_share, 4), "group": each.kind, "model": each.model,
+        "bandwidth_share": round(1 - each.latency_share, 4), "group": each.kind,
+        "model": each.model,
         "doublings_of_ranks": round(each.ranks_distance, 3),
         "doublings_of_size": round(each.size_distance, 3),
     }  # fmt: skip
@@ -211,7 +210,6 @@ def predicted_picture(projection: Projection) -> Picture:
         " ".join(dict.fromkeys(map(sentence, (first, last)))),
         panels,
         [*warnings(projection), *["Hollow: beyond the measured range"] * is_beyond],
-        has_bands=True,
     )
 
 

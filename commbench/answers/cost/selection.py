@@ -10,13 +10,12 @@ data does not tell from the best model is its rival.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from math import log2
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.hardware import find_crowd
 from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
-from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, fit_curve
+from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, doublings_beyond, fit_curve
 from commbench.answers.cost.intervals import Errors, errors_of
 from commbench.answers.cost.machine import CROWD, Candidate, FittedModel, Machine, Point
 from commbench.answers.cost.observations import Observation, group_observations
@@ -24,7 +23,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.units import LARGEST_SIZE, format_count, parse_size
+from commbench.units import LARGEST_SIZE, parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,27 +93,13 @@ def fit_machine(
         for fact in _FACTS:
             if known.get(fact):
                 facts.setdefault(fact, []).append(str(known[fact]))
-    ranks = {point.world_size for each in fitted for point in each.fitted_points}
-    own = (s for s in sources if any(each.point.world_size in ranks for each in s.observations))
-    if crowd := find_crowd([source.header for source in own if source.header]):
+    if crowd := find_crowd(headers):
         facts[CROWD] = [crowd]
     return Machine(
         name, tuple(source.name for source in sources), device, backend,
         {fact: list_some([*dict.fromkeys(values)], 4) for fact, values in facts.items()},
         tuple(fitted), tuple(dict.fromkeys([*notes, *said])),
     )  # fmt: skip
-
-
-def find_crowd(headers: Sequence[RunHeader]) -> str:
-    """`4 ranks share 2 cores`, of the run and host with the most ranks for its cores; empty where
-    no ranks on CPUs share cores."""
-    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
-    for number, header in enumerate(headers):
-        for rank in header.ranks if header.plan.device == "cpu" else ():
-            cores.setdefault((number, rank.host), []).append(rank.cores)
-    pairs = [(len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
-    ranks, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
-    return f"{ranks} ranks share {format_count(number, 'core')}" if ranks > number else ""
 
 
 def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
@@ -289,9 +274,9 @@ def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
     is_tested = len(points) >= FEWEST_TIMES and len(sizes) > 1
     for part in np.array_split(sizes, min(SIZE_FOLDS, len(sizes))) if is_tested else ():
         rest, left_out = _fold(points, "size_bytes", set(part.tolist()))
-        curve = fit_curve(candidate.curve.model, rest)
+        curve, kept = fit_curve(candidate.curve.model, rest), [p.size_bytes for p in rest]
         missed = curve_errors(curve, left_out)
-        beyond = np.array([_doublings(point.size_bytes, rest) for point in left_out])
+        beyond = np.array([doublings_beyond(p.size_bytes, kept) for p in left_out])
         if beyond.all():
             grown.append(_deviation(missed / beyond))
         else:
@@ -306,12 +291,6 @@ def _fold(points: Sequence[Point], field: str, values: set[int]) -> tuple[list[P
     """The points that a fit is made with, and those with these values that it is made without."""
     with_them = [point for point in points if getattr(point, field) not in values]
     return with_them, [point for point in points if getattr(point, field) in values]
-
-
-def _doublings(size: int, points: Sequence[Point]) -> float:
-    """From the sizes of the points to one beyond them; 0 within them."""
-    sizes = [max(point.size_bytes, 1) for point in points]
-    return max(0.0, log2(min(sizes) / max(size, 1)), log2(max(size, 1) / max(sizes)))
 
 
 def _deviation(errors: Floats) -> float:

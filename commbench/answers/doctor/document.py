@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import ceil
+from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 
-from commbench.answers.doctor.checkup import STILL_QUIET
-from commbench.answers.doctor.report import MODES, DoctorReport, ModeEffect
-from commbench.output.paragraphs import join_words
+from commbench.answers.doctor.checkup import DoctorReport
+from commbench.answers.doctor.modes import MODES, ModeEffect
 from commbench.stats.estimate import known, ratio
 from commbench.stats.verdict import FASTER, SLOWER
 from commbench.units import format_bytes, format_count
@@ -48,9 +46,8 @@ def _answer(report: DoctorReport) -> Iterator[str]:
     if report.ended:
         yield "The check was stopped before its end, so the CPU modes are not compared."
     if host := report.facts:
-        fit = "1 rank fits" if host.ranks_fit == 1 else f"{host.ranks_fit} ranks fit"
-        cores = f"{len(host.cores)} of {host.host_cores} cores"
-        yield f"{cores} of {host.host} may be used: {fit} without sharing a core."
+        cores = f"{len(host.cores)} of {host.host_cores} cores of {host.host}"
+        yield f"{cores} may be used: enough for {format_count(host.ranks_fit, 'rank')}."
 
 
 LIMIT_COLUMNS = (
@@ -81,8 +78,6 @@ def _limits(report: DoctorReport) -> Iterator[Block]:
         notes.append(f"A byte over the loopback and back: {cells.time_text(trip)}{interval}.")
     if found.undisturbed:
         notes.append("All but the copies by all cores had SCHED_FIFO: other programs had to wait.")
-    elif report.facts and (report.facts.busy_share or 0) > STILL_QUIET:
-        notes.append("Other programs may have slowed these measurements down.")
     yield Items(notes)
 
 
@@ -91,54 +86,41 @@ def _sizes(effect: ModeEffect) -> str:
     return f"to {largest}" if len(effect.sizes_bytes) > 1 else largest
 
 
-SIZE_COLUMNS = (
+COLUMNS = (
     Column("mode", attrgetter("mode"), cells.TEXT),
     Column("size", _sizes, cells.NUMBER),
     Column("time", attrgetter("time_s.value"), cells.TIME),
     Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
     Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),
+    Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("by\nchance", attrgetter("chance"), cells.SHARE, 6),
     Column("inter-\nrupted", attrgetter("stalled_share"), cells.SHARE, 7),
     Column("waited\nfor a core", attrgetter("queued_share"), cells.SHARE, 2),
     Column("n", attrgetter("launches"), cells.NUMBER, 1),
 )
-EFFECT_COLUMNS = (
-    *SIZE_COLUMNS[:6],
-    Column("verdict", attrgetter("verdict"), cells.TEXT),
-    Column("by\nchance", attrgetter("chance"), cells.SHARE, 6),
-    *SIZE_COLUMNS[6:],
-)
+
+
+def _without_verdicts(effects: Sequence[ModeEffect]) -> list[ModeEffect]:
+    return [each._replace(verdict="", chance=None) for each in effects]
 
 
 def _modes(report: DoctorReport) -> Iterator[Block]:
     """The effect of each mode on small and large sizes, and what was not tried."""
-    effects = report.effects
-    if report.ended:  # too few launches to compare the modes
-        effects = tuple(each._replace(verdict="", chance=None) for each in effects)
-    yield Table("", EFFECT_COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
+    # Of a check that ended early, the launches are too few to compare the modes.
+    effects = _without_verdicts(report.effects) if report.ended else report.effects
+    yield Table("", COLUMNS, effects, tone=lambda row: TONES.get(row.verdict, ""))
     refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
-    tried = {trial.mode for trial in report.trials}
-    untried = [mode for mode in MODES if mode not in tried]
-    if tried and untried:
-        notes.append(f"Not tried, because the check ended before: {join_words(untried)}.")
-    yield Items([*notes, *_missing(report, len(MODES) - len(refused))])
-    yield Folded("Every size", [Table("", SIZE_COLUMNS, report.modes)] if report.modes else [])
-
-
-def _missing(report: DoctorReport, modes: int) -> list[str]:
-    """A sentence on the launches that are missing because the time was up."""
-    options = report.request
-    done = [trial.elapsed_s for trial in report.trials if trial.points]
-    planned = options.rounds * modes
-    if report.ended or not 0 < len(done) < planned:
-        return []
-    more = (planned - len(done) + 1) * sum(done) / len(done)
-    return [
-        f"The time was up after {len(done)} of {planned} launches. "
-        f"--seconds {ceil((options.seconds + more) / 10) * 10} is probably enough for all."
-    ]
+    done = len([trial for trial in report.trials if trial.points])
+    planned = report.request.rounds * (len(MODES) - len(refused))
+    if 0 < done < planned:
+        how = "" if report.ended else ": use more --seconds"
+        notes.append(f"It made {done} of {planned} launches{how}.")
+    yield Items(notes)
+    if report.modes:
+        yield Folded("Every size", [Table("", COLUMNS, _without_verdicts(report.modes))])
 
 
 def _facts(report: DoctorReport) -> Iterator[Block]:

@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -81,9 +80,7 @@ def _run_job(job: Job, realtime: bool, number: int, pipe: Connection) -> None:
 
 
 REPEATS = 5
-STREAM_S = 0.5
-TRIP_S = 0.1
-COPY_S = 0.2
+STREAM_S, TRIP_S, COPY_S = 0.5, 0.1, 0.2
 """Seconds of one repeat of each, if the whole check takes a minute."""
 A_MINUTE_S = 60.0
 WRITE_BYTES = 4 << 20
@@ -129,35 +126,57 @@ def median_range(values: Iterable[float]) -> Estimate:
 def measure_host_bandwidth(facts: HostFacts, seconds: float) -> HostBandwidth:
     """Measure in a twelfth of the seconds that the whole check takes."""
     scale = min(1.0, seconds / A_MINUTE_S)
-    cores = len(facts.cores)
-    sharing = facts.cache_cores or cores
+    cores, cache = len(facts.cores), facts.cache_bytes or UNKNOWN_CACHE_BYTES
+    own_part = -(-cache // (facts.cache_cores or cores))
     return HostBandwidth(
-        loopback_bytes_per_s=measure_loopback(REPEATS, scale * STREAM_S),
-        round_trip_s=measure_round_trip(REPEATS, scale * TRIP_S),
-        copy_one_bytes_per_s=measure_copy_rate(1, facts.cache_bytes, 1, REPEATS, scale * COPY_S),
-        copy_all_bytes_per_s=measure_copy_rate(
-            cores, facts.cache_bytes, sharing, REPEATS, scale * COPY_S
-        ),
-        cores=cores,
-        undisturbed=facts.fifo_permitted is True,
+        measure_loopback(scale * STREAM_S),
+        measure_round_trip(scale * TRIP_S),
+        measure_copy_rate(1, cache, scale * COPY_S),
+        measure_copy_rate(cores, own_part, scale * COPY_S),
+        cores,
+        facts.fifo_permitted is True,
     )
 
 
-def measure_loopback(repeats: int, seconds: float) -> Estimate | None:
-    """Bytes per second that loopback TCP carries one way, in `repeats` of `seconds` each; None
-    where there is no loopback."""
-    return _measure_pair(_send_stream, _receive_stream, repeats, seconds)
+def measure_loopback(seconds: float) -> Estimate | None:
+    """Bytes per second that loopback TCP carries one way, in REPEATS of `seconds` each; None where
+    there is no loopback."""
+
+    def send(peer: socket.socket) -> None:
+        chunk = bytes(WRITE_BYTES)
+        while True:
+            peer.sendall(chunk)
+
+    def receive(peer: socket.socket, seconds: float) -> float:
+        buffer = bytearray(READ_BYTES)
+        return _rate(lambda: _require_bytes(peer.recv_into(buffer)), seconds)
+
+    return _measure_pair(send, receive, seconds)
 
 
-def measure_round_trip(repeats: int, seconds: float) -> Estimate | None:
+def measure_round_trip(seconds: float) -> Estimate | None:
     """Seconds for one byte to go there and one to come back; a repeat gives its median."""
-    return _measure_pair(_send_back, _measure_trips, repeats, seconds)
+
+    def answer(peer: socket.socket) -> None:
+        while byte := peer.recv(1):
+            peer.sendall(byte)
+
+    def ask(peer: socket.socket, seconds: float) -> float:
+        taken: list[float] = []
+        start = now = time.perf_counter()
+        while now - start < seconds or not taken:
+            peer.sendall(b"?")
+            _require_bytes(len(peer.recv(1)))
+            before, now = now, time.perf_counter()
+            taken.append(now - before)
+        return median(sorted(taken))
+
+    return _measure_pair(answer, ask, seconds)
 
 
 def _measure_pair(
     far: Callable[[socket.socket], object],
     near: Callable[[socket.socket, float], float],
-    repeats: int,
     seconds: float,
 ) -> Estimate | None:
     """What the near end of a connection measures in each repeat while the far end answers."""
@@ -166,7 +185,7 @@ def _measure_pair(
         with _prepare(server.accept()[0]) as peer:
             ready()
             near(peer, WARMUP_PART * seconds)
-            return [near(peer, seconds) for _ in range(repeats)]
+            return [near(peer, seconds) for _ in range(REPEATS)]
 
     def connect(ready: Callable[[], None]) -> list[float]:
         with _prepare(socket.create_connection(server.getsockname(), CONNECT_TIMEOUT_S)) as peer:
@@ -197,67 +216,37 @@ def _rate(move: Callable[[], int], seconds: float) -> float:
     return moved / elapsed
 
 
-def _receive_stream(peer: socket.socket, seconds: float) -> float:
-    buffer = bytearray(READ_BYTES)
-    return _rate(lambda: _require_bytes(peer.recv_into(buffer)), seconds)
-
-
-def _measure_trips(peer: socket.socket, seconds: float) -> float:
-    taken: list[float] = []
-    start = now = time.perf_counter()
-    while now - start < seconds or not taken:
-        peer.sendall(b"?")
-        _require_bytes(len(peer.recv(1)))
-        before, now = now, time.perf_counter()
-        taken.append(now - before)
-    return median(sorted(taken))
-
-
 def _require_bytes(number: int) -> int:
     if not number:
         raise ConnectionError("the other process is gone")
     return number
 
 
-def _send_stream(peer: socket.socket) -> None:
-    chunk = bytes(WRITE_BYTES)
-    while True:
-        peer.sendall(chunk)
-
-
-def _send_back(peer: socket.socket) -> None:
-    while byte := peer.recv(1):
-        peer.sendall(byte)
-
-
-def measure_copy_rate(
-    cores: int, cache_bytes: int | None, sharing: int, repeats: int, seconds: float
-) -> Estimate | None:
+def measure_copy_rate(cores: int, cache_bytes: int, seconds: float) -> Estimate | None:
     """Bytes per second that `cores` processes copy at once; None where there is too little memory.
 
-    A byte that is copied is read once and written once. Buffers exceed the last-level cache of
-    `cache_bytes`, which `sharing` of the processes share.
+    A byte that is copied is read once and written once. Buffers exceed the last-level cache, of
+    which each process has `cache_bytes`.
     """
-    part = -(-(cache_bytes or UNKNOWN_CACHE_BYTES) // sharing)
-    size = max(SMALLEST_BYTES, BEYOND_CACHE * part)
+    size = max(SMALLEST_BYTES, BEYOND_CACHE * cache_bytes)
     if 2 * size * cores > MOST_MEMORY * (read_free_bytes() or 0):
         return None
+
+    def copy(ready: Callable[[], None]) -> list[float]:
+        source, target = (memoryview(mmap.mmap(-1, size)) for _ in range(2))
+        for offset in range(0, size, PAGE_BYTES):
+            source[offset] = target[offset] = 1  # the kernel allocates the page
+        ready()
+
+        def move() -> int:
+            target[:] = source  # one memcpy of the C library
+            return size
+
+        return [_rate(move, seconds) for _ in range(REPEATS)]
+
     try:
         # Under SCHED_FIFO on a single core only, so that the host can go on working on the others.
-        found = run_parallel([partial(_copy, size, repeats, seconds)] * cores, realtime=cores == 1)
+        found = run_parallel([copy] * cores, realtime=cores == 1)
     except OSError:
         return None
     return median_range([sum(rates) for rates in zip(*found, strict=True)])
-
-
-def _copy(size: int, repeats: int, seconds: float, ready: Callable[[], None]) -> list[float]:
-    source, target = (memoryview(mmap.mmap(-1, size)) for _ in range(2))
-    for offset in range(0, size, PAGE_BYTES):
-        source[offset] = target[offset] = 1  # the kernel allocates the page
-    ready()
-
-    def copy() -> int:
-        target[:] = source  # one memcpy of the C library
-        return size
-
-    return [_rate(copy, seconds) for _ in range(repeats)]

@@ -15,6 +15,7 @@ from math import ceil
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.fit import SizeCurve, fit_sizes
+from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.answers.cost.predict import find_fitted, predict
@@ -48,11 +49,13 @@ MEASURED, BY_MODEL = "measured in this run", "by the model"
 
 def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
     """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
-    no model describes: overlaps, steps and what the host does."""
+    no model describes: overlaps, steps, what the host does, and by a machine's own calls."""
     case = row.measurement.case
     if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
         return []
-    return _by_machine(row, machine) if machine else _by_run(row, every) if every else []
+    if machine:
+        return [] if case.call else _by_machine(row, machine)
+    return _by_run(row, every) if every else []
 
 
 def _bound(share: float, queued: float = 0.0) -> list[Fact]:
@@ -147,13 +150,13 @@ def _twice_the_ranks(
             return [Fact(TWICE_RANKS, _time(each) / time_s, RATIO, MEASURED)]
     if latency_s is None or case.ranks == 1:
         return []
-    algorithm = find_algorithm(backend, case.operation, row.nccl_selection[0])
-    if algorithm is None or not time_s:
+    known = None if case.call else find_algorithm(backend, case.operation, row.nccl_selection[0])
+    if known is None or not time_s:
         how = "runs of more ranks show it: `commbench model fit`"
         return [Fact(TWICE_RANKS, "not known", TEXT, how)]
     rest = max(0.0, time_s - latency_s)
-    ratios = growth(algorithm, latency_s, rest, case.ranks, 2 * case.ranks)
-    formula = f"{algorithm.name}, {algorithm.formula}"
+    ratios = growth(known, latency_s, rest, case.ranks, 2 * case.ranks)
+    formula = f"{known.name}, {known.formula}"
     how = f"not measured; by the formula of {backend}'s algorithm: {formula}"
     return [Fact(TWICE_RANKS, ratios, RATIO, how)]
 
@@ -177,8 +180,8 @@ def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
     facts = [Fact("predicted", found.time, SECONDS, how)]
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        half = fitted.best.curve.half_size(case.ranks, per_node)
-        facts += [*_bound(found.latency_share), _half(half)]
+        half = find_figure(fitted, case.ranks, per_node, 1, -1)
+        facts += [*_bound(found.latency_share), _half(half and half.value)]
         facts.append(_predict(machine, TWICE_SIZE, row, case.ranks, 2, found.time_s, found.kind))
     twice = _predict(machine, TWICE_RANKS, row, 2 * case.ranks, 1, found.time_s, found.kind)
     return [*facts, twice]

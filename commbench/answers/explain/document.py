@@ -21,6 +21,13 @@ from commbench.views.document import Code, Document, Facts, Items, Section, Tabl
 from commbench.views.formats import View
 
 _RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, RATIO), is_left=True)
+
+
+def _factor(found: RowExplanation) -> str:
+    """The formula of the factor from algbw to busbw: the operation's, or an own call's."""
+    return found.row.measurement.case.own_call.busbw_formula or found.operation.busbw_formula
+
+
 _COLUMNS = (
     Column("size", methodcaller("get", "size S"), cells.BYTES),
     Column("time", methodcaller("get", "time t"), cells.TIME),
@@ -29,8 +36,7 @@ _COLUMNS = (
            cells.TEXT, 5, is_wrapped=True),
     Column("n", lambda each: each.row.time and (each.row.time.iterations or None), cells.NUMBER, 3),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
-    Column("busbw /\nalgbw", lambda each: each.row.busbw and each.operation.busbw_formula,
-           cells.TEXT, 5),
+    Column("busbw /\nalgbw", lambda each: each.row.busbw and _factor(each), cells.TEXT, 5),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
     Column("latency", methodcaller("get", bound.LATENCY_SHARE), Unit(format_share)),

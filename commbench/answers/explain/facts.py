@@ -18,6 +18,7 @@ from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import Peak
 from commbench.plan.operation import IN_PLACE
 from commbench.plan.operations import OPERATIONS
+from commbench.plan.own_calls import find_forms
 from commbench.plan.replay import replayed_step, replayed_workload
 from commbench.plan.timing_modes import describe_timing
 from commbench.plan.workload_variants import AS_TRACED, VARIANTS
@@ -129,7 +130,8 @@ def _size(row: ResultRow) -> list[Fact]:
              "rounded down to whole blocks and elements"),
         Fact("count", f"{exact(case.count)} {case.dtype}", TEXT, elements),
         Fact("tensors", case.num_tensors > 1 and case.num_tensors, TEXT, f"{memory}{cut}"),
-        Fact("form of the call", case.form != DIRECT and case.form, TEXT, case.call_form.summary),
+        Fact("form of the call", case.call or (case.form != DIRECT and case.form), TEXT,
+             case.call_form.summary),
         Fact("over a direct call", row.form_ratio, RATIO, "t / its time, of the same bytes"),
         Fact("buffers", case.placement, TEXT, extents),
     ]  # fmt: skip
@@ -145,8 +147,9 @@ def is_of_size(row: ResultRow, requested: int) -> bool:
         return False
     element, operation = DTYPES[case.dtype].size_bytes, OPERATIONS[case.operation]
     step = case.ranks * max(element, 16) if operation.blocks else element
-    forms = choose_forms(row.header.plan.forms, operation, case.tensors)
-    step *= size_step(operation, forms, case.tensors, case.ranks)
+    names = choose_forms(row.header.plan.forms, operation, case.tensors)
+    own = (call for call in row.header.plan.own if call.operation == case.operation)
+    step *= size_step(operation, find_forms(names, own), case.tensors, case.ranks)
     return 0 <= requested - case.size_bytes < step
 
 
@@ -234,7 +237,8 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
-    size, formula = exact(case.size_bytes), operation.busbw_formula
+    size = exact(case.size_bytes)
+    formula = case.own_call.busbw_formula or operation.busbw_formula
     over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
     must = f"{formula} x S, one way, with any algorithm{_unless_reduced(case.operation, factor)}"
     uneven = []

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostic_figures import ranks_per_core
-from commbench.analysis.rows import make_rows
+from commbench.answers.pairs import slow_parts as parts
 from commbench.answers.pairs.matrix import (
     BANDWIDTH,
     LATENCY,
     Pair,
-    PairMatrix,
     Quantity,
     RankMatrix,
     has_matrix,
     main_matrices,
+    make_cells,
     pair_matrices,
 )
-from commbench.answers.pairs.slow_parts import (
-    ACROSS,
-    ALL,
-    BOTH,
-    HOST,
-    IN,
-    INTERFACE,
-    LINK,
-    OUT,
-    RANK,
-    WITHIN,
-    Diagnosis,
-    Finding,
-    find_slow,
-)
+from commbench.answers.pairs.slow_parts import Diagnosis, Finding, find_slow
+from commbench.output.paragraphs import read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
@@ -59,80 +46,49 @@ _NOT_ALL = (
     "The quick search measured some of the pairs: a single slow link may be among the others. "
     "Without --quick, all are measured."
 )
-_CROWDED = (
-    "Ranks share cores (see the warnings), which explains pairs that are much faster or slower: a "
-    "rank waits until its core is free."
-)
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
 _NOISY = 0.4
 """Where a link must be slower than this to be named, links are not judged."""
-_HOPELESS = 0.01
-"""Below this, how slow a link must be is not said: nobody has such a link."""
-_PORT = "its cable, and its port of the switch"
-NEXT = {
-    (HOST, BOTH): f"the speed and the errors of its network interface (ethtool, ibstat), {_PORT}",
-    (HOST, OUT): f"errors, pauses and traffic shaping of what it sends (ethtool -S, tc), {_PORT}",
-    (HOST, IN): f"errors and drops of what it receives (ethtool -S), {_PORT}",
-    (HOST, WITHIN): "the links between its GPUs (nvidia-smi topo -m), and other programs on it",
-    (HOST, ALL): "other programs on it, and its power and clocks (commbench doctor)",
-    (INTERFACE, ""): f"its speed and its errors (ethtool, ibstat), {_PORT}",
-    (RANK, ""): "the clocks and the PCIe link of its GPU, and other programs on its cores",
-    (LINK, ""): "the way between the two: cables between switches, and routing. Their other ways "
-    "are not slow",
-    (LINK, WITHIN): "the link between the two GPUs (nvidia-smi topo -m, nvidia-smi nvlink -s)",
-}
-"""What to check next, by kind of part and its scope or direction; the general one is ''."""
-_PROGRAMS = "other programs on its cores"
-ON_CPU = {
-    (HOST, WITHIN): _PROGRAMS, (LINK, WITHIN): "other programs on their cores",
-    (RANK, ""): f"its network card, cable and limits, and {_PROGRAMS}",
-}  # fmt: skip
-"""The same, where ranks have no GPU."""
 
-Diagnosed = tuple[PairMatrix, Diagnosis]
+Diagnosed = tuple[RankMatrix, Diagnosis]
 """A matrix, and what is slow in it."""
 
 
 def diagnose_pairs(run: Run) -> list[Diagnosed]:
     """The matrices of a run; none for a run that does not measure pairs in rounds."""
     matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-    return [(found, find_slow(found.matrix)) for found in matrices]
+    return [(matrix, find_slow(matrix)) for matrix in matrices]
 
 
 def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     """A sentence: which parts are slow and by how much, or that none is; and what was compared."""
-    main = main_matrices(found for found, _ in diagnosed)
-    judged = [(found, diagnosis) for found, diagnosis in diagnosed if found in main]
-    if not judged:
-        return
-    pairs = {frozenset(pair) for pair in judged[0][0].matrix.values}
-    ranks = len(frozenset[int]().union(*pairs))
-    tested = [(f, d) for f, d in judged if d.findings or d.link_limit is not None]
+    main = main_matrices(matrix for matrix, _ in diagnosed)
+    own = [(matrix, found) for matrix, found in diagnosed if matrix in main]
+    tested = [each for each in own if each[1].findings or each[1].link_limit is not None]
     slow = [
-        f"{name_part(found.matrix, each)} is {_times(each.ratio)} times as slow as its peers "
-        f"({_name_matrix(found)})"
-        for found, diagnosis in tested
-        for each in diagnosis.findings
+        f"{name_part(matrix, each)} is {_times(each.ratio)} times as slow as its peers "
+        f"({_name_matrix(matrix)})"
+        for matrix, found in tested
+        for each in found.findings
     ]
-    sound = " and ".join(_name_matrix(found) for found, d in tested if not d.findings)
+    sound = " and ".join(_name_matrix(matrix) for matrix, found in tested if not found.findings)
+    pairs = {frozenset(pair) for matrix in main[:1] for pair in matrix.values}
+    ranks = len(frozenset[int]().union(*pairs))
     if len(pairs) == 1:
         yield "Two ranks have one link, and no other to compare it with."
     elif slow:
         text = "; ".join(slow) + f"; nothing slow is seen in {sound}" * bool(sound)
         yield f"{text[0].upper()}{text[1:]}."
-    elif not tested:
+    elif pairs and not tested:
         yield f"{len(pairs)} pairs are too few to name a slow one."
-    else:
-        every = "all" if 2 * len(pairs) == ranks * (ranks - 1) else "only"
-        is_noisy = any((d.link_limit or 1.0) < _NOISY for _, d in tested)
-        what = "rank" if is_noisy else "rank, host or link"
+    elif pairs:
+        is_noisy = any((found.link_limit or 1.0) < _NOISY for _, found in tested)
         if is_noisy:
             yield "Cannot tell whether a link is slow: the values are too noisy."
-        yield (
-            f"No slow {what} is seen: {every} {len(pairs)} pairs of {ranks} ranks were compared by "
-            f"{sound}."
-        )
+        every = "all" if 2 * len(pairs) == ranks * (ranks - 1) else "only"
+        compared = f"{every} {len(pairs)} pairs of {ranks} ranks were compared by {sound}"
+        yield f"No slow {'rank' if is_noisy else 'rank, host or link'} is seen: {compared}."
 
 
 def _times(ratio: float) -> str:
@@ -140,111 +96,110 @@ def _times(ratio: float) -> str:
     return f"{1 / ratio:.1f}" if ratio > 0.1 else f"{float(f'{1 / ratio:.2g}'):.0f}"
 
 
-def _name_matrix(found: PairMatrix) -> str:
-    return f"{found.matrix.quantity.name} at {format_bytes(found.size_bytes)}"
+def _name_matrix(matrix: RankMatrix) -> str:
+    return f"{matrix.quantity.name} at {format_bytes(matrix.size_bytes)}"
 
 
 def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
     """For each kind of call between pairs what is slow, and the tables."""
     plan = run.header.plan
-    for each in diagnosed:
-        yield _matrix_section(*each, plan)
-    if diagnosed and (ranks_per_core(make_rows(run)[0]) or 0) > 1:
-        yield Text(_CROWDED)
-    matrices = [found.matrix for found, _ in diagnosed]
-    is_part = any(len(matrix.values) < matrix.ranks * (matrix.ranks - 1) for matrix in matrices)
+    for matrix, diagnosis in diagnosed:
+        yield _matrix_section(matrix, diagnosis, plan)
+    is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for m, _ in diagnosed)
     if is_part and QUICK in plan.pairs:
         yield Text(_NOT_ALL)
 
 
-def _matrix_section(found: PairMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
-    matrix = found.matrix
-    unit = Unit(partial(format_value, matrix.quantity), is_decimal=True)
+def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
+    quantity = matrix.quantity
+    unit = Unit(partial(format_value, quantity), is_decimal=True)
     number = len({frozenset(pair) for pair in matrix.values})
     ways = ""
-    if matrix.quantity.has_direction:
+    if quantity.has_direction:
         is_both = any(pair[::-1] in matrix.values for pair in matrix.values)
         ways = ", each direction alone" if is_both else ", one direction"
     at_once = ", all pairs of a round at once" if number > 1 else ""
-    name, columns = matrix.quantity.name.capitalize(), _pair_columns(matrix, unit)
+    findings, pairs = (
+        (
+            Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
+            Column("value", attrgetter("value"), unit),
+            Column("peers", attrgetter("peers"), unit),
+            Column("speed over\nits peers", attrgetter("ratio"), RATIO),
+            Column("values", lambda f: f"{f.pairs} of {f.pairs + f.peer_pairs}", NUMBER, 5),
+            Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
+        ),
+        (
+            Column("from rank", lambda row: name_rank(matrix, row.pair[0]), TEXT),
+            Column("to rank", lambda row: name_rank(matrix, row.pair[1]), TEXT, 8),
+            Column("value", attrgetter("value"), unit),
+            Column("speed over\nthe median", attrgetter("speed"), RATIO, 7),
+        ),
+    )
     blocks: list[Block] = [
-        Text(f"{format_count(number, 'pair')}{ways}{at_once} ({found.title}). A value is the lower "
-             "quartile of a pair's batches."),
-        Table("Slow", _finding_columns(matrix, unit, plan.device), diagnosis.findings,
-              tone=lambda _: BAD),
+        Text(f"{format_count(number, 'pair')}{ways}{at_once} ({matrix.title}). A value is the "
+             "lower quartile of a pair's batches."),
+        Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
-        Table("Slowest pairs", columns[: 4 if number > 1 else 3],
-              slowest_pairs(matrix, MOST_PAIRS)),
+        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix, MOST_PAIRS)),
     ]  # fmt: skip
     if number > 1:
         blocks += [_grid(matrix, unit), _ranks_table(matrix, unit)]
-    title = f"{name} between ranks, {format_bytes(found.size_bytes)}, {matrix.quantity.unit}"
-    return Section(title, blocks)
-
-
-def _finding_columns(matrix: RankMatrix, unit: Unit, device: str) -> tuple[Column, ...]:
-    return (
-        Column("slow part", partial(name_part, matrix), TEXT, is_wrapped=True),
-        Column("value", attrgetter("value"), unit),
-        Column("peers", attrgetter("peers"), unit),
-        Column("speed over\nits peers", attrgetter("ratio"), RATIO),
-        Column("values", lambda found: f"{found.pairs} of {found.pairs + found.peer_pairs}",
-               NUMBER, 5),
-        Column("check", partial(what_to_check, matrix, device), TEXT, 8, is_wrapped=True),
-    )  # fmt: skip
+    size = format_bytes(matrix.size_bytes)
+    return Section(f"{quantity.name.capitalize()} between ranks, {size}, {quantity.unit}", blocks)
 
 
 def describe_unknown(matrix: RankMatrix, diagnosis: Diagnosis, iterations: int) -> Iterator[str]:
     """Sentences: how slow a link must be to be named, and what the matrix cannot tell. `iterations`
     are those that were asked for."""
-    ranks = {rank for pair in matrix.values for rank in pair}
-    limit = diagnosis.link_limit
-    if limit is not None and not diagnosis.findings:
-        slower = _times(limit)
-        would_show = f", and only one {slower} times slower would show" * (limit >= _HOPELESS)
+    limit, findings = diagnosis.link_limit, diagnosis.findings
+    if limit is None:
+        return
+    if not findings and limit >= _NOISY:
+        yield f"A single link would be named if it was more than {_times(limit)} times as slow."
+    elif not findings:
         yield (
-            f"A single link would be named if it was more than {slower} times as slow as others."
-            if limit >= _NOISY
-            else f"The links cannot be judged: the values are too noisy{would_show}. Use "
+            f"The links cannot be judged: only one {_times(limit)} times slower would show. Use "
             f"`--iters {max(FEWEST_ITERATIONS, 4 * iterations)}`."
         )
-    is_across = any(found.scope == ACROSS for found in diagnosis.findings)
-    hosts = {matrix.hosts[rank] for rank in ranks}
-    if len(ranks) > 2 and len(hosts) == 2 and limit is not None and not is_across:
+    ranks = {rank for pair in matrix.values for rank in pair}
+    is_across = any(found.scope == parts.ACROSS for found in findings)
+    if len(ranks) > 2 and len({matrix.hosts[rank] for rank in ranks}) == 2 and not is_across:
         yield "Of two hosts, one that is slow to the other would not show."
 
 
 def what_to_check(matrix: RankMatrix, device: str, finding: Finding) -> str:
-    """What to look at next, of ranks on this device."""
+    """What to look at next, of ranks on this device; of checks.txt the text that fits best."""
     kind, scope = finding.kind, finding.scope
-    if kind == LINK:
-        ends = (matrix.hosts[finding.ranks[0]], matrix.hosts[finding.to_ranks[0]])
-        scope = WITHIN if ends[0] == ends[1] else ACROSS
-    keys = ((kind, scope), (kind, finding.direction), (kind, ""))
-    table = NEXT | ON_CPU if device == "cpu" else NEXT
-    return next((table[key] for key in keys if key in table), NEXT[HOST, BOTH])
+    if kind == parts.LINK and matrix.hosts[finding.ranks[0]] == matrix.hosts[finding.to_ranks[0]]:
+        scope = parts.WITHIN
+    texts = read_sections(Path(__file__).with_name("checks.txt"))
+    names = [f"{kind} {scope}", f"{kind} {finding.direction}", kind]
+    on_device = [f"{name} on {device}" for name in names]
+    return next(texts[name].strip() for name in (*on_device, *names, parts.HOST) if name in texts)
 
 
 def name_part(matrix: RankMatrix, finding: Finding) -> str:
     """A slow part in words: `host node3 when it sends`, `the link from rank 0 to rank 5`."""
     first = finding.ranks[0]
-    way = {OUT: " when it sends", IN: " when it receives"}.get(finding.direction, "")
-    if finding.kind == LINK:
+    way = {parts.OUT: " when it sends", parts.IN: " when it receives"}.get(finding.direction, "")
+    if finding.kind == parts.LINK:
         one_each = len(finding.ranks) == len(finding.to_ranks) == 1
         ends = [
             f"rank {name_rank(matrix, ranks[0])}" if one_each else f"host {matrix.hosts[ranks[0]]}"
             for ranks in (finding.ranks, finding.to_ranks)
         ]
-        if finding.direction == BOTH:
+        if finding.direction == parts.BOTH:
             return f"the link between {ends[0]} and {ends[1]}"
         return f"the link from {ends[0]} to {ends[1]}, in this direction only"
-    if finding.kind == RANK:
-        scope = {WITHIN: " within its host", ACROSS: " to other hosts"}.get(finding.scope, "")
+    if finding.kind == parts.RANK:
+        scope = {parts.WITHIN: " within its host", parts.ACROSS: " to other hosts"}.get(
+            finding.scope, ""
+        )
         return f"rank {name_rank(matrix, first)}{way}{scope if len(set(matrix.hosts)) > 1 else ''}"
     host = f"host {matrix.hosts[first]}{way}"
-    if finding.kind == INTERFACE:
+    if finding.kind == parts.INTERFACE:
         return f"interface {matrix.interfaces[first]} of {host}"
-    return f"{host} between its own ranks" if finding.scope == WITHIN else host
+    return f"{host} between its own ranks" if finding.scope == parts.WITHIN else host
 
 
 def name_rank(matrix: RankMatrix, rank: int) -> str:
@@ -271,95 +226,74 @@ class PairRow(NamedTuple):
 def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
     """The slowest pairs by their speed over the median of pairs of the same kind, the slowest
     first, without those that are faster than it; of two ranks both ways."""
-    hosts, quantity = matrix.hosts, matrix.quantity
-    kinds: dict[bool, list[float]] = {}
-    for (first, second), value in matrix.values.items():
-        kinds.setdefault(hosts[first] == hosts[second], []).append(value)
-    usual = {kind: median(values) for kind, values in kinds.items()}
-    rows = []
-    for (first, second), value in matrix.values.items():
-        if quantity.has_direction or first < second:
-            speed = value / usual[hosts[first] == hosts[second]]
-            if not quantity.is_better_high:
-                speed = 1 / speed
-            rows.append(PairRow((first, second), value, speed))
+    import numpy
+
+    cells = make_cells(matrix)
+    speeds = cells.quality.copy()
+    for of_class in (cells.is_within, ~cells.is_within):
+        if of_class.any():
+            speeds[of_class] -= numpy.median(speeds[of_class])
+    pairs = [*zip(cells.senders.tolist(), cells.receivers.tolist(), strict=True)]
+    found = zip(pairs, numpy.exp(speeds).tolist(), strict=True)
+    rows = [PairRow(pair, matrix.values[pair], speed) for pair, speed in found]
     slow = [row for row in rows if row.speed <= 1 or len(rows) == 2]
     return sorted(slow, key=lambda row: (row.speed, row.pair))[:most]
-
-
-def _pair_columns(matrix: RankMatrix, unit: Unit) -> tuple[Column, ...]:
-    return (
-        Column("from rank", lambda row: name_rank(matrix, row.pair[0]), TEXT),
-        Column("to rank", lambda row: name_rank(matrix, row.pair[1]), TEXT, 8),
-        Column("value", attrgetter("value"), unit),
-        Column("speed over\nthe median", attrgetter("speed"), RATIO, 7),
-    )
 
 
 def _grid(matrix: RankMatrix, unit: Unit) -> Table:
     """The matrix: from the rank of a row to that of a column; without rows where it is large."""
     ranks = sorted({rank for pair in matrix.values for rank in pair})
     shown = ranks if len(ranks) <= MOST_COLUMNS else []
-
-    def value_to(receiver: int) -> Callable[[int], float | None]:
-        return lambda sender: matrix.value(sender, receiver)
-
-    columns = [Column("from \\ to", str, TEXT)]
-    columns += [Column(str(rank), value_to(rank), unit) for rank in shown]
-    return Table("From each rank to each rank", columns, shown)
+    columns = [Column("from \\ to", itemgetter(0), TEXT)]
+    columns += [Column(str(to), itemgetter(place), unit) for place, to in enumerate(shown, 1)]
+    rows = [(rank, *(matrix.values.get((rank, to)) for to in shown)) for rank in shown]
+    return Table("From each rank to each rank", columns, rows)
 
 
 def _ranks_table(matrix: RankMatrix, unit: Unit) -> Table:
     """The medians of what each rank sends and receives; of many ranks a terminal shows the
     slowest."""
-    values: tuple[dict[int, list[float]], ...] = ({}, {})
+    found: dict[int, tuple[list[float], list[float]]] = {}
     for pair, value in matrix.values.items():
-        for own, rank in zip(values, pair, strict=True):
-            own.setdefault(rank, []).append(value)
-    sent, received = ({rank: median(own[rank]) for rank in own} for own in values)
-
-    def slowness(rank: int) -> float:
-        known = [own[rank] for own in (sent, received) if rank in own]
-        return max(1 / value if matrix.quantity.is_better_high else value for value in known)
-
-    columns = [
-        Column("rank", str, NUMBER),
-        Column("host", lambda rank: matrix.hosts[rank], TEXT, 5),
-        Column("interface", lambda rank: matrix.interfaces and matrix.interfaces[rank], TEXT, 3),
-        Column("median\nto others", sent.get, unit, 8),
+        for end, rank in enumerate(pair):
+            found.setdefault(rank, ([], []))[end].append(value)
+    rows = [
+        (rank, *(median(own) if own else None for own in found[rank])) for rank in sorted(found)
     ]
-    if matrix.quantity.has_direction:
-        columns.append(Column("median\nfrom others", received.get, unit, 8))
-    ranks = sorted(sent.keys() | received.keys())
-    slowest = sorted(sorted(ranks, key=slowness, reverse=True)[:MOST_RANKS])
-    more = f"; a terminal shows the {MOST_RANKS} slowest" if len(slowest) < len(ranks) else ""
-    return Table(f"Medians of each rank{more}", columns, ranks, brief=slowest)
+    worst = min if matrix.quantity.is_better_high else max
+    slowest = sorted(rows, key=lambda row: worst(filter(None, row[1:])), reverse=worst is max)
+    columns = [
+        Column("rank", itemgetter(0), NUMBER),
+        Column("host", lambda row: matrix.hosts[row[0]], TEXT, 5),
+        Column("interface", lambda row: matrix.interfaces and matrix.interfaces[row[0]], TEXT, 3),
+        Column("median\nto others", itemgetter(1), unit, 8),
+        Column("median\nfrom others", itemgetter(2), unit, 8),
+    ]
+    more = f"; a terminal shows the {MOST_RANKS} slowest" if len(rows) > MOST_RANKS else ""
+    shown = columns if matrix.quantity.has_direction else columns[:4]
+    return Table(f"Medians of each rank{more}", shown, rows, brief=sorted(slowest[:MOST_RANKS]))
 
 
 def pairs_files(run: Run) -> dict[str, str]:
     """The CSV files of a run by their names: pairs.csv with a line for each ordered pair, and for
     each quantity a square: a line for each rank that sends, a column for each that receives."""
-    if not has_matrix(run.header.plan) or not (matrices := pair_matrices(run)):
+    if not has_matrix(run.header.plan) or not (matrices := main_matrices(pair_matrices(run))):
         return {}
-    main = {found.matrix.quantity: found for found in main_matrices(matrices)}
-    files = {"pairs.csv": make_csv([HEADINGS, *_csv_rows(main)])}
-    for quantity, found in main.items():
-        ranks = range(found.matrix.ranks)
-        square = [[first, *(_written(found, (first, to)) for to in ranks)] for first in ranks]
-        files[f"{quantity.name}.csv"] = make_csv([[quantity.unit, *ranks], *square])
+    both = [{m.quantity: m for m in matrices}.get(quantity) for quantity in (LATENCY, BANDWIDTH)]
+    sizes, hosts = [matrix and matrix.size_bytes for matrix in both], matrices[0].hosts
+    lines: list[tuple[Any, ...]] = [HEADINGS]
+    for pair in sorted({pair for matrix in matrices for pair in matrix.values}):
+        values = [matrix and _written(matrix, pair) for matrix in both]
+        lines.append((*pair, *(hosts[rank] for rank in pair), *values, *sizes))
+    files = {"pairs.csv": make_csv(lines)}
+    for matrix in matrices:
+        ranks = range(matrix.ranks)
+        square = [[first, *(_written(matrix, (first, to)) for to in ranks)] for first in ranks]
+        files[f"{matrix.quantity.name}.csv"] = make_csv([[matrix.quantity.unit, *ranks], *square])
     return files
 
 
-def _csv_rows(main: dict[Quantity, PairMatrix]) -> Iterator[tuple[Any, ...]]:
-    both = [main.get(quantity) for quantity in (LATENCY, BANDWIDTH)]
-    sizes = [found and found.size_bytes for found in both]
-    hosts = next(iter(main.values())).matrix.hosts
-    for pair in sorted({pair for found in main.values() for pair in found.matrix.values}):
-        values = [_written(found, pair) for found in both]
-        yield (*pair, *(hosts[rank] for rank in pair), *values, *sizes)
-
-
-def _written(found: PairMatrix | None, pair: Pair) -> str | None:
+def _written(matrix: RankMatrix, pair: Pair) -> str | None:
     """The value of a pair in the unit of its quantity; None where it was not measured."""
-    value = found and found.matrix.values.get(pair)
-    return f"{value / found.matrix.quantity.scale:.6g}" if found and value is not None else None
+    value = matrix.values.get(pair)
+    return None if value is None else f"{value / matrix.quantity.scale:.6g}"

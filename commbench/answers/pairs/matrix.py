@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import NormalDist
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow
@@ -21,7 +20,8 @@ from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
 from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
 from commbench.plan.plan import Plan
-from commbench.results.schema import Batch, Run, RunHeader
+from commbench.results.rank_times import with_rank_times
+from commbench.results.schema import Run, RunHeader
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ LATENCY = Quantity("latency", "us", 1e-6, is_better_high=False, has_direction=Fa
 
 
 class RankMatrix(NamedTuple):
-    """A figure for ordered pairs of ranks."""
+    """A figure for ordered pairs of ranks: what one kind of call reached."""
 
     quantity: Quantity
     values: Mapping[Pair, float]
@@ -74,26 +74,18 @@ class RankMatrix(NamedTuple):
     """The host of each rank."""
     interfaces: tuple[str, ...] = ()
     """The network interface (or HCA) of each rank; empty where it is not known."""
-    iterations: Mapping[Pair, int] = MappingProxyType({})
-    """On how many iterations each value rests, where these differ."""
+    title: str = ""
+    """The kind of call, without its pairs."""
+    size_bytes: int = 0
 
     @property
     def ranks(self) -> int:
         """The number of ranks."""
         return len(self.hosts)
 
-    def value(self, sender: int, receiver: int) -> float | None:
-        """The figure from one rank to another; None where it was not measured."""
-        return self.values.get((sender, receiver))
-
-
-class PairMatrix(NamedTuple):
-    """What one kind of call reached between pairs of ranks."""
-
-    title: str
-    """The kind of call, without its pairs."""
-    size_bytes: int
-    matrix: RankMatrix
+    def __repr__(self) -> str:
+        what = f"{self.quantity.name}, {self.title}, {self.size_bytes} B"
+        return f"<RankMatrix: {what}, {len(self.values)} values>"
 
 
 def has_matrix(plan: Plan) -> bool:
@@ -128,38 +120,39 @@ def outside_matrix(rows: Sequence[ResultRow]) -> list[ResultRow]:
 class PairValues:
     """Collects the times of the pairs of one kind of call."""
 
-    def __init__(self, plan: Plan, case: Case) -> None:
+    def __init__(self, header: RunHeader, case: Case) -> None:
         """`case` is one of its cases."""
-        self._plan = plan
-        self._operation, self._size_bytes = OPERATIONS[case.operation], case.size_bytes
-        self._times_s: dict[Pair, list[tuple[float, int]]] = {}
-        """The median of each batch, and its iterations."""
+        self._header, self._case = header, case
+        self._batches: dict[Pair, list[tuple[float, int]]] = {}
+        """The median of each batch, or of the batches of a launch, and its iterations."""
 
-    def add(self, case: Case, batches: Iterable[Batch]) -> None:
-        """Add batches of a case; those without the times of each rank are left out."""
-        pairs = first_ranks(self._plan, case)
-        for batch in batches:
-            if batch.rank_medians_s:
-                for index, pair in pairs:
-                    own = batch.rank_medians_s[index], len(batch.samples_s)
-                    self._times_s.setdefault(pair, []).append(own)
+    def add(self, case: Case, times: Iterable[tuple[Sequence[float], int]]) -> None:
+        """Add the times of each rank in some batches of a case, and their iterations."""
+        pairs = first_ranks(self._header.plan, case)
+        for times_s, iterations in times:
+            for index, pair in pairs if times_s else ():
+                self._batches.setdefault(pair, []).append((times_s[index], iterations))
 
-    def matrix(self, header: RunHeader) -> RankMatrix:
+    def matrix(self) -> RankMatrix:
         """The value of each pair: the lower quartile of the medians of its batches, weighted by
         their iterations."""
-        found = {}
-        for pair, batches in self._times_s.items():
-            times = [time for time, number in batches for _ in range(number)]
-            if times and (typical := percentile(sorted(times), TYPICAL)) > 0:
-                found[pair] = typical
-        hosts, interfaces = _places(header)
-        iterations = {pair: sum(n for _, n in own) for pair, own in self._times_s.items()}
-        if self._operation.is_latency:
-            values = found | {(second, first): time for (first, second), time in found.items()}
-            iterations |= {(second, first): n for (first, second), n in iterations.items()}
-            return RankMatrix(LATENCY, values, hosts, interfaces, iterations)
-        values = {pair: self._size_bytes / time for pair, time in found.items()}
-        return RankMatrix(BANDWIDTH, values, hosts, interfaces, iterations)
+        case, ranks = self._case, sorted(self._header.ranks)
+        values = {}
+        for pair, batches in self._batches.items():
+            times = sorted(time for time, number in batches for _ in range(number))
+            if times and (typical := percentile(times, TYPICAL)) > 0:
+                values[pair] = typical
+        quantity = LATENCY if OPERATIONS[case.operation].is_latency else BANDWIDTH
+        if quantity == LATENCY:
+            values |= {pair[::-1]: time for pair, time in values.items()}
+        else:
+            values = {pair: case.size_bytes / time for pair, time in values.items()}
+        hosts = tuple(r.host for r in ranks) or ("unknown",) * self._header.plan.world_size
+        interfaces = tuple(rank.interface for rank in ranks)
+        return RankMatrix(
+            quantity, values, hosts, interfaces if any(interfaces) else (),
+            case.title_without("pairs"), case.size_bytes,
+        )  # fmt: skip
 
 
 def first_ranks(plan: Plan, case: Case) -> list[tuple[int, Pair]]:
@@ -180,37 +173,31 @@ def find_peers(plan: Plan, case: Case, ranks: Collection[int]) -> dict[int, int]
     return {rank: peer for rank, peer in both.items() if rank in ranks}
 
 
-def pair_matrices(run: Run) -> list[PairMatrix]:
+def pair_matrices(run: Run) -> list[RankMatrix]:
     """The matrices of a run: one for each kind of call and size that has values; latency first."""
     kinds: dict[tuple[str, int], PairValues] = {}
-    plan = run.header.plan
     for measurement in run.measurements:
         case = measurement.case
         if is_of_matrix(case) and measurement.batches:
+            known = with_rank_times(measurement).rank_times
+            # 32 bits hold seven digits.
+            times = [([float(f"{s:.7g}") for s in own.medians_s], own.iterations) for own in known]
             key = (case.title_without("pairs"), case.size_bytes)
-            kinds.setdefault(key, PairValues(plan, case)).add(case, measurement.batches)
-    found = [PairMatrix(*key, values.matrix(run.header)) for key, values in kinds.items()]
+            kinds.setdefault(key, PairValues(run.header, case)).add(case, times)
+    found = [values.matrix() for values in kinds.values()]
     return sorted(
-        (one for one in found if one.matrix.values),
-        key=lambda one: (one.matrix.quantity != LATENCY, one.title, one.size_bytes),
+        (matrix for matrix in found if matrix.values),
+        key=lambda matrix: (matrix.quantity != LATENCY, matrix.title, matrix.size_bytes),
     )
 
 
-def main_matrices(matrices: Iterable[PairMatrix]) -> list[PairMatrix]:
+def main_matrices(matrices: Iterable[RankMatrix]) -> list[RankMatrix]:
     """One matrix for each quantity: the latency of the smallest size, the bandwidth of the
     largest."""
-    every = sorted(matrices, key=lambda one: one.size_bytes)
-    latencies = [one for one in every if one.matrix.quantity == LATENCY]
-    bandwidths = [one for one in every if one.matrix.quantity == BANDWIDTH]
+    every = sorted(matrices, key=lambda matrix: matrix.size_bytes)
+    latencies = [matrix for matrix in every if matrix.quantity == LATENCY]
+    bandwidths = [matrix for matrix in every if matrix.quantity == BANDWIDTH]
     return latencies[:1] + bandwidths[-1:]
-
-
-def _places(header: RunHeader) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The host and the network interface of each rank; no interfaces where none is known."""
-    ranks = sorted(header.ranks)
-    hosts = tuple(rank.host for rank in ranks) or ("unknown",) * header.plan.world_size
-    interfaces = tuple(rank.interface for rank in ranks)
-    return hosts, interfaces if any(interfaces) else ()
 
 
 class Cells(NamedTuple):
@@ -222,35 +209,26 @@ class Cells(NamedTuple):
     """The logarithm of a bandwidth, or minus that of a latency: higher is better."""
     is_within: NDArray[Any]
     """Whether both ranks are on one host."""
-    errors: NDArray[Any]
-    """The standard error of each value, over that of a usual one."""
 
 
 def make_cells(matrix: RankMatrix) -> Cells:
     """The values as arrays. Where both directions are one measurement, each pair is there once."""
     import numpy
 
-    pairs = [
-        (sender, receiver, value)
-        for (sender, receiver), value in matrix.values.items()
-        if sender != receiver and value > 0
-        and (matrix.quantity.has_direction or sender < receiver
-             or (receiver, sender) not in matrix.values)
-    ]  # fmt: skip
-    senders = numpy.array([pair[0] for pair in pairs], dtype=numpy.int64)
-    receivers = numpy.array([pair[1] for pair in pairs], dtype=numpy.int64)
-    quality = numpy.log(numpy.array([pair[2] for pair in pairs], dtype=float))
+    is_double = not matrix.quantity.has_direction
+    found = {
+        pair: value
+        for pair, value in matrix.values.items()
+        if not (is_double and pair[0] > pair[1] and pair[::-1] in matrix.values)
+    }
+    senders, receivers = numpy.array([*found], dtype=numpy.int64).reshape(-1, 2).T
+    quality = numpy.log(numpy.array([*found.values()], dtype=float))
     hosts = number(matrix.hosts)
-    is_within = hosts[senders] == hosts[receivers]
     sign = 1 if matrix.quantity.is_better_high else -1
-    errors = numpy.ones(len(pairs))
-    if matrix.iterations:
-        counts = numpy.array([matrix.iterations.get(pair[:2], 1) for pair in pairs], dtype=float)
-        errors = numpy.sqrt(numpy.median(counts) / counts) if len(pairs) else errors
-    return Cells(senders, receivers, sign * quality, is_within, errors)
+    return Cells(senders, receivers, sign * quality, hosts[senders] == hosts[receivers])
 
 
-def number(names: tuple[Any, ...]) -> NDArray[Any]:
+def number(names: Sequence[object]) -> NDArray[Any]:
     """For each name the number of its first occurrence among the different names."""
     import numpy
 
@@ -276,28 +254,22 @@ def group_medians(labels: NDArray[Any], values: NDArray[Any], groups: int) -> ND
     return numpy.where(counts > 0, middles, numpy.nan)
 
 
-def median_polish(cells: Cells, ranks: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Effects of sending and of receiving by rank, and residuals by cell, all logarithms.
+def median_polish(cells: Cells, ranks: int) -> NDArray[Any]:
+    """What the effects of sending and of receiving by rank leave over, by cell: logarithms.
 
     Tukey's median polish (Exploratory Data Analysis, 1977): quality = level + effect of the sender
-    + effect of the receiver + residual. Both effects have the median 0; 0 for ranks without values.
+    + effect of the receiver + residual.
     """
     import numpy
 
-    residuals = cells.quality - (numpy.median(cells.quality) if len(cells.quality) else 0)
-    effects = (numpy.zeros(ranks), numpy.zeros(ranks))
+    residuals: NDArray[Any] = cells.quality - numpy.median(cells.quality)
     for _ in range(POLISH_ROUNDS):
-        moved = 0.0
-        for effect, labels in zip(effects, (cells.senders, cells.receivers), strict=True):
-            step = numpy.nan_to_num(group_medians(labels, residuals, ranks))
-            effect += step
-            residuals = residuals - step[labels]
-            moved = max(moved, float(numpy.abs(step).max(initial=0)))
-        if moved < 1e-4:
+        before = residuals
+        for labels in (cells.senders, cells.receivers):
+            residuals = residuals - group_medians(labels, residuals, ranks)[labels]
+        if numpy.abs(residuals - before).max() < 1e-4:
             break
-    for effect in effects:
-        effect -= numpy.median(effect) if ranks else 0
-    return effects[0], effects[1], residuals
+    return residuals
 
 
 def median_variance(count: int) -> float:

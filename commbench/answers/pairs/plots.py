@@ -7,7 +7,7 @@ ranks there are two pictures: the medians of hosts, and the ranks around what is
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import floor, inf, log10
 from statistics import median
@@ -49,6 +49,7 @@ class Rows(NamedTuple):
     names: Sequence[str]
     hosts: Sequence[str]
     """Of each row; blocks of ranks have names of their own."""
+    what: str = "rank"
 
 
 def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
@@ -56,84 +57,64 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
     pictures: list[Picture] = []
     for run in runs:
         matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
+        found = [(matrix, find_slow(matrix).findings) for matrix in main_matrices(matrices)]
         notes = [f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches"]  # fmt: skip
-        maps = [
-            heat_maps(found.matrix, find_slow(found.matrix).findings, found.size_bytes)
-            for found in main_matrices(matrices)
-        ]
-        pictures += [_beside(each, notes) for each in zip(*maps, strict=True)]
+        pictures += [*heat_maps(found, notes)] if found else []
     return pictures
 
 
-def _beside(pictures: Sequence[Picture], notes: Sequence[str]) -> Picture:
-    """Pictures of the quantities of a run as one."""
-    quantities, what = zip(*(each.title.split(" ", 1) for each in pictures), strict=True)
-    return Picture(
-        "-".join(["pairs", *pictures[0].name.split("-")[1:]]),
-        f"{' and '.join(quantities).capitalize()} {what[0]}",
-        " ".join(each.description for each in pictures),
-        [panel for each in pictures for panel in each.panels],
-        [*notes, *dict.fromkeys(note for each in pictures for note in each.notes)],
-    )
-
-
 def heat_maps(
-    matrix: RankMatrix, findings: Sequence[Finding] = (), size_bytes: int = 0
-) -> list[Picture]:
-    """The pictures of a matrix with at least one value, of messages of a size."""
-    size = f", {format_bytes(size_bytes)}" if size_bytes else ""
-    every = range(matrix.ranks)
-    if matrix.ranks <= MOST_DRAWN:
-        return [_picture("", "rank", matrix, findings, _make_rows(matrix, every), size)]
-    ranks = choose_ranks(matrix, findings)
-    part = f"{len(ranks)} of {matrix.ranks} ranks: slow ones, and others"
-    median_of = "A cell is the median of its pairs"
-    return [
-        _picture("", "host", matrix, findings, _make_blocks(matrix), size, [median_of]),
-        _picture("-part", "rank", matrix, findings, _make_rows(matrix, ranks), size, [part]),
-    ]
+    found: Sequence[tuple[RankMatrix, Sequence[Finding]]], notes: Sequence[str] = ()
+) -> Iterator[Picture]:
+    """The pictures of matrices of the same ranks, each with at least one value, and of what is slow
+    in them."""
+    first, number = found[0][0], found[0][0].ranks
+    if number <= MOST_DRAWN:
+        yield _picture("pairs", found, _make_rows(first, range(number)), notes)
+        return
+    chosen = choose_ranks(first, [finding for _, findings in found for finding in findings])
+    blocks, part = _make_blocks(first), _make_rows(first, chosen)
+    yield _picture("pairs", found, blocks, [*notes, "A cell is the median of its pairs"])
+    shown = f"{len(chosen)} of {number} ranks: slow ones, and others"
+    yield _picture("pairs-part", found, part, [*notes, shown])
 
 
 def _picture(
-    part: str, what: str, matrix: RankMatrix, findings: Sequence[Finding], rows: Rows, size: str,
-    notes: Sequence[str] = (),
+    name: str, found: Sequence[tuple[RankMatrix, Sequence[Finding]]], rows: Rows,
+    notes: Sequence[str],
 ) -> Picture:  # fmt: skip
     """The picture of these rows, which are ranks or hosts."""
-    unit, scale = matrix.quantity.unit, matrix.quantity.scale  # those of the tables
-    gathered: dict[Pair, list[float]] = {}
-    for (a, b), value in matrix.values.items():
-        if a != b and a in rows.of_rank and b in rows.of_rank:
-            place = rows.of_rank[a], rows.of_rank[b]
-            gathered.setdefault(place, []).append(value / scale)
-    values = {place: median(found) for place, found in gathered.items()}
-    frames = [frame for finding in findings for frame in _frames(finding, rows)]
-    low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)
-    marks = "frames around what is slow" if frames else "no slow part is seen"
-    text = f"lowest {low}, median {middle}, highest {high} {unit}; {marks}"
-    quantity = matrix.quantity.name.capitalize()
-    panel = _heat_map(matrix, rows, unit, values, frames)
-    return Picture(
-        f"{matrix.quantity.name}{part}",
-        f"{quantity} between {what}s",
-        f"{quantity}{size}, {len(rows.hosts)} rows and columns: {text}.",
-        [panel._replace(heading=quantity + size, down=f"from {what}", across=f"to {what}")],
-        notes,
-    )
+    panels, texts = [], []
+    for matrix, findings in found:
+        quantity, gathered = matrix.quantity, dict[Pair, list[float]]()
+        for (a, b), value in matrix.values.items():
+            if a != b and a in rows.of_rank and b in rows.of_rank:
+                place = rows.of_rank[a], rows.of_rank[b]
+                gathered.setdefault(place, []).append(value / quantity.scale)
+        values = {place: median(own) for place, own in gathered.items()}
+        panels.append(_heat_map(matrix, findings, rows, values))
+        low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)
+        marks = "frames around what is slow" if panels[-1].frames else "no slow part is seen"
+        texts.append(
+            f"{panels[-1].heading}, {len(rows.hosts)} rows and columns: lowest {low}, "
+            f"median {middle}, highest {high} {quantity.unit}; {marks}."
+        )
+    what = " and ".join(matrix.quantity.name for matrix, _ in found).capitalize()
+    return Picture(name, f"{what} between {rows.what}s", " ".join(texts), panels, notes)
 
 
 def _heat_map(
-    matrix: RankMatrix, rows: Rows, unit: str, values: Mapping[Pair, float],
-    frames: Sequence[Frame],
-) -> HeatMap:  # fmt: skip
-    number, hosts = len(rows.hosts), rows.hosts
+    matrix: RankMatrix, findings: Sequence[Finding], rows: Rows, values: Mapping[Pair, float]
+) -> HeatMap:
+    number, hosts, quantity = len(rows.hosts), rows.hosts, matrix.quantity
     kinds = {p: f", {'within' if hosts[p[0]] == hosts[p[1]] else 'across'} hosts" for p in values}
     scales = {kind: [values[p] for p in values if kinds[p] == kind] for kind in kinds.values()}
-    middles = [median(found) for found in scales.values()]
+    middles = [median(own) for own in scales.values()]
     if max(middles) < _ALIKE * min(middles):
         kinds, scales = dict.fromkeys(values, ""), {"": [*values.values()]}
-    limit = inf if matrix.quantity.is_better_high else _LATENCY_LIMIT
-    most = {kind: min(max(found), limit * median(found)) for kind, found in scales.items()}
+    limit = inf if quantity.is_better_high else _LATENCY_LIMIT
+    most = {kind: min(max(own), limit * median(own)) for kind, own in scales.items()}
     texts = format_values([*values.values()], number)
     has_blocks = rows.names == rows.hosts
     cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
@@ -141,14 +122,17 @@ def _heat_map(
         shade = min(1.0, value / most[kinds[place]])
         cells[place] = Cell(shade, text if number <= MOST_VALUES else "")
     bars = [
-        ColourBar(unit + kind, most[kind], max(scales[kind]) > most[kind])
+        ColourBar(quantity.unit + kind, most[kind], max(scales[kind]) > most[kind])
         for kind in sorted(scales)
     ]
     names = {row + 0.5: name for row, name in enumerate(rows.names)}
+    size = f", {format_bytes(matrix.size_bytes)}" if matrix.size_bytes else ""
     return HeatMap(
-        "", names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
-        (number, number), frames, _separators(hosts), COLOURS[matrix.quantity.is_better_high],
-        bars, is_of_pairs=True,
+        quantity.name.capitalize() + size,
+        names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
+        (number, number), [frame for each in findings for frame in _frames(each, rows)],
+        _separators(hosts), COLOURS[quantity.is_better_high], bars,
+        down=f"from {rows.what}", across=f"to {rows.what}", is_of_pairs=True,
     )  # fmt: skip
 
 
@@ -228,7 +212,7 @@ def _make_blocks(matrix: RankMatrix) -> Rows:
     at = {unit: number // per for number, unit in enumerate(different)}
     more = " …" if per > 1 and is_of_hosts else ""
     names = [f"{unit}{more}" for unit in different[::per]]
-    return Rows({rank: at[unit] for rank, unit in enumerate(units)}, names, names)
+    return Rows({rank: at[unit] for rank, unit in enumerate(units)}, names, names, "host")
 
 
 def _frames(finding: Finding, rows: Rows) -> list[Frame]:

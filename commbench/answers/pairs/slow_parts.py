@@ -10,8 +10,7 @@ is taken away before the next one is looked for, so one defect gives one finding
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import exp, log1p, sqrt
 from random import Random
 from statistics import NormalDist
@@ -62,7 +61,7 @@ _BEST = 12
 class Part(NamedTuple):
     """A kind of part that can be slow, and the pairs of ranks that use it."""
 
-    kind: str
+    name: str
     direction: str
     scope: str
     is_of_hosts: bool = False
@@ -114,7 +113,8 @@ class Diagnosis(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    part: Part
+    parts: _Parts
+    label: int
     cells: NDArray[Any]
     """Indices of the values that use it."""
     effect: float
@@ -125,13 +125,24 @@ class _Candidate(NamedTuple):
     """The number of other values."""
 
 
-class _Groups(NamedTuple):
+class _Parts(NamedTuple):
     """All parts of one kind: which values use which part."""
 
-    part: Part
+    kind: Part
+    ends: NDArray[Any]
+    """For each rank the number of its host, its interface, or itself."""
     values: NDArray[Any]
     """Indices of values; of both directions, a value is there for either end."""
     labels: NDArray[Any]
+    """The number of the part that each uses: of a link its place among the links of `links`."""
+    links: NDArray[Any] | None = None
+    """For each link the numbers of its ends, as first x ranks + second."""
+
+    def ranks(self, label: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks of a part, and of a link those at its second end."""
+        ends = (label, -1) if self.links is None else divmod(self.links[label], len(self.ends))
+        first, second = (tuple((self.ends == end).nonzero()[0].tolist()) for end in ends)
+        return first, second
 
 
 def find_slow(
@@ -144,55 +155,50 @@ def find_slow(
     is named that is not slower than its peers by the share `least`.
     """
     measured = cells = make_cells(matrix)
-    groups = [*filter(None, (_group(part, cells, matrix) for part in PARTS))]
-    tests = sum(int(each.labels.max()) + 1 for each in groups)
+    every = [*filter(None, (_find_parts(kind, cells, matrix) for kind in PARTS))]
+    tests = sum(int(parts.labels.max()) + 1 for parts in every)
     findings: list[Finding] = []
     while True:
         scan = _Scan(cells, matrix, false_alarms / max(tests, 1), -log1p(-least))
-        slow = [candidate for each in groups for candidate in scan.find(each)]
+        slow = [candidate for parts in every for candidate in scan.find(parts)]
         if not slow or len(findings) == MOST_FINDINGS:
-            return Diagnosis(tuple(_merge(findings)), scan.link_limit())
+            return Diagnosis(tuple(findings), scan.link_limit())
         best = max(slow, key=lambda candidate: candidate.gain)
-        findings.append(_make_finding(matrix, measured, best))
+        findings.append(_make_finding(matrix.quantity, measured, best))
         quality = cells.quality.copy()
         quality[best.cells] -= best.effect
         cells = cells._replace(quality=quality)
 
 
-def _ends(part: Part, matrix: RankMatrix) -> NDArray[Any]:
-    """For each rank the number of its host, its interface, or itself."""
-    if part.kind == INTERFACE:
-        return number(tuple(zip(matrix.hosts, matrix.interfaces, strict=True)))
-    return number(matrix.hosts if part.is_of_hosts else tuple(range(matrix.ranks)))
-
-
-def _group(part: Part, cells: Cells, matrix: RankMatrix) -> _Groups | None:
-    """The parts of one kind, each with the values that use it; None where it says no more than the
-    kinds before it."""
+def _find_parts(kind: Part, cells: Cells, matrix: RankMatrix) -> _Parts | None:
+    """The parts of one kind; None where it says no more than the kinds before it."""
     import numpy
 
     is_used = {WITHIN: cells.is_within, ACROSS: ~cells.is_within}
     scopes = [scope for scope, values in is_used.items() if values.any()]
     is_needless = (
-        (part.direction != BOTH and not matrix.quantity.has_direction)
-        or (len({*matrix.hosts}) == matrix.ranks and not part.is_of_hosts)
-        or (part.kind == INTERFACE and not matrix.interfaces)
+        (kind.direction != BOTH and not matrix.quantity.has_direction)
+        or (len({*matrix.hosts}) == matrix.ranks and not kind.is_of_hosts)
+        or (kind.name == INTERFACE and not matrix.interfaces)
     )
-    fewest = 1 if part.kind == LINK else 2
-    if is_needless or (len(scopes) < fewest if part.scope == ALL else part.scope not in scopes):
+    fewest = 1 if kind.name == LINK else 2
+    if is_needless or (len(scopes) < fewest if kind.scope == ALL else kind.scope not in scopes):
         return None
-    index = numpy.flatnonzero(is_used.get(part.scope, cells.is_within | True))
-    ends = _ends(part, matrix)
+    names: Sequence[object] = matrix.hosts if kind.is_of_hosts else range(matrix.ranks)
+    if kind.name == INTERFACE:
+        names = [*zip(matrix.hosts, matrix.interfaces, strict=True)]
+    ends = number(names)
+    index = numpy.flatnonzero(is_used.get(kind.scope, cells.is_within | True))
     senders, receivers = ends[cells.senders[index]], ends[cells.receivers[index]]
-    if part.kind == LINK:
-        if part.direction == BOTH:
+    if kind.name == LINK:
+        if kind.direction == BOTH:
             senders, receivers = numpy.sort([senders, receivers], axis=0)
-        _, labels = numpy.unique(senders * matrix.ranks + receivers, return_inverse=True)
-        return _Groups(part, index, labels)
-    labels, others = (receivers, senders) if part.direction == IN else (senders, receivers)
-    if part.direction == BOTH and part.scope == WITHIN and part.kind == HOST:
+        links, labels = numpy.unique(senders * matrix.ranks + receivers, return_inverse=True)
+        return _Parts(kind, ends, index, labels, links)
+    labels, others = (receivers, senders) if kind.direction == IN else (senders, receivers)
+    if kind.scope == WITHIN and kind.name == HOST:
         others = numpy.arange(len(index))
-    elif part.direction == BOTH:
+    elif kind.direction == BOTH:
         is_other = numpy.append(numpy.ones(len(index), bool), senders != receivers)
         index = numpy.append(index, index)[is_other]
         labels = numpy.append(senders, receivers)[is_other]
@@ -201,7 +207,7 @@ def _group(part: Part, cells: Cells, matrix: RankMatrix) -> _Groups | None:
     base = max(matrix.ranks, len(cells.senders)) + 1
     different = numpy.unique(labels * base + others) // base
     is_enough = numpy.bincount(different, minlength=matrix.ranks)[labels] > 1
-    return _Groups(part, index[is_enough], labels[is_enough]) if is_enough.any() else None
+    return _Parts(kind, ends, index[is_enough], labels[is_enough]) if is_enough.any() else None
 
 
 class _Scan:
@@ -219,76 +225,72 @@ class _Scan:
         """Distance from the level of the peers if at least a quarter of the values are sound."""
         self._links = numpy.zeros(len(cells.quality))
         """What links are compared by: without the effects of ranks, where these can be told."""
-        self._levels: list[float] = []
-        self._scales: list[float] = []
+        self._usual: list[tuple[float, float]] = []
+        """The level and the scale of each class."""
         for of_class in self._classes:
             part = Cells(*(column[of_class] for column in cells))
-            self._levels.append(float(numpy.median(part.quality)))
-            self._scales.append(robust_scale((part.quality - self._levels[-1]) / part.errors))
+            level = float(numpy.median(part.quality))
+            self._usual.append((level, robust_scale(part.quality - level)))
             self._above[of_class] = part.quality - numpy.quantile(part.quality, 0.75)
-            self._links[of_class] = part.quality - self._levels[-1]
-            if len(part.quality) >= _PER_RANK * len(numpy.union1d(part.senders, part.receivers)):
-                self._links[of_class] = median_polish(part, matrix.ranks)[2]
+            is_many = len(part.quality) >= _PER_RANK * len({*part.senders, *part.receivers})
+            self._links[of_class] = (
+                median_polish(part, matrix.ranks) if is_many else part.quality - level
+            )
 
-    def find(self, groups: _Groups) -> Iterator[_Candidate]:
+    def find(self, parts: _Parts) -> Iterator[_Candidate]:
         """The parts of one kind that are slower than the limit."""
         import numpy
 
-        part, index, labels = groups
-        values = self._values(part)[index]
+        kind, labels = parts.kind, parts.labels
+        is_told = not kind.is_of_hosts or self._hosts > _PER_RANK
+        compared = self._links if kind.name == LINK and is_told else self._above
+        values = compared[parts.values]
         medians = group_medians(labels, values, int(labels.max()) + 1)
         gains = numpy.bincount(labels, numpy.abs(values) - numpy.abs(values - medians[labels]))
         gains[~(medians < -self._least)] = 0
-        errors = self._cells.errors
-        alike = group_medians(labels, values / errors[index], len(medians))
-        order = numpy.argsort(labels, kind="stable")
-        starts = numpy.searchsorted(labels[order], numpy.arange(len(gains) + 1))
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
-            others = numpy.delete(alike, label)
+            others = numpy.delete(medians, label)
             others = others[~numpy.isnan(others)]
-            cells = numpy.unique(index[order[starts[label] : starts[label + 1]]])
+            cells = numpy.unique(parts.values[labels == label])
             spread = 0.0  # by which sound parts of a kind differ: their standard deviation
             if len(others) >= _ENOUGH:
-                spread = robust_scale(others, with_tail=part.kind == LINK)
-                spread *= float(numpy.median(errors[cells]))
-            if candidate := self._compare(part, cells, spread):
-                yield candidate
+                spread = robust_scale(others, with_tail=kind.name == LINK)
+            if found := self._compare(cells, spread):
+                effect, gain, limit, peers = found
+                slowness = -effect
+                if kind.name == LINK:
+                    slowness = min(slowness, -float(numpy.median(compared[cells])))
+                if slowness > limit:
+                    yield _Candidate(parts, int(label), cells, effect, gain, peers)
 
-    def _values(self, part: Part) -> NDArray[Any]:
-        """What the parts of a kind are compared by."""
-        is_told = not part.is_of_hosts or self._hosts > _PER_RANK
-        return self._links if part.kind == LINK and is_told else self._above
-
-    def _compare(self, part: Part, inside: NDArray[Any], spread: float) -> _Candidate | None:
-        """The part as a candidate if it is slower than its peers by more than the limit."""
+    def _compare(
+        self, inside: NDArray[Any], spread: float
+    ) -> tuple[float, float, float, int] | None:
+        """The effect of a part on its values, its gain, the limit of the effect, and the number of
+        its peers; None where these are too few."""
         import numpy
 
-        quality, errors = self._cells.quality, self._cells.errors
+        quality = self._cells.quality
         deviations, variances, peers = [], [], 0
-        for at, of_class in enumerate(self._classes):
+        for of_class, (level, scale) in zip(self._classes, self._usual, strict=True):
             own = inside[of_class[inside]]
             count = int(of_class.sum()) - len(own)
             if not len(own) or not count:
                 continue
-            if count > _MANY:  # then all values say the same as those of the peers
-                level, scale = self._levels[at], self._scales[at]
-            else:
+            if count + len(own) - 2 < LEAST_FREEDOM:
+                return None
+            if count <= _MANY:  # of more, all values say the same as those of the peers
                 is_peer = of_class.copy()
                 is_peer[own] = False
                 level = float(numpy.median(quality[is_peer]))
-                own_scatter = (quality[own] - numpy.median(quality[own])) / errors[own]
-                scatter = (quality[is_peer] - level) / errors[is_peer]
-                scale = robust_scale(numpy.append(scatter, own_scatter))
+                own_scatter = quality[own] - numpy.median(quality[own])
+                scale = robust_scale(numpy.append(quality[is_peer] - level, own_scatter))
             deviations.append(quality[own] - level)
-            freedom = count + len(own) - 2
-            if freedom < LEAST_FREEDOM:
-                return None
-            error = t_quantile(self._z, freedom) * scale / self._z
-            of_own, of_peers = map(median_variance, (len(own), count))
-            of_own *= float((errors[own] ** 2).mean())
-            variances.append(len(own) * error**2 * (of_own + of_peers))
+            error = t_quantile(self._z, count + len(own) - 2) * scale / self._z
+            of_both = median_variance(len(own)) + median_variance(count)
+            variances.append(len(own) * error**2 * of_both)
             peers += count
         if not deviations:
             return None
@@ -296,105 +298,55 @@ class _Scan:
         effect = float(numpy.median(joined))
         error = sqrt(sum(variances) / len(joined))
         least = self._least * (_ALONE if len(inside) == 1 else 1)
-        limit = max(least, self._z * max(error, spread))
-        slowness = -effect
-        if part.kind == LINK:
-            slowness = min(slowness, -float(numpy.median(self._values(part)[inside])))
         gain = float((numpy.abs(joined) - numpy.abs(joined - effect)).sum())
-        return _Candidate(part, inside, effect, gain, peers) if slowness > limit else None
+        return effect, gain, max(least, self._z * max(error, spread)), peers
 
     def link_limit(self) -> float | None:
         """The ratio below which a link between two ranks would be a finding in one direction."""
         limit = _ALONE * self._least
         for of_class in self._classes:
-            values = self._links[of_class] / self._cells.errors[of_class]
-            freedom = len(values) - 2
-            if freedom < LEAST_FREEDOM:
+            values = self._links[of_class]
+            if len(values) - 2 < LEAST_FREEDOM:
                 return None
-            factor = t_quantile(self._z, freedom)
+            factor = t_quantile(self._z, len(values) - 2)
             limit = max(limit, factor * robust_scale(values, with_tail=True))
         return exp(-limit) if self._classes else None
 
 
-def _make_finding(matrix: RankMatrix, cells: Cells, candidate: _Candidate) -> Finding:
+def _make_finding(quantity: Quantity, cells: Cells, found: _Candidate) -> Finding:
     import numpy
 
-    part, quantity, ends = candidate.part, matrix.quantity, _ends(candidate.part, matrix)
-    both = [ends[of[candidate.cells]] for of in (cells.senders, cells.receivers)]
-    first, second = (int(each[0]) for each in both)
-    if part.kind == LINK and part.direction == BOTH:
-        first, second = sorted((first, second))
-    elif part.kind != LINK:
-        if part.direction == BOTH:
-            first = int(numpy.bincount(numpy.concatenate(both)).argmax())
-        elif part.direction == IN:
-            first = second
-        second = -1
+    kind, ratio = found.parts.kind, exp(found.effect)
     sign = 1 if quantity.is_better_high else -1
-    ratio = exp(candidate.effect)
-    value = exp(sign * float(numpy.median(cells.quality[candidate.cells])))
-    ranks, to_ranks = (tuple(numpy.flatnonzero(ends == n).tolist()) for n in (first, second))
+    value = exp(sign * float(numpy.median(cells.quality[found.cells])))
     return Finding(
-        part.kind, part.direction, part.scope, ranks, to_ranks, quantity, value,
-        value * ratio**-sign, ratio, len(candidate.cells), candidate.peers,
+        kind.name, kind.direction, kind.scope, *found.parts.ranks(found.label), quantity, value,
+        value * ratio**-sign, ratio, len(found.cells), found.peers,
     )  # fmt: skip
-
-
-def _merge(findings: list[Finding]) -> list[Finding]:
-    """The findings, with two about the directions or scopes of one part as one."""
-    merged: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        part = (finding.kind, finding.ranks, finding.to_ranks)
-        earlier = merged.setdefault(part, finding)
-        if earlier is not finding:
-            merged[part] = earlier._replace(
-                direction=earlier.direction if finding.direction == earlier.direction else BOTH,
-                scope=earlier.scope if finding.scope == earlier.scope else ALL,
-                pairs=earlier.pairs + finding.pairs,
-            )
-    return [*merged.values()]
 
 
 SUSPICION = 0.2
 """The probability that scatter alone gives a suspect in a sound matrix."""
-_LINK_WORTH = 100
-"""What a round is worth in which the ends of a suspected link meet; a suspected rank that meets a
-sound one is worth 1."""
 
 
-class Suspects(NamedTuple):
-    """What may be slow."""
-
-    findings: tuple[Finding, ...]
-    ranks: frozenset[int]
-    """Suspected ranks, and the ends of suspected links."""
-    links: frozenset[frozenset[int]]
-    """Pairs of ranks that use a suspected link."""
-
-
-def find_suspects(matrix: RankMatrix) -> Suspects:
-    """What may be slow in a matrix of few values: parts that are slower by limits less strict than
-    those of find_slow."""
-    findings = find_slow(matrix, SUSPICION, LEAST / 2).findings
-    ranks = {rank for found in findings for rank in (*found.ranks, *found.to_ranks)}
-    links = [found for found in findings if found.kind == LINK]
-    pairs = (frozenset(pair) for link in links for pair in product(link.ranks, link.to_ranks))
-    return Suspects(findings, frozenset(ranks), frozenset(pairs))
+def find_suspects(matrix: RankMatrix) -> frozenset[int]:
+    """The ranks that may be slow in a matrix of few values, or whose host or interface may be: by
+    limits less strict than those of find_slow. A quick search does not look for links."""
+    found = find_slow(matrix, SUSPICION, LEAST / 2).findings
+    return frozenset(rank for each in found if each.kind != LINK for rank in each.ranks)
 
 
 def choose_rounds(
-    suspects: Suspects, peers: Mapping[str, Mapping[int, int]], most: int, seed: int
+    suspects: Collection[int], peers: Mapping[str, Mapping[int, int]], most: int, seed: int
 ) -> list[str]:
-    """The rounds that say most about the suspects, at most so many, the best first.
+    """The rounds in which most suspects meet others, at most so many, the best first.
 
     `peers` has for each round the rank that each suspect meets in it; one that meets none is
     missing. Of rounds that say as much, `seed` decides.
     """
-    worth = {}
-    for name, met in peers.items():
-        with_sound = sum(peer not in suspects.ranks for peer in met.values())
-        links = {frozenset(pair) for pair in met.items()} & suspects.links
-        worth[name] = with_sound + _LINK_WORTH * len(links)
+    worth = {
+        name: sum(peer not in suspects for peer in met.values()) for name, met in peers.items()
+    }
     names = sorted(name for name, value in worth.items() if value)
     Random(seed).shuffle(names)
     return sorted(names, key=lambda name: -worth[name])[:most]

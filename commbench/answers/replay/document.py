@@ -3,15 +3,14 @@ trace, which variant saves time; tables and pictures of the operations and of th
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.answers.replay.replay import OperationReplay, StepReplay, analyse_replay
+from commbench.answers.replay.replay import StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
-from commbench.plan.workload import MESSAGES, Step, Workload
+from commbench.plan.workload import Step, Workload
 from commbench.plan.workload_fit import was_shrunk
 from commbench.plan.workload_variants import BUCKET, CALLS, GAPS
 from commbench.results.schema import Run
@@ -24,20 +23,8 @@ from commbench.units import (
     format_time,
     parse_size,
 )
-from commbench.views.cells import (
-    BANDWIDTH,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    Unit,
-    ratio_with_interval_text,
-    share_with_interval_text,
-    time_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, Unit
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
 from commbench.workloads.document import FIGURES
@@ -63,46 +50,25 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
     """First whether communication is slower here, and which variant saves most."""
     first = "; ".join([*_against_trace(workload, found), *_would_help(found)])
     lines = [f"{first[:1].upper()}{first[1:]}."] if first else []
-    return [*lines, *_largest(found), *_waiting(found)]
-
-
-def _largest(found: StepReplay) -> Iterator[str]:
-    """Which operation takes most; sends and receives are messages, since each is both."""
-    kinds: dict[str, list[OperationReplay]] = defaultdict(list)
-    for one in found.operations:
-        name = "messages" if one.traced.operation in MESSAGES else one.traced.operation
-        kinds[f"{name} over {one.traced.group}"].append(one)
-    if len(kinds) == 1:
-        yield f"All calls are {next(iter(kinds))}."
-        return
-    shares: dict[str, list[str]] = defaultdict(list)
-    for where, seconds in (
-        ("in the trace", lambda one: one.traced_s),
-        ("here", lambda one: one.replayed and one.replayed.value),
-    ):
-        times = {name: known_sum(map(seconds, own)) for name, own in kinds.items()}
-        if total := known_sum(times.values()):
-            largest = max(times, key=lambda name: times[name] or 0.0)
-            shares[largest].append(f"{format_share((times[largest] or 0.0) / total)} {where}")
-    for name, parts in shares.items():
-        yield f"Of the time of all calls, {name} takes most: {', '.join(parts)}."
-
-
-def _waiting(found: StepReplay) -> Iterator[str]:
+    for where, field in (("in the trace", "traced_s"), ("here", "here_s")):
+        times = [getattr(one, field) for one in found.operations]
+        if total := known_sum(times):
+            at = times.index(max(times))
+            most, share = found.operations[at].traced, format_share(times[at] / total)
+            name = f"{most.operation} over {most.group}"
+            lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
         part = format_share(found.waiting_s / found.communication_s)
-        where = "`commbench workload show TRACES` says for which"
-        yield f"In the trace, ranks wait for others during {part} of the communication: {where}."
-    elif found.communication_s is not None:
-        yield "The trace does not say how much of its communication is waiting."
+        which = "`commbench workload show TRACES` says for which"
+        lines.append(f"Ranks wait for others during {part} of the traced communication: {which}.")
+    return lines
 
 
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
-    ratio, compared = found.over_trace, found.compared
-    if ratio is None or compared is None:
+    ratio, calls = found.over_trace, found.variant(CALLS)
+    if not (ratio and calls and calls.time):
         return
-    how = "one after another" if compared.is_in_order else "each alone"
     if was_shrunk(workload):
         meaning = "the trace had more ranks, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
@@ -111,28 +77,25 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         meaning = "communication takes about as long here as in the trace"
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
-    yield (
-        f"{meaning}: the calls, {how}, take {time_text(compared.here)} here and "
-        f"{format_time(compared.traced_s)} there, {ratio_with_interval_text(ratio)} times as long"
-    )
+    times = cells.ratio_with_interval_text(ratio)
+    here, there = cells.time_text(calls.time), format_time(found.calls_only_s or 0.0)
+    one_by_one = f"the calls, one after another, take {here} here and {there} in the trace"
+    yield f"{meaning}: {one_by_one}, {times} times as long"
 
 
 def _would_help(found: StepReplay) -> Iterator[str]:
     """Which variant saves most, or that none does."""
-    compared = [(each.ratio, each.variant) for each in found.variants if each.ratio]
-    faster = [(r, v) for r, v in compared if (r.value if r.high is None else r.high) < 1]
-    if faster:
-        ratio, variant = min(faster)
-        saved = share_with_interval_text(ratio.map(lambda each: 1 - each))
+    compared = [(each.ratio, name_variant(each.variant)) for each in found.variants if each.ratio]
+    ratio, name = min(compared, default=(None, ""))
+    slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
+    if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
+        saved = cells.share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
-        yield f"{name_variant(variant)} would save most: {saved} % of the step{unsure}"
+        yield f"{name} would save most: {saved} % of the step{unsure}"
     elif compared:
-        slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
+        for ratio, name in slower:
+            yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"
         undecided = "whether a variant of the step is faster is not decided"
-        yield from (
-            f"{name_variant(v)} is slower: {ratio_with_interval_text(r)} times as long"
-            for r, v in slower
-        )
         yield "no variant of the step is faster" if len(slower) == len(compared) else undecided
 
 
@@ -148,17 +111,17 @@ MEANINGS = {
 }
 """What columns and lines mean."""
 OPERATION_COLUMNS = (
-    Column("group", attrgetter("traced.group"), TEXT, 11),
-    Column("ranks", attrgetter("traced.ranks"), NUMBER, 1),
-    Column("operation", attrgetter("traced.operation"), TEXT, 12),
-    Column("calls", lambda one: f"{one.traced.calls:g}", NUMBER, 4),
+    Column("group", attrgetter("traced.group"), cells.TEXT, 11),
+    Column("ranks", attrgetter("traced.ranks"), cells.NUMBER, 1),
+    Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
+    Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
     Column("bytes", lambda one: one.traced.size_bytes, Unit(format_about), 6),
-    Column("traced\ntime", attrgetter("traced_s"), TIME),
-    Column("waiting", attrgetter("traced.waiting_s"), TIME, 7),
-    Column("replay\ntime", attrgetter("replayed"), TIME, 10),
-    Column("95 %\ninterval", attrgetter("replayed"), TIME_INTERVAL, 5),
-    Column("busbw\nGB/s", attrgetter("busbw"), BANDWIDTH, 3),
-    Column("at\npeak", attrgetter("peak_s"), TIME, 5),
+    Column("traced\ntime", attrgetter("traced_s"), cells.TIME),
+    Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
+    Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
+    Column("95 %\ninterval", attrgetter("replayed"), cells.TIME_INTERVAL, 5),
+    Column("busbw\nGB/s", attrgetter("busbw"), cells.BANDWIDTH, 3),
+    Column("at\npeak", attrgetter("peak_s"), cells.TIME, 5),
 )
 
 
@@ -170,6 +133,7 @@ class WholeRow(NamedTuple):
     over_step: Estimate | None = None
     """Over the step of the trace."""
     over_baseline: Estimate | None = None
+    is_traced: bool = False
 
 
 def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
@@ -184,7 +148,7 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
     ):
         if seconds is not None:
             of_step = Estimate(seconds / step_s) if step_s and seconds != step_s else None
-            yield WholeRow(f"trace: {name}", Estimate(seconds), of_step)
+            yield WholeRow(f"trace: {name}", Estimate(seconds), of_step, is_traced=True)
     if found.alone:
         yield WholeRow("each call alone", found.alone)
     for each in found.variants:
@@ -195,13 +159,13 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
 
 def _whole_table(found: StepReplay) -> Table:
     columns = (
-        Column("", attrgetter("name"), TEXT),
-        Column("time", attrgetter("time"), TIME),
-        Column("95 %\ninterval", attrgetter("time"), TIME_INTERVAL, 7),
-        Column("over the step\nof the trace", attrgetter("over_step"), RATIO, 6),
+        Column("", attrgetter("name"), cells.TEXT),
+        Column("time", attrgetter("time"), cells.TIME),
+        Column("95 %\ninterval", attrgetter("time"), cells.TIME_INTERVAL, 7),
+        Column("over the step\nof the trace", attrgetter("over_step"), cells.RATIO, 6),
         Column("over all calls\n" + WHOLE[found.baseline].removeprefix("all calls "),
-               attrgetter("over_baseline"), RATIO, 8),
-        Column("95 % ", attrgetter("over_baseline"), RATIO_INTERVAL, 7),
+               attrgetter("over_baseline"), cells.RATIO, 8),
+        Column("95 % ", attrgetter("over_baseline"), cells.RATIO_INTERVAL, 7),
     )  # fmt: skip
     return Table("Whole step", columns, [*whole_rows(found)])
 
@@ -250,18 +214,15 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
     workload = replayed_workload(run.header.plan)
     calls = []
     for one in found.operations[:MOST_OPERATIONS]:
-        bars = [*_traced(one.traced_s, one.traced.waiting_s), *_here(one.replayed)]
+        traced, waiting = one.traced_s, one.traced.waiting_s or 0.0
+        bars = [] if traced is None else [Bar(Estimate(traced), TRACE, waiting, WAITING)]
+        bars += [Bar(one.replayed, HERE)] if one.replayed else []
         calls.append(BarRow(f"{one.traced.operation}, {one.traced.group}", bars))
-    transfer = found.communication_s if found.transfer_s is None else found.transfer_s
     whole = [
-        BarRow("trace: whole step", _traced(found.step.time_s or None)),
-        BarRow("trace: communication", _traced(transfer or None, found.waiting_s)),
-        *(BarRow(name_variant(v.variant), _here(v.time)) for v in found.variants),
+        BarRow(row.name, [Bar(row.time, TRACE if row.is_traced else HERE)])
+        for row in whole_rows(found)
     ]
-    panels = [
-        Bars("Calls of one rank in a step", calls),
-        Bars("Whole step", [row for row in whole if row.bars]),
-    ]
+    panels = [Bars("Calls of one rank in a step", calls), Bars("Whole step", whole)]
     notes = [f"{run.name}: {run.header.describe_ranks()}"]
     if (left_out := len(found.operations) - MOST_OPERATIONS) > 0:
         notes.append(f"{left_out} more operations are not drawn")
@@ -272,14 +233,3 @@ def _picture(run: Run, found: StepReplay, name: str) -> Picture:
         [panel for panel in panels if panel.rows],
         notes,
     )
-
-
-def _traced(seconds: float | None, waiting: float | None = None) -> list[Bar]:
-    """The bar of a time in the trace, of two parts where ranks waited."""
-    if seconds is None:
-        return []
-    return [Bar(Estimate(seconds), TRACE, waiting or 0.0, WAITING)]
-
-
-def _here(time: Estimate | None) -> list[Bar]:
-    return [Bar(time, HERE)] if time else []

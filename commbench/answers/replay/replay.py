@@ -15,27 +15,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.replay import replayed_workload, step_calls
-from commbench.plan.workload import Call, Step, Workload
-from commbench.plan.workload_variants import (
-    AS_TRACED,
-    BUCKET,
-    CALLS,
-    COMPOSED,
-    EVERY_VARIANT,
-    GAPS,
-    VARIANTS,
-    Match,
-    expand_variants,
-    match_calls,
-    waits_after,
-    why_no_variant,
-)
+from commbench.plan.workload import Call, Step
+from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s, left_out_variants
 from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats.estimate import Estimate, combine, known, ratio
@@ -45,10 +31,6 @@ from commbench.workloads.totals import OperationTotals, workload_totals
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
     from commbench.plan.plan import Plan
-
-_TOO_FEW = "it needs two neighbouring all_reduces"
-_TOO_SMALL = "its all_reduces have less than 1 MiB"
-"""Why EVERY_VARIANT leaves out what a step could have."""
 
 
 class OperationReplay(NamedTuple):
@@ -67,6 +49,11 @@ class OperationReplay(NamedTuple):
         return self.traced.seconds
 
     @property
+    def here_s(self) -> float | None:
+        """Seconds here."""
+        return self.replayed.value if self.replayed else None
+
+    @property
     def busbw(self) -> Estimate | None:
         """The bus bandwidth of the replay in bytes/s; None for an operation without one."""
         if (time := self.replayed) is None:
@@ -75,14 +62,11 @@ class OperationReplay(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """The calls, and their times in the trace, here and at the peak."""
+        calls = fields_of(self.traced, "waiting_s", without=("step", "step_share"))
+        times = ("time_s", "transfer_s", "waiting_s")
         return {
-            **fields_of(
-                self.traced, without=("step", "step_share", "time_s", "transfer_s", "size_bytes")
-            ),
+            **{f"traced_{name}" if name in times else name: v for name, v in calls.items()},
             "size_bytes": self.traced.size_bytes and round(self.traced.size_bytes),
-            "traced_time_s": self.traced.time_s,
-            "traced_transfer_s": self.traced.transfer_s,
-            "traced_waiting_s": self.traced.waiting_s,
             "replayed_s": self.replayed,
             "busbw_bytes_per_s": self.busbw,
             "at_peak_s": self.peak_s,
@@ -110,17 +94,6 @@ class VariantReplay(NamedTuple):
         }
 
 
-class Compared(NamedTuple):
-    """The same calls here and in the trace."""
-
-    is_in_order: bool
-    """Whether the calls are those of the step one after another, without computation; else each is
-    taken alone."""
-    here: Estimate
-    """Seconds of all of them here."""
-    traced_s: float
-
-
 class StepReplay(NamedTuple):
     """A step, in the trace and here."""
 
@@ -140,6 +113,10 @@ class StepReplay(NamedTuple):
     left_out: tuple[tuple[str, str], ...] = ()
     """The variants that `--variant all` leaves out, each with the reason."""
 
+    def __repr__(self) -> str:
+        names = ", ".join(each.variant for each in self.variants)
+        return f"<StepReplay: {self.step.name}: {names}>"
+
     def as_json(self) -> dict[str, Any]:
         """The name of the step, its times in the trace, its operations, and its variants."""
         step = {"name": self.step.name, "count": self.step.count, "traced_s": self.step.time_s}
@@ -153,22 +130,11 @@ class StepReplay(NamedTuple):
         return _sum(times) if times and len(times) == len(self.operations) else None
 
     @property
-    def compared(self) -> Compared | None:
-        """The calls of the step without gaps; where that was not measured, the sums of all."""
-        calls = self.variant(CALLS)
-        if self.calls_only_s and calls and calls.time:
-            return Compared(True, calls.time, self.calls_only_s)
-        traced = [one.traced_s for one in self.operations if one.traced_s]
-        if self.alone is None or len(traced) < len(self.operations):
-            return None
-        return Compared(False, self.alone, sum(traced))
-
-    @property
     def over_trace(self) -> Estimate | None:
-        """The time of the calls here over that in the trace, in which ranks do not wait where it
-        says how long they waited; None where there is no trace."""
-        same = self.compared
-        return _over(same.here, same.traced_s) if same else None
+        """The time of the calls one after another here over that in the trace, where no rank
+        computes; None where one of both is not known."""
+        calls = self.variant(CALLS)
+        return _over(calls.time, self.calls_only_s) if calls else None
 
     @property
     def step_over_trace(self) -> Estimate | None:
@@ -220,14 +186,11 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     for traced in workload_totals(workload, step):
         own = [(w, rows.get(key)) for key, w in made[traced.group, traced.operation].items()]
         operations.append(OperationReplay(traced, _sum_times(own), _sum_at_peak(own, peak)))
-    operations.sort(
-        key=lambda one: (one.traced_s or 0.0, one.replayed.value if one.replayed else 0.0),
-        reverse=True,
-    )
+    operations.sort(key=lambda one: (one.traced_s or 0.0, one.here_s or 0.0), reverse=True)
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
         step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
-        calls_only_s(workload, step), _find_left_out(plan, step),
+        calls_only_s(workload, step), left_out_variants(plan.variants, step),
     )  # fmt: skip
 
 
@@ -290,68 +253,6 @@ def _transfer(call: Call) -> tuple[float, float]:
     return (start if call.transfer_s is None else max(start, end - call.transfer_s)), end
 
 
-def _find_left_out(plan: Plan, step: Step) -> tuple[tuple[str, str], ...]:
-    """The variants that EVERY_VARIANT does not have of a step, each with the reason."""
-    if EVERY_VARIANT not in plan.variants:
-        return ()
-    names = {variant.partition(":")[0] for variant in expand_variants((EVERY_VARIANT,), step)}
-    usual = _TOO_FEW if COMPOSED.name in names else _TOO_SMALL
-    return tuple(
-        (name, why_no_variant(f"{BUCKET}:1G" if name == BUCKET else name, step) or usual)
-        for name in VARIANTS
-        if name not in names
-    )
-
-
 def _over(here: Estimate | None, traced: float | None) -> Estimate | None:
     """The ratio of a time here and one of the trace, which has no interval."""
     return ratio(here, Estimate(traced, traced, traced)) if traced else None
-
-
-_Node: TypeAlias = int | tuple[int, int]
-"""The end of a match, or the moment when a rank makes a call: its index."""
-
-
-def calls_only_s(workload: Workload, step: Step) -> float | None:
-    """Seconds from the first call to the last end where no rank computes; None where the times of
-    the calls are not known.
-
-    Each call takes its transfer time, or the whole time where no transfer time is known, from when
-    all its ranks have begun it. A rank makes its calls in order and waits where the program does;
-    those of one stream follow one another. Raises UsageError for calls that never end.
-    """
-    matches = match_calls(workload, step)
-    took = [_transfer_s(match) for match in matches]
-    if None in took:
-        return None
-    match_of = {(one.rank, one.number): at for at, match in enumerate(matches) for one in match}
-    before: dict[_Node, list[_Node]] = {at: [] for at in range(len(matches))}
-    for program in step.programs:
-        waits = waits_after(program.calls)
-        for rank in program.ranks:
-            last: dict[int | str, int] = {}
-            """Of each stream, the match of its last call; messages may be under way together."""
-            for index, call in enumerate(program.calls):
-                at = match_of[rank, index]
-                made: list[_Node] = [(rank, index - 1)] if index else []
-                before[rank, index] = made + [
-                    match_of[rank, waited] for waited in (waits[index - 1] if index else ())
-                ]
-                before[at].append((rank, index))
-                if call.peer is None:
-                    before[at] += [last[call.stream]] if call.stream in last else []
-                    last[call.stream] = at
-    ends: dict[_Node, float] = {}
-    try:
-        for node in TopologicalSorter(before).static_order():
-            begin_s = max((ends[each] for each in before[node]), default=0.0)
-            ends[node] = begin_s + ((took[node] or 0.0) if isinstance(node, int) else 0.0)
-    except CycleError:
-        return None
-    return max(ends.values(), default=0.0)
-
-
-def _transfer_s(match: Match) -> float | None:
-    """The shortest time of a call on its ranks."""
-    known = [one.call.transfer_s or one.call.time_s for one in match]
-    return min((time for time in known if time is not None), default=None)

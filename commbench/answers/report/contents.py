@@ -35,6 +35,7 @@ from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import RunHeader
 from commbench.units import format_about, format_sizes
+from commbench.validation import brief
 from commbench.views.document import (
     Block,
     Document,
@@ -102,7 +103,7 @@ def find_contents(
             return _check_contents(gate)
         case SweepResult() as sweep:
             return _sweep_contents(sweep)
-    raise UsageError(f"a {type(what[0]).__name__} has no report", "name runs or a sweep")
+    raise UsageError(f"{brief(what[0])} has no report", "name runs or a sweep")
 
 
 def _named(runs: Sequence[LoadedRun]) -> NamedRuns:

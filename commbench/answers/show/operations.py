@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATION_SETS
+from commbench.plan.own_calls import ENTRY_POINTS, InstalledCall
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Document, Facts, Section, Table, Text
@@ -38,8 +39,30 @@ NOTE = (
 )
 
 
-def document(found: Mapping[str, Operation]) -> Document:
-    """The tables of operations and of forms."""
+INSTALLED = (
+    Column("call", attrgetter("name"), TEXT),
+    Column("class", attrgetter("source"), TEXT),
+    Column("package", attrgetter("package"), TEXT),
+    Column("operation", lambda call: call.operation or f"not usable: {call.trouble}", TEXT, 8,
+           is_wrapped=True),
+)  # fmt: skip
+NO_CALLS = (
+    f"No package has installed calls: none is in the entry point group {ENTRY_POINTS}. --call also "
+    "takes file.py:name and package.module:name."
+)
+
+
+class InstalledCalls(NamedTuple):
+    """The calls that `--call` takes by a name."""
+
+    calls: Sequence[InstalledCall]
+
+
+def document(found: Mapping[str, Operation] | InstalledCalls) -> Document:
+    """The tables of operations and of forms; or that of installed calls."""
+    if isinstance(found, InstalledCalls):
+        answer = [] if found.calls else [NO_CALLS]
+        return Document("Installed calls", (), answer, [Table("", INSTALLED, found.calls)])
     operations, forms = found.values(), CALL_FORMS.values()
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
     number = format_count(len(operations), "operation")
@@ -58,8 +81,11 @@ def document(found: Mapping[str, Operation]) -> Document:
     )
 
 
-def as_json(found: Mapping[str, Operation]) -> dict[str, Any]:
-    """What `--op` and `--form` take; formulas are of S, the size, and n, the number of ranks."""
+def as_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[str, Any]:
+    """What `--op` and `--form` take; formulas are of S, the size, and n, the number of ranks. Or
+    what `--call` takes."""
+    if isinstance(found, InstalledCalls):
+        return {"calls": [call._asdict() for call in found.calls]}
     operations = [
         {
             "name": each.name, "summary": each.summary, "torch_call": each.torch_call,

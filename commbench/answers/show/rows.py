@@ -13,6 +13,7 @@ from commbench.analysis.figures import (
     find_peak_fraction,
     summarise_curve,
 )
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
@@ -214,10 +215,12 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         return ""
     waited = [share for kind in kinds if (share := _waiting(kind)) is not None]
     if len(waited) == len(kinds):
+        crowd = find_crowd([kinds[0].rows[0].header])
         return (
             "Times are nearly the same at all sizes, and ranks waited for a core up to "
             f"{100 * max(waited):.0f} % of the time: this shows the scheduler of the host, not the "
-            "network; try `commbench doctor`, or another `--cpu-mode`."
+            "network; "
+            + (f"{crowd}: start fewer." if crowd else "`commbench doctor` finds out why.")
         )
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
     busbw, size = bandwidth_text(busbw_of(row)), format_bytes(row.measurement.case.size_bytes)

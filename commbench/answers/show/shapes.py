@@ -8,23 +8,24 @@ interval is furthest from no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
-from commbench.analysis.rows import ALONE_OR_NOT, ResultRow
+from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.show.rows import busbw_of, time_of
+from commbench.output.paragraphs import join_words
 from commbench.plan.groups import BOTH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
-from commbench.results.schema import RunHeader
+from commbench.results.schema import WRONG, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
-from commbench.units import format_bytes, format_count
+from commbench.units import format_bytes
 from commbench.views import cells
 
-VARIED = (*ALONE_OR_NOT, "part", "imbalance", "form", "size_bytes")
+VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""
 Found = tuple[ResultRow, str, str, Mapping[str, Any]]
 """A row, what was compared, with what, and the figures."""
@@ -74,8 +75,9 @@ class Shape(NamedTuple):
 
 
 def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
-    """The findings of a run, in the order of SHAPES."""
-    timed, chosen = [row for row in rows if row.time], list[Finding]()
+    """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
+    timed = [row for row in rows if row.time and row.measurement.status != WRONG]
+    chosen: list[Finding] = []
     cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
@@ -112,7 +114,7 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         texts |= {**each._asdict(), "size": format_bytes(each.size_bytes)}
         parts.append(_PREFIXES.get(each.verdict, "") + text.format_map(texts))
     verdict = found[-1].verdict if found else SAME
-    crowd = _crowd(header, SHAPES[found[-1].shape].threads) if found else ""
+    crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
     if verdict == UNDECIDED:
         parts.append(f"{crowd}: start fewer ranks" if crowd else f"try `{more_precisely(header)}`")
     elif crowd and verdict != SAME:
@@ -129,17 +131,6 @@ def _missing(header: RunHeader) -> Iterator[str]:
     if any(OPERATIONS[o].block_counts for o in plan.operations) and UNIFORM not in plan.imbalance:
         kinds = ",".join((UNIFORM, *(text.partition("#")[0] for text in plan.imbalance)))
         yield f"`--imbalance {kinds}` measures what unequal blocks cost"
-
-
-def _crowd(header: RunHeader, threads: int) -> str:
-    """`4 ranks share 2 cores`, where a host has fewer cores than ranks, or than their threads."""
-    hosts: dict[str, list[tuple[int, ...]]] = {}
-    for rank in header.ranks if header.plan.device == "cpu" else ():
-        hosts.setdefault(rank.host, []).append(rank.cores)
-    counts = [(threads * len(own), len({*chain.from_iterable(own)})) for own in hosts.values()]
-    number, cores = max(counts, key=lambda c: c[0] / max(c[1], 1), default=(0, 0))
-    what = "ranks" if threads == 1 else "threads"
-    return f"{number} {what} share {format_count(cores, 'core')}" if number > cores > 0 else ""
 
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -182,25 +173,31 @@ def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
-    of the forms of several, where there are others."""
+    of the forms of several, where there are others. Compressed forms give another result."""
     kinds: dict[Any, list[ResultRow]] = {}
     for row in _whole(rows):
-        if row.measurement.case.call_form.calls_before is None:
-            kinds.setdefault(row.measurement.case.key("form"), []).append(row)
+        form = row.measurement.case.call_form
+        if form.calls_before is None and not form.compression:
+            kinds.setdefault(row.measurement.case.key(*WAYS), []).append(row)
     for own in kinds.values():
         apart = [row for row in own if row.measurement.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
         ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
-        slower = {r.measurement.case.form: ratio(time_of(r), time_of(ordered[0])) for r in ordered}
+        slower = {_way(r): ratio(time_of(r), time_of(ordered[0])) for r in ordered}
         best, *names = slower
         alike = [name for name in names if (found := slower[name]) and found.ends[0] <= 1]
-        usual = compared[0].measurement.case.form
+        usual = _way(compared[0])
         if usual in (best, *alike):
             open_ = usual if usual != best or not names else names[0]
             usual = next((name for name in names if name not in alike), open_)
         fastest = [best, *(name for name in alike if name != usual)]
         if usual != best and (found := slower[usual]):
-            yield ordered[0], " or ".join(fastest), usual, {"ratio": found}
+            yield ordered[0], join_words(fastest, "or"), usual, {"ratio": found}
+
+
+def _way(row: ResultRow) -> str:
+    """Its form of the call, or its own call."""
+    return row.measurement.case.call or row.measurement.case.form
 
 
 def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -257,7 +254,7 @@ SHAPES: dict[str, Shape] = {
         "; the busiest rank {other} {max_over_mean} times the mean",
     ),
     "forms": Shape(
-        _forms, "the fastest form is {what}, {ratio} as fast as {other} calls,", has_smallest=True
+        _forms, "{what} is the fastest form, {other} takes {ratio} as long", has_smallest=True
     ),
     "first_call": Shape(
         _first_calls, "the first call on a new group takes {ratio} as long as later ones"

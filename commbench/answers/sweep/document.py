@@ -11,6 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep.ranking import (
     BEST,
@@ -29,7 +30,7 @@ from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.paragraphs import list_some
 from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
-from commbench.units import format_count
+from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table, Text
@@ -69,6 +70,7 @@ def document(result: SweepResult) -> Document:
     )
     blocks = [
         Items(items),
+        Items(bits_sentences(result)),
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
@@ -132,6 +134,18 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
     return found
 
 
+def bits_sentences(result: SweepResult) -> list[str]:
+    """How the bits of the results differ between settings, at the largest size of each kind."""
+    titles, largest = _short_kinds(result), {}
+    for point in sorted(result.points, key=attrgetter("size_bytes")):
+        largest[point.kind] = point
+    found = []
+    for kind, point in largest.items():
+        rows = {result.names[row.setting]: row.row.measurement for row in point.rows if row}
+        found.append(ways_sentence(f"{titles[kind]} {format_bytes(point.size_bytes)}", rows))
+    return [*filter(None, found)]
+
+
 def _why_alone(result: SweepResult, kind: str) -> str:
     """Why no case of a kind has a time under two settings."""
     points = [point for point in result.points if point.kind == kind]
@@ -146,21 +160,19 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
     """Which setting is the fastest there: one, several that are tied, or undecided; and how much
     longer the next one takes."""
     ranks = rank_settings(found.points)
+    pooled = pool_settings(found.points, result.sweep.tolerance)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
+    slower = [rank.setting for rank in ranks if rank.setting not in found.best][:1]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
-    if found.verdict == UNDECIDED and len(names) == len(ranks):
-        ratios = [each.pooled.ratio for each in pool_settings(found.points, result.sweep.tolerance)]
-        ratio = cells.ratio_with_interval_text(max(ratios))
+    if found.verdict == UNDECIDED and not slower:
+        ratio = cells.ratio_with_interval_text(max(each.pooled.ratio for each in pooled))
         text = f"no setting is known to be faster: {ratio} times between them"
     if found.verdict == FASTER and found.decided < len(found.points):
         text += f", decided at {found.decided} of {len(found.points)} sizes"
-    if second := next((rank for rank in ranks if rank.setting not in found.best), None):
-        pooled = pool_settings(found.points, result.sweep.tolerance)
-        ratios = sorted(each.pooled.ratio for each in pooled if each.setting == second.setting)
-        if ratios:
-            ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
-            times = " to ".join(dict.fromkeys(ends))
-            text += f"; {result.names[second.setting]} takes {times} times as long"
+    if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower):
+        ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
+        times = " to ".join(dict.fromkeys(ends))
+        text += f"; {result.names[slower[0]]} takes {times} times as long"
     return f"{name_range(titles, found)}: {text}."
 
 

@@ -25,6 +25,8 @@ MOST_MAPS = 9
 MOST_ROWS, MOST_COLUMNS = 24, 18
 LEAST_RANGE = 1.25
 """The colours of a heat map reach at least to this ratio, so that noise looks like noise."""
+Times = Mapping[tuple[int, int], tuple[SweepPoint, SettingTime]]
+"""What is in each cell."""
 FRAMES = {
     BEST: ("shortest time", Look(INK, width=1.8, fill=0)),
     TIED: ("tied with it", Look(INK, dashes=(2, 1.5), width=1.1, fill=0)),
@@ -50,7 +52,6 @@ def sweep_pictures(result: SweepResult) -> list[Picture]:
 
 
 def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> Iterator[Picture]:
-    axes = make_axes(result.sweep.settings)
     timed = {each.setting for point in points for each in point.by_time}
     settings = [setting for setting in result.sweep.settings if setting in timed]
     texts = range_sentences(result, {point.kind for point in points})[:MOST_SENTENCES]
@@ -60,43 +61,38 @@ def _pictures(result: SweepResult, kind: str, points: Sequence[SweepPoint]) -> I
     if has_curves:
         panels = ratio_panels(_sides(result, settings, points), result.sweep.tolerance)
         yield Picture(name, title, description, panels, [*texts, "Median time of a call"])
+    what = "size" if points[0].size_bytes else "case"
+    reading = f"time over the shortest time of the same {what}"
+    axes, (down, across) = make_axes(result.sweep.settings), ("", "")
+    shown: list[tuple[str, Times]]
     if len(axes) == 2 and len(axes[0][1]) <= MOST_ROWS and len(axes[1][1]) <= MOST_COLUMNS:
-        (row_name, rows), (column_name, columns) = axes
-        title, chosen = f"{kind}: {row_name} and {column_name}", _spread(points, MOST_MAPS)
-        note, named = f"Number: {_reading(points)}.", (row_name, column_name)
+        (down, rows), (across, columns) = axes
+        title, note = f"{kind}: {down} and {across}", f"Number: {reading}."
         names = [[*map(shown_value, values)] for values in (rows, columns)]
-        values = {setting: dict(setting.values) for setting in settings}
-        places = {
-            each: (rows.index(own[row_name]), columns.index(own[column_name]))
-            for each, own in values.items()
-        }
-        shown = [
-            (_label(point), {places[each.setting]: (point, each) for each in point.by_time})
-            for point in chosen
-        ]
+        own = {setting: dict(setting.values) for setting in settings}
+        places = {s: (rows.index(v[down]), columns.index(v[across])) for s, v in own.items()}
+        kept = _spread(points, MOST_MAPS)
+        shown = [(_label(p), {places[e.setting]: (p, e) for e in p.by_time}) for p in kept]
     elif not has_curves and (len(points) > 1 or len(settings) > 2):
-        chosen, kept = _spread(points, MOST_COLUMNS), settings
-        if len(settings) > MOST_ROWS:
-            best = {rank.setting for rank in rank_settings(points)[:MOST_ROWS]}
-            kept = [setting for setting in settings if setting in best]
-        note, named = f"The best {len(kept)} of {len(settings)} settings.", ("", "")
-        names = [[result.names[setting] for setting in kept], [*map(_label, chosen)]]
-        cells = {
-            (kept.index(each.setting), column): (point, each)
-            for column, point in enumerate(chosen)
+        kept, best = _spread(points, MOST_COLUMNS), rank_settings(points)[:MOST_ROWS]
+        drawn = [setting for setting in settings if setting in {rank.setting for rank in best}]
+        note = f"The best {len(drawn)} of {len(settings)} settings."
+        names = [[result.names[setting] for setting in drawn], [*map(_label, kept)]]
+        times = {
+            (drawn.index(each.setting), column): (point, each)
+            for column, point in enumerate(kept)
             for each in point.by_time
-            if each.setting in kept
+            if each.setting in drawn
         }
-        shown = [(_reading(points).capitalize(), cells)]
+        shown = [(reading.capitalize(), times)]
     else:
         return
-    what = "sizes" if points[0].size_bytes else "cases"
     notes = [*texts, note]
-    if len(chosen) < len(points):
-        notes.append(f"{len(chosen)} of {len(points)} {what} are shown.")
+    if len(kept) < len(points):
+        notes.append(f"{len(kept)} of {len(points)} {what}s are shown.")
     highest = max(_ratio(*each) for _, times in shown for each in times.values())
     maps = [
-        _heat_map(heading, names, times, highest)._replace(down=named[0], across=named[1])
+        _heat_map(heading, names, times, highest)._replace(down=down, across=across)
         for heading, times in shown
     ]
     yield Picture(f"{name}-map", title, description, maps, notes)
@@ -120,7 +116,7 @@ def _sides(
 
 def _heat_map(
     heading: str, names: Sequence[Sequence[str]],
-    times: Mapping[tuple[int, int], tuple[SweepPoint, SettingTime]], highest: float,
+    times: Times, highest: float,
 ) -> HeatMap:  # fmt: skip
     """A heat map of times, each over the best of its point."""
     cells, frames = {}, []
@@ -146,11 +142,6 @@ def _label(point: SweepPoint) -> str:
     if point.size_bytes:
         return size_label(point.size_bytes)
     return point.kind.removeprefix(point.case.operation).strip() or "no size"
-
-
-def _reading(points: Sequence[SweepPoint]) -> str:
-    """What the number in a cell is."""
-    return f"time over the shortest time of the same {'size' if points[0].size_bytes else 'case'}"
 
 
 def _spread(points: Sequence[SweepPoint], most: int) -> list[SweepPoint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import product
 from math import exp, log
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, ratio
@@ -47,7 +49,7 @@ class SettingTime(NamedTuple):
 
     @property
     def time(self) -> Estimate:
-        """Its time, of one of SweepPoint.times."""
+        """Its time, where it has one."""
         assert self.estimate
         return self.estimate
 
@@ -83,14 +85,10 @@ class SweepPoint(NamedTuple):
     """One for each setting, in the order of the sweep; None where a setting did not measure it."""
 
     @property
-    def times(self) -> tuple[SettingTime | None, ...]:
-        """The rows; None where a setting has no valid time."""
-        return tuple(each if each and each.estimate else None for each in self.rows)
-
-    @property
     def by_time(self) -> list[SettingTime]:
         """The settings that have a time, fastest first."""
-        return sorted(filter(None, self.times), key=lambda each: each.time.value)
+        timed = (each for each in self.rows if each and each.estimate)
+        return sorted(timed, key=lambda each: each.time.value)
 
     @property
     def best(self) -> SettingTime:
@@ -153,10 +151,6 @@ class SizeRange(NamedTuple):
     decided: int = 0
     """At how many of these sizes every other setting is slower."""
 
-    def __repr__(self) -> str:
-        names = ", ".join(setting.name for setting in self.best)
-        return f"<SizeRange: {self.kind} from {self.low_bytes} B: {self.verdict}, {names}>"
-
     @property
     def low_bytes(self) -> int:
         """The smallest size."""
@@ -214,6 +208,8 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     for result in results:
         for row in result.rows:
             case = row.measurement.case
+            if is_beside(case, result.setting):
+                continue
             # On other ranks a step has other groups, although its calls have the same sizes.
             ranks = case.ranks if case.step else 0
             key = (case.title_without(*varied), case.size_bytes, ranks)
@@ -233,6 +229,12 @@ def varied_fields(settings: Sequence[Setting]) -> list[str]:
     """The dimensions of a case that differ between settings."""
     options = {f"--{name}" for setting in settings for name, _ in setting.options}
     return [dimension.field for dimension in DIMENSIONS if dimension.option in options]
+
+
+def is_beside(case: Case, setting: Setting) -> bool:
+    """Whether a setting has it only beside the call that it is about: the operation's own, whose
+    times are those of the setting `call=torch`."""
+    return not case.call and dict(setting.options).get("call", TORCH) != TORCH
 
 
 def _make_times(
@@ -275,28 +277,19 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
     two runs."""
     found = []
     for kind in dict.fromkeys(point.kind for point in points):
-        same = [point for point in points if point.kind == kind]
-        same.sort(key=attrgetter("size_bytes"))
+        same = sorted(
+            (point for point in points if point.kind == kind), key=attrgetter("size_bytes")
+        )
         ranked = [rank.setting for rank in rank_settings(same)]
-        for setting in ranked[1:]:
-            rows = [
-                row for point in same if (row := _compare(point, ranked[0], setting, tolerance))
-            ]
-            pooled = pool_kind(rows, tolerance)
-            found += [PooledSetting(setting, ranked[0], each) for each in pooled]
+        for first, setting in product(ranked[:1], ranked[1:]):
+            rows = []
+            for point in same:
+                times = {each.setting: each.row for each in point.by_time}
+                if first in times and setting in times:
+                    rows.append(_compare(kind, times[first], times[setting], tolerance))
+            pooled = pool_kind([row for row in rows if row.ratio], tolerance)
+            found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
-
-
-def _compare(
-    point: SweepPoint, first: Setting, second: Setting, tolerance: float
-) -> ComparedRow | None:
-    """The time under the second setting over that under the first; None where one has none."""
-    times = {each.setting: each.row for each in point.by_time}
-    if first not in times or second not in times:
-        return None
-    a, b = times[first], times[second]
-    row = compare_rows(point.kind, _values(a), _values(b), tolerance)
-    return row._replace(samples=(a.measurement, b.measurement)) if row.ratio else None
 
 
 _COLUMNS = (
@@ -305,9 +298,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _values(row: ResultRow) -> Any:
-    """A row with the columns that its ratio needs."""
-    return row_type(_COLUMNS)(*row_values(row, _COLUMNS))
+def _compare(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> ComparedRow:
+    """The time of b over that of a."""
+    of_a, of_b = (row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b))
+    row = compare_rows(kind, of_a, of_b, tolerance)
+    return row._replace(samples=(a.measurement, b.measurement))
 
 
 def steps_as_made(points: Sequence[SweepPoint]) -> list[SweepPoint]:
@@ -327,18 +322,17 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
     compared = [point for point in points if point.case.step and point.is_compared]
     found = []
     for made in steps_as_made(compared):
-        step, setting = made.case.step, made.best.setting
         others = [
             (each.time, point.case.variant)
             for point in compared
             for each in point.by_time
-            if (point.case.step, each.setting) == (step, setting)
+            if point.case.step == made.case.step and each.setting == made.best.setting
             and point.case.variant not in AS_TRACED
-        ]
+        ]  # fmt: skip
         time, fastest = min(others, default=(None, ""))
         gain = ratio(time, made.best.time)
         if gain and decide(gain, tolerance) == FASTER:
-            found.append(FasterVariant(step, setting, fastest, gain))
+            found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
     return tuple(found)
 
 

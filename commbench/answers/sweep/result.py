@@ -91,9 +91,8 @@ class SweepResult(Result, view="answers.sweep.document"):
         found = []
         for point in self.compared:
             best, *tied = (setting.name for setting in point.tied)
-            undecided = (s.name for s in point.not_slower if s not in point.tied)
-            size = point.size_bytes
-            found.append(Winner(point.kind, size, best, tuple(tied), tuple(undecided)))
+            undecided = tuple(s.name for s in point.not_slower if s not in point.tied)
+            found.append(Winner(point.kind, point.size_bytes, best, tuple(tied), undecided))
         return tuple(found)
 
     @property

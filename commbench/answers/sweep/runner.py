@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.sweep.settings import (
@@ -39,7 +39,7 @@ from commbench.results.files import path_exists, why_unreadable, write_new
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
 from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
-from commbench.validation import brief
+from commbench.validation import brief, build
 
 if TYPE_CHECKING:
     from commbench.output.progress import ProgressListener
@@ -123,28 +123,31 @@ def read_sweep(folder: Path) -> Sweep:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
             raise ValueError("its format is unknown")
-        sweep = Sweep(
-            settings=tuple(
-                Setting(_pairs(s["variables"]), _pairs(s["options"])) for s in values["settings"]
-            ),
-            arguments=tuple(tuple(map(str, each)) for each in values["arguments"]),
-            environments=tuple(_pairs(each) for each in values["environments"]),
-            rounds=int(values["rounds"]),
-            seed=int(values["seed"]),
-            label=str(values["label"]),
-            tolerance=float(values.get("tolerance", Sweep._field_defaults["tolerance"])),
-            backends=tuple(map(str, values.get("backends", ()))),
-        )
+        values["settings"] = [
+            Setting(_pairs(each["variables"]), _pairs(each["options"]))
+            for each in values["settings"]
+        ]
+        values["arguments"] = [tuple(map(_text, each)) for each in values["arguments"]]
+        values["environments"] = [*map(_pairs, values["environments"])]
+        sweep = build(Sweep, values)
         _require_valid(sweep)
         return sweep
     except OSError as error:
-        raise RecordsError(
-            f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
-        ) from None
-    except (
-        LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError,
-    ) as error:  # fmt: skip
-        raise RecordsError(f"{path} describes no sweep: {error}", "start a new sweep") from None
+        why, hint = f"cannot read {path}: {error.strerror}", "name the folder of a sweep"
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why, hint = f"{path} describes no sweep: {error}", "start a new sweep"
+    raise RecordsError(why, hint)
+
+
+def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((_text(name), _text(value)) for name, value in values)
+
+
+def _text(value: Any) -> str:
+    """The value; ValueError for one that is no text, or that no process can be given."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{brief(value)} is no text")
+    return value
 
 
 def _require_valid(sweep: Sweep) -> None:
@@ -157,15 +160,10 @@ def _require_valid(sweep: Sweep) -> None:
         raise ValueError(f"it has {len(sweep.settings)} settings")
     if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
         raise ValueError("it lacks the arguments or variables of a setting")
-    for name, value in (pair for each in sweep.environments for pair in each):
-        if not NAME.fullmatch(name) or "\0" in value:
-            raise ValueError(f"{brief(name)} is no variable")
-    if any("\0" in word for each in sweep.arguments for word in each):
-        raise ValueError("an argument contains a NUL byte")
-
-
-def _pairs(values: list[list[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(name), str(value)) for name, value in values)
+    variables = {name for each in sweep.environments for name, _ in each}
+    variables |= {name for setting in sweep.settings for name, _ in setting.variables}
+    if wrong := [name for name in variables if not NAME.fullmatch(name)]:
+        raise ValueError(f"{brief(wrong[0])} is no variable")
 
 
 def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
@@ -286,9 +284,7 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
     found = []
     for setting in sweep.settings:
         numbers = range(1, sweep.rounds + 1)
-        runs = {
-            number: rounds[setting, number] for number in numbers if (setting, number) in rounds
-        }
+        runs = {n: rounds[setting, n] for n in numbers if (setting, n) in rounds}
         run = merge_rounds(runs, setting.name) if runs else None
         failed = folder / setting.slug / FAILURE
         failure, is_permanent = "", False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.answers.sweep import runner
-from commbench.answers.sweep.ranking import varied_fields
+from commbench.answers.sweep.ranking import is_beside, varied_fields
 from commbench.answers.sweep.result import (
     TUNER,
     SweepResult,
@@ -194,7 +194,8 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
     """Raise UsageError where a varied option makes several cases of what is one case under another
     setting: `--vary timing=both`."""
     varied = varied_fields([setting])
-    seen = Counter((case.title_without(*varied), case.size_bytes) for case in plan.cases())
+    cases = (case for case in plan.cases() if not is_beside(case, setting))
+    seen = Counter((case.title_without(*varied), case.size_bytes) for case in cases)
     if varied and max(seen.values(), default=1) > 1:
         raise UsageError(
             f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from random import Random
@@ -41,9 +42,7 @@ class Setting(NamedTuple):
     @property
     def name(self) -> str:
         """Its values in words: `NCCL_ALGO=RING NCCL_PROTO unset`."""
-        return " ".join(
-            f"{name} unset" if value == UNSET else f"{name}={value}" for name, value in self.values
-        )
+        return " ".join(_assignment(*each) for each in self.values)
 
     def as_json(self) -> str:
         """Its name."""
@@ -67,23 +66,17 @@ def make_settings(
     """Every combination of the values of variables and of run options.
 
     Raises UsageError for what is no variable or cannot be varied, for fewer than two settings and
-    for too
-    many.
+    for too many.
     """
     from commbench.runner.run_options import VARIED_OPTIONS
 
     for name, values in variables.items():
         if not NAME.fullmatch(name) or any("\0" in value for value in values):
-            raise UsageError(
-                f"{name!r} cannot be an environment variable",
-                "a name has letters, digits and '_', and a value has no NUL byte",
-            )
-    for name in options:
-        if name not in VARIED_OPTIONS:
-            raise UsageError(
-                f"--vary {name}: this option cannot be varied",
-                "`commbench sweep --help` lists those that can; --env varies environment variables",
-            )
+            hint = "a name has letters, digits and '_', and a value has no NUL byte"
+            raise UsageError(f"{name!r} cannot be an environment variable", hint)
+    if fixed := [name for name in options if name not in VARIED_OPTIONS]:
+        hint = "`commbench sweep --help` lists those that can; --env varies environment variables"
+        raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
         raise UsageError(
@@ -94,14 +87,12 @@ def make_settings(
     if count > MOST_SETTINGS:
         why = f"these make {count} settings, more than {MOST_SETTINGS}"
         raise UsageError(why, "use fewer values")
-    return tuple(
-        Setting(
-            tuple(zip(variables, of_variables, strict=True)),
-            tuple(zip(options, of_options, strict=True)),
-        )
-        for of_variables in product(*variables.values())
-        for of_options in product(*options.values())
-    )
+    named = [
+        [(name, value) for value in values]
+        for name, values in (*variables.items(), *options.items())
+    ]
+    number = len(variables)
+    return tuple(Setting(each[:number], each[number:]) for each in product(*named))
 
 
 def parse_values(texts: Sequence[str], option: str) -> dict[str, tuple[str, ...]]:
@@ -153,22 +144,23 @@ def short_names(settings: Sequence[Setting]) -> dict[Setting, str]:
     also stands where two variables have a value in common.
     """
     axes = dict(make_axes(settings))
-    named = {
+    shared = Counter(value for values in axes.values() for value in values)
+    plain = {
         name
         for name, values in axes.items()
-        if not all(value[:1].isalpha() for value in values if value != UNSET)
-        or any(set(values) & set(others) for other, others in axes.items() if other != name)
+        if all(v == UNSET or (v[:1].isalpha() and shared[v] == 1) for v in values)
+        and (UNSET not in values or shared[UNSET] == 1)
     }
-    return {setting: _short_name(setting, axes, named) for setting in settings}
+    found = {}
+    for setting in settings:
+        own = [(name, value) for name, value in setting.values if name in axes]
+        words = [v if n in plain and v != UNSET else _assignment(n, v) for n, v in own]
+        found[setting] = " ".join(words) or setting.name
+    return found
 
 
-def _short_name(setting: Setting, axes: Collection[str], named: Collection[str]) -> str:
-    words = [
-        f"{name} unset" if value == UNSET else f"{name}={value}" if name in named else value
-        for name, value in setting.values
-        if name in axes
-    ]
-    return " ".join(words) or setting.name
+def _assignment(name: str, value: str) -> str:
+    return f"{name} unset" if value == UNSET else f"{name}={value}"
 
 
 def require_read(settings: Sequence[Setting], backend: str) -> None:
@@ -219,7 +211,5 @@ def order_rounds(
     """Round numbers, from 1, and settings in the order of measuring: each round has each setting
     once, in a random order, so that a drift of the machine affects all settings alike."""
     generator = Random(seed)
-    order: list[tuple[int, Setting]] = []
-    for number in range(1, rounds + 1):
-        order += [(number, setting) for setting in generator.sample(list(settings), len(settings))]
-    return tuple(order)
+    numbers = range(1, rounds + 1)
+    return tuple((n, each) for n in numbers for each in generator.sample(settings, len(settings)))

@@ -31,8 +31,6 @@ _ADDED = re.compile(
     r"_|base|tensor|into|coalesced|oop|single|monitored|any|source|^nccl|^i(?=send|recv)"
 )
 """What torch and NCCL add to the names of operations, in lower case."""
-NO_DATA = ("barrier",)
-"""Operations whose calls move no data; torch records a byte for them."""
 NO_CALL = {"wait", "init", "initialize", "startcoalescing", "endcoalescing", "coalesced"}
 """What torch records under `record_param_comms` that is no call of an operation."""
 
@@ -124,6 +122,16 @@ def find_reduce_op(operation: str, kernel: str) -> str:
     return _REDUCE_OPS.get(found[1], "") if found else ""
 
 
+def make_call(name: Any, dtype: Any, elements: int | None, **known: Any) -> Call | None:
+    """The call of an operation of torch or NCCL on so many elements; None for an operation that
+    commbench has not. torch records a byte for a barrier, which moves no data."""
+    operation, dtype = find_operation_name(name), find_dtype_name(dtype)
+    call = Call(operation, dtype=dtype, size_bytes=in_bytes(elements, dtype), **known)
+    if operation == "barrier":
+        call = call._replace(dtype="", size_bytes=0)
+    return call if operation else None
+
+
 def as_count(value: Any, most: int = LARGEST_SIZE) -> int | None:
     """A whole number from 0 up; None for anything else."""
     return value if type(value) is int and 0 <= value <= most else None
@@ -177,13 +185,17 @@ class Fields:
         """A whole number from 0 up; None for anything else."""
         return as_count(self.values.get(name))
 
+    def counts(self, name: str) -> tuple[int, ...]:
+        """The whole numbers in a list or its text."""
+        return as_counts(self.values.get(name))
+
     def rank(self, *names: str, most: int = MOST_RANKS) -> int | None:
         """A rank or a number of ranks; None for anything else."""
         return as_count(self.get(*names), most)
 
     def ranks(self, name: str) -> tuple[int, ...]:
         """The different ranks in a list or its text. They may be more than any job has."""
-        found = as_counts(self.values.get(name))
+        found = self.counts(name)
         return found if len({*found}) == len(found) else ()
 
     def seconds(self, name: str, unit: float = MICROSECOND) -> float | None:

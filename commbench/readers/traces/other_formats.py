@@ -22,24 +22,10 @@ from math import inf
 from typing import Any
 
 from commbench.errors import RecordsError
-from commbench.plan.workload import MESSAGES, Call
-from commbench.readers.traces.base import (
-    MOST_GROUP_RANKS,
-    MOST_RECORDS,
-    NO_DATA,
-    Fields,
-    RankTrace,
-    TracedGroup,
-    TraceFormat,
-    as_count,
-    as_text,
-    count_elements,
-    find_dtype_name,
-    find_operation_name,
-    in_bytes,
-    read_groups,
-)
-from commbench.readers.traces.kineto_calls import make_calls
+from commbench.plan.workload import Call
+from commbench.readers.traces import base
+from commbench.readers.traces.base import Fields, RankTrace, TracedGroup, TraceFormat
+from commbench.readers.traces.kineto import make_calls
 from commbench.readers.traces.source import Source
 from commbench.readers.traces.torch_calls import OPERATOR, RECORD, Event
 
@@ -66,7 +52,7 @@ def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
         if _INIT in name:
             groups |= _groups_of_all(inputs.list("values"))
         number, parent = node.count("id"), node.count("ctrl_deps")
-        if number is None or len(events) == MOST_RECORDS:
+        if number is None or len(events) == base.MOST_RECORDS:
             continue
         if name.startswith("c10d::"):
             types = [_TYPE.search(str(one)[:200]) for one in inputs.list("types")]
@@ -94,12 +80,12 @@ def _read_chakra(records: Iterable[Any], source: Source) -> RankTrace:
 def _groups_of_all(values: list[Any]) -> dict[str, TracedGroup]:
     """The process groups in the first value of a node; that of all ranks has an empty list."""
     try:
-        found = read_groups(Fields({"pg_config": json.loads(values[0]) if values else None}))
+        found = base.read_groups(Fields({"pg_config": json.loads(values[0]) if values else None}))
     except (ValueError, TypeError, RecursionError):
         return {}
     return {
         name: group
-        if group.ranks or group.size > MOST_GROUP_RANKS
+        if group.ranks or group.size > base.MOST_GROUP_RANKS
         else group._replace(ranks=tuple(range(group.size)))
         for name, group in found.items()
     }
@@ -131,14 +117,12 @@ _NS, _MS = 1e-9, 1e-3
 
 
 def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
-    entries = [Fields(entry) for entry in islice(records, MOST_RECORDS)]
-    groups = read_groups(Fields(source.facts))
+    entries = [Fields(entry) for entry in islice(records, base.MOST_RECORDS)]
+    groups = base.read_groups(Fields(source.facts))
     found = [_read_entry(entry, groups) for entry in entries]
     calls = [call for call in found if call]
     if not calls:
-        raise RecordsError(
-            f"{source.path} is no dump of the flight recorder: it has no calls", _RECORDER_HINT
-        )
+        raise RecordsError(f"{source.path} has no calls that can be read", _RECORDER_HINT)
     notes = ["the flight recorder keeps the last calls only, and marks no steps"]
     if unfinished := sum(not call.has_ended for call in calls):
         notes.append(f"{unfinished} calls had not ended when the dump was written")
@@ -148,42 +132,36 @@ def _read_recorder(records: Iterable[Any], source: Source) -> RankTrace:
         notes.append("it has no durations: set TORCH_NCCL_ENABLE_TIMING=1 where the job runs")
     return RankTrace(
         world_size=max((len(group.ranks) for group in groups.values()), default=0) or None,
-        calls=tuple(sorted(calls, key=lambda call: call.ready_s or 0.0)),
-        groups=groups,
-        backend=entries[0].text("profiling_name").partition(":")[0],
-        notes=tuple(notes),
-    )
+        calls=tuple(calls), groups=groups,
+        backend=entries[0].text("profiling_name").partition(":")[0], notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _read_entry(entry: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     found = _NAME.match(str(entry.get("profiling_name"))[:200])
-    operation = find_operation_name(found[1]) if found else ""
-    if not found or not operation:
-        return None
     inputs, outputs = entry.get("input_sizes"), entry.get("output_sizes")
-    counts = [count_elements(shapes) for shapes in (inputs, outputs) if shapes]
-    types = entry.list("input_dtypes") or entry.list("output_dtypes")
-    dtype = find_dtype_name(types[0]) if types and operation not in NO_DATA else ""
+    counts = [base.count_elements(shapes) for shapes in (inputs, outputs) if shapes]
     elements = max(filter(None, counts), default=0) if counts and None not in counts else None
+    types = entry.list("input_dtypes") or entry.list("output_dtypes") or [""]
     pair = entry.list("process_group")
-    group, description = map(as_text, pair) if len(pair) == 2 else ("", "")
+    group, description = map(base.as_text, pair) if len(pair) == 2 else ("", "")
+    call = base.make_call(
+        found[1] if found else "", types[0], elements, group=group, stream=group,
+        ready_s=entry.seconds("time_created_ns", _NS), time_s=entry.duration("duration_ms", _MS),
+        has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
+    )  # fmt: skip
+    if not found or not call:
+        return None
     if group and group not in groups:
         groups[group] = TracedGroup(description=description)
-    if operation == "all_to_all" and len(set(counts)) > 1:
-        operation, elements = "all_to_all_v", counts[0]  # S is what a rank sends
-    is_message = operation in MESSAGES
-    return Call(
-        operation,
-        group,
-        dtype,
-        0 if operation in NO_DATA else in_bytes(elements, dtype),
+    if call.operation == "all_to_all" and len(set(counts)) > 1:  # S is what a rank sends
+        call = call._replace(
+            operation="all_to_all_v", size_bytes=base.in_bytes(counts[0], call.dtype)
+        )
+    return call._replace(
         tensors=max(1, len(entry.list("input_sizes"))) if "coalesced" in found[1] else 1,
-        peer=int(found[3]) if is_message and found[3] else None,
-        sequence=entry.count("p2p_seq_id" if is_message else "collective_seq_id"),
-        stream=group,
-        ready_s=entry.seconds("time_created_ns", _NS),
-        time_s=entry.duration("duration_ms", _MS),
-        has_ended=entry.get("state") == "completed" or entry.get("retired") is True,
+        peer=int(found[3]) if call.is_message and found[3] else None,
+        sequence=entry.count("p2p_seq_id" if call.is_message else "collective_seq_id"),
     )
 
 
@@ -204,7 +182,7 @@ _INSPECTOR_HINT = "give the output of NCCL's plug-in Inspector"
 def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     groups: dict[str, TracedGroup] = {}
     ranks: dict[str, int] = {}
-    objects = [Fields(values) for values in islice(records, MOST_RECORDS)]
+    objects = [Fields(values) for values in islice(records, base.MOST_RECORDS)]
     hosts = {values.fields("metadata").text("hostname") for values in objects}
     found = [_read_object(values, groups, ranks) for values in objects]
     calls = [call for call in found if call]
@@ -217,23 +195,18 @@ def _read_inspector(records: Iterable[Any], source: Source) -> RankTrace:
     size = groups[largest].size
     groups[largest] = groups[largest]._replace(ranks=tuple(range(size)))
     return RankTrace(
-        rank=ranks[largest],
-        world_size=size,
-        calls=tuple(sorted(calls, key=lambda call: call.start_s or 0.0)),
-        groups=groups,
-        backend="nccl",
-        host=hosts.pop() if len(hosts) == 1 else "",
-        notes=tuple(notes),
-    )
+        rank=ranks[largest], world_size=size, calls=tuple(calls), groups=groups, backend="nccl",
+        host=hosts.pop() if len(hosts) == 1 else "", notes=tuple(notes),
+    )  # fmt: skip
 
 
 def _read_object(
     values: Fields, groups: dict[str, TracedGroup], ranks: dict[str, int]
 ) -> Call | None:
     header, found = values.fields("header"), values.fields("coll_perf")
-    operation = find_operation_name(found.get("coll"))
+    operation = base.find_operation_name(found.get("coll"))
     name, rank = header.text("id"), header.rank("rank")
-    number = header.rank("n_ranks", most=MOST_GROUP_RANKS)
+    number = header.rank("n_ranks", most=base.MOST_GROUP_RANKS)
     size = found.count("coll_msg_size_bytes")
     if not operation or not name or rank is None or not number:
         return None
@@ -243,14 +216,10 @@ def _read_object(
     if size is not None and operation in ("all_gather", "reduce_scatter"):
         size *= number
     return Call(
-        operation,
-        name,
-        size_bytes=as_count(size),
-        sequence=found.count("coll_sn"),
-        stream=name,
-        start_s=(times[0] if times[0].values else times[1]).seconds("coll_start_ts"),
+        operation, name, size_bytes=base.as_count(size), sequence=found.count("coll_sn"),
+        stream=name, start_s=(times[0] if times[0].values else times[1]).seconds("coll_start_ts"),
         time_s=found.duration("coll_exec_time_us"),
-    )
+    )  # fmt: skip
 
 
 INSPECTOR = TraceFormat(

@@ -12,16 +12,23 @@ from typing import Any
 
 _MOST_OPCODES = 20_000_000
 _MARK = object()
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set}
 _VALUES = {
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT",
     "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE", "STRING", "BINSTRING",
     "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
 }  # fmt: skip
 """Opcodes with a value, which genops has decoded."""
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"}
+_NEW: dict[str, Any] = {
+    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_DICT": dict,
+    "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set, "MARK": lambda: _MARK,
+}  # fmt: skip
+"""What makes the value of an opcode that has none."""
+_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+_TAKES = {
+    "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "LIST": None, "DICT": None, "APPEND": 1,
+    "APPENDS": None, "SETITEM": 2, "SETITEMS": None, "ADDITEMS": None, "POP": 1, "POP_MARK": None,
+}  # fmt: skip
+"""How many values an opcode takes from the stack; None: those above the last mark."""
 _NOTHING = {"PROTO", "FRAME", "STOP"}
 
 
@@ -49,52 +56,42 @@ def _run(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> No
     """Run one opcode."""
     if name in _VALUES:
         stack.append(argument)
+    elif name in _NEW:
+        stack.append(_NEW[name]())
     elif name in _GETS:
         stack.append(memo[argument])
     elif name in _PUTS:
-        memo[argument] = stack[-1]
-    elif name == "MEMOIZE":
-        memo[len(memo)] = stack[-1]
-    elif name == "MARK":
-        stack.append(_MARK)
-    elif name in _CONSTANTS:
-        stack.append(_CONSTANTS[name])
-    elif name in _EMPTY:
-        stack.append(_EMPTY[name]())
-    elif name in _TUPLES:
-        count = _TUPLES[name]
-        values = [stack.pop() for _ in range(count)]
-        stack.append(tuple(values[::-1]))
-    elif name in ("TUPLE", "LIST"):
-        values = _marked(stack)
-        stack.append(tuple(values) if name == "TUPLE" else values)
-    elif name == "DICT":
-        stack.append(_pairs(_marked(stack)))
-    elif name in ("APPEND", "APPENDS"):
-        values = [stack.pop()] if name == "APPEND" else _marked(stack)
-        _last(stack, list).extend(values)
-    elif name in ("SETITEM", "SETITEMS"):
-        values = [stack.pop(-2), stack.pop()] if name == "SETITEM" else _marked(stack)
-        _last(stack, dict).update(_pairs(values))
-    elif name == "ADDITEMS":
-        values = _marked(stack)
-        _last(stack, set).update(values)
-    elif name in ("POP", "POP_MARK"):
-        _marked(stack) if name == "POP_MARK" else stack.pop()
+        memo[len(memo) if argument is None else argument] = stack[-1]
+    elif name in _TAKES:
+        _combine(name, _take(stack, _TAKES[name]), stack)
     elif name not in _NOTHING:
         raise NotImplementedError(f"it holds more than plain values ({name})")
 
 
-def _marked(stack: list[Any]) -> list[Any]:
-    """Remove and return what lies above the last mark."""
-    at = len(stack) - 1
-    while stack[at] is not _MARK:
+def _take(stack: list[Any], count: int | None) -> list[Any]:
+    """Remove and return the last values, or those above the last mark."""
+    at = len(stack) - (count or 1)
+    while count is None and stack[at] is not _MARK:
         at -= 1
-        if at < 0:
-            raise IndexError
-    values = stack[at + 1 :]
+    if at < 0:
+        raise IndexError
+    values = stack[at + (count is None) :]
     del stack[at:]
     return values
+
+
+def _combine(name: str, values: list[Any], stack: list[Any]) -> None:
+    """Do with values what an opcode does with those that it takes."""
+    if name.startswith("TUPLE"):
+        stack.append(tuple(values))
+    elif name in ("LIST", "DICT"):
+        stack.append(values if name == "LIST" else _pairs(values))
+    elif name.startswith("APPEND"):
+        _last(stack, list).extend(values)
+    elif name.startswith("SETITEM"):
+        _last(stack, dict).update(_pairs(values))
+    elif name == "ADDITEMS":
+        _last(stack, set).update(values)
 
 
 def _last(stack: list[Any], kind: type) -> Any:

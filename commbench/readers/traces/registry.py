@@ -20,7 +20,6 @@ from commbench.validation import by_name
 
 Report = Callable[[str, float], None]
 """Called with the name of a file, and the part of all files that was read, 0 to 1."""
-MOST_FILES = 65_536
 LARGEST_PICKLE_BYTES = 1 << 28
 _START_BYTES = 1 << 12
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -38,44 +37,39 @@ def read_traces(paths: Sequence[Path], report: Report = lambda _, __: None) -> l
     """The traces in files and in folders, one for each rank, in the order of ranks. Raises
     RecordsError for a file that is no trace, and UsageError for two traces of one rank."""
     files = find_files(paths)
-    traces = []
+    traces: list[RankTrace] = []
     for number, file in enumerate(files):
 
         def report_part(done: float, name: str = file.name, before: int = number) -> None:
             report(name, (before + done) / len(files))
 
-        traces.append(read_trace(file, report_part))
+        trace = read_trace(file, report_part)
+        is_alone = trace.rank is not None or len(files) == 1
+        traces.append(trace if is_alone else trace._replace(rank=number))
     _require_one_job(traces)
-    ranks: dict[int, str] = {}
-    for number, trace in enumerate(traces):
-        if trace.rank is None and len(traces) > 1:
-            traces[number] = trace = trace._replace(rank=number)
-        if trace.rank is None:
-            continue
-        if trace.rank in ranks:
-            raise UsageError(
-                f"{ranks[trace.rank]} and {trace.path} are both of rank {trace.rank}",
-                "give one trace of each rank",
-            )
-        ranks[trace.rank] = trace.path
-    if len({trace.format for trace in traces}) > 1:
-        names = " and ".join(sorted({trace.format for trace in traces}))
-        raise UsageError(f"the traces are of different formats: {names}", "give those of one")
     return sorted(traces, key=lambda trace: trace.rank or 0)
 
 
 def _require_one_job(traces: Sequence[RankTrace]) -> None:
-    """Raise RecordsError for traces of torch.profiler that name different world sizes. Of the other
-    formats, the size is that of the largest group that the rank used."""
-    profiled = [trace for trace in traces if trace.format == KINETO.name]
-    sizes = {trace.world_size: trace.path for trace in profiled if trace.world_size}
-    if len(sizes) > 1:
-        (size, path), (other_size, other_path), *_ = sizes.items()
-        raise RecordsError(
-            f"{path} is of a job with {format_count(size, 'rank')}, and {other_path} of one with "
-            f"{format_count(other_size, 'rank')}",
-            "give the traces of one job",
-        )
+    """Raise an error for traces of several jobs or formats, or two traces of one rank. Only that of
+    torch.profiler names the world size; another one has that of the largest group of the rank."""
+    first = traces[0]
+    of_rank = {trace.rank: trace for trace in reversed(traces)}
+    named = [trace for trace in traces if trace.world_size and trace.format == KINETO.name]
+    for trace in traces:
+        if (other := of_rank[trace.rank]) is not trace:
+            both = f"{other.path} and {trace.path} are both of rank {trace.rank}"
+            raise UsageError(both, "give one trace of each rank")
+        if trace.format != first.format:
+            names = " and ".join(sorted({trace.format, first.format}))
+            raise UsageError(f"the traces are of different formats: {names}", "give those of one")
+    for trace in named:
+        if trace.world_size != named[0].world_size:
+            raise RecordsError(
+                f"{named[0].path} is of a job with {format_count(named[0].world_size or 0, 'rank')}"
+                f", and {trace.path} of one with {format_count(trace.world_size or 0, 'rank')}",
+                "give the traces of one job",
+            )
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -97,8 +91,6 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
         if not named:
             raise RecordsError(f"{path} has no traces", _HINT)
         files += named
-    if len(files) > MOST_FILES:
-        raise UsageError(f"there are {len(files)} traces", f"give at most {MOST_FILES}")
     return files
 
 
@@ -112,32 +104,29 @@ def read_trace(path: Path, report: Callable[[float], None] = lambda _: None) -> 
     if why := why_unreadable(path):
         raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
     if is_workload(path):
-        raise RecordsError(
-            f"{path} is a workload, not a trace",
-            f"show it alone: commbench workload show {quote(str(path))}",
-        )
+        show = f"show it alone: commbench workload show {quote(str(path))}"
+        raise RecordsError(f"{path} is a workload, not a trace", show)
     start = first_bytes(path, _START_BYTES)
-    if not start and not path.stat().st_size:
-        raise RecordsError(f"{path} is empty", _HINT)
-    is_pickle = start[:2] in _PICKLES
-    text = start.decode("utf-8", "replace").removeprefix("\ufeff")
-    found = [each for each in TRACES.values() if each.starts.match(text)]
-    if not (is_pickle or found):
-        raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
-    kind = FLIGHT_RECORDER if is_pickle else found[0]
     with Source(path, report) as source:
-        records = source.records(kind.key, kind.facts)
+        is_pickle = start[:2] in _PICKLES
+        text = start.decode("utf-8", "replace").removeprefix("\ufeff")
+        found = [each for each in TRACES.values() if each.starts.match(text)]
+        kinds = [FLIGHT_RECORDER] if is_pickle else found
+        if not kinds:
+            raise RecordsError(f"{path} is not a trace that commbench knows", _HINT)
+        records = source.records(kinds[0].key, kinds[0].facts)
         if is_pickle:
-            source.facts = _unpickle(path, kind)
-            records = iter(source.facts[kind.key])
+            source.facts = _unpickle(path, kinds[0])
+            records = iter(source.facts[kinds[0].key])
             report(1.0)
-        trace = kind.read(records, source)
-    rank = rank_in_name(path.name) if trace.rank is None else trace.rank
+        trace = kinds[0].read(records, source)
     damaged = f"{source.damaged} records are damaged and were left out"
-    notes = (*trace.notes, *([damaged] if source.damaged else ()))
     return trace._replace(
-        path=str(path), format=kind.name, rank=rank, is_cut=source.is_cut, notes=notes
-    )
+        path=str(path), format=kinds[0].name,
+        calls=tuple(sorted(trace.calls, key=lambda call: call.begin_s or 0.0)),
+        rank=rank_in_name(path.name) if trace.rank is None else trace.rank, is_cut=source.is_cut,
+        notes=(*trace.notes, *([damaged] if source.damaged else ())),
+    )  # fmt: skip
 
 
 def _unpickle(path: Path, kind: TraceFormat) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from commbench.errors import RecordsError
-from commbench.results.files import GZIP, why_unreadable
+from commbench.results.files import GZIP
 
 PIECE = 1 << 20
 """Characters that are read at a time, or bytes of a compressed file."""
@@ -42,8 +42,8 @@ class Source:
     """The text of a file: `text` from `at` on is what was read and not used yet."""
 
     def __init__(self, path: Path, report: Callable[[float], None] = lambda _: None) -> None:
-        """`report` is called with the part of the file that was read, 0 to 1. Raises RecordsError
-        where the file cannot be read."""
+        """`report` is called with the part of the file that was read, 0 to 1. The file is a regular
+        one that can be read."""
         self.path = path
         self.text, self.at = "", 0
         self.is_at_end = False
@@ -53,17 +53,10 @@ class Source:
         """How many values were left out because they are no JSON."""
         self.facts: dict[str, Any] = {}
         """What `records` found beside the records."""
-        if why := why_unreadable(path):
-            raise RecordsError(f"cannot read {path}: {why}", "give a trace, or a folder of traces")
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        try:
-            self._file = path.open("rb")
-            self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
-        except OSError as error:
-            raise RecordsError(
-                f"cannot read {path}: {error.strerror}", "check its permissions"
-            ) from None
+        self._file = path.open("rb")
+        self._is_packed = self._file.peek(len(GZIP)).startswith(GZIP)
         self._bytes = max(1, path.stat().st_size)
         self._content: Any = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
         self._expanded = 0
@@ -143,7 +136,8 @@ class Source:
             try:
                 found, end = _DECODER.raw_decode(self.text, self.at)
             except json.JSONDecodeError as error:
-                if not _may_be_short(error, len(self.text)):
+                is_near_end = len(self.text) - error.pos < _NEEDED  # more text may mend it
+                if not (is_near_end or error.msg.startswith("Unterminated string")):
                     self.at = max(error.pos, self.at + 1)
                     raise ValueError("it is not JSON") from None
             except RecursionError:
@@ -205,8 +199,3 @@ class Source:
 
 
 _NO_TRACE = "give a trace of torch.profiler, as export_chrome_trace writes it"
-
-
-def _may_be_short(error: json.JSONDecodeError, length: int) -> bool:
-    """Whether more text may mend an error: it is near the end, or of a string without an end."""
-    return length - error.pos < _NEEDED or error.msg.startswith("Unterminated string")

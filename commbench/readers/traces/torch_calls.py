@@ -2,23 +2,24 @@
 
 `record_param_comms` of backends such as NCCL names the operation, the elements and the group. The
 operators `c10d::...` have the shapes of their tensors instead, and no group: it is what gloo has.
+
+gloo's calls do not name their process groups. The threads of a process group of gloo run its
+transfers and no others. They are made with the group, so the order of their numbers is the order in
+which the groups were made, which is the order of the groups' names. That tells the groups apart
+where only one assignment of threads to groups agrees with the shapes, the roots and the splits of
+the calls.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from commbench.plan.workload import MESSAGES, MOST_RANKS, SEND, Call
-from commbench.readers.traces.base import (
-    NO_DATA,
-    Fields,
-    TracedGroup,
-    as_counts,
-    count_elements,
-    find_dtype_name,
-    find_operation_name,
-    in_bytes,
-)
+from commbench.plan.workload import MOST_RANKS, SEND, Call
+from commbench.readers.traces import base
+from commbench.readers.traces.base import Fields, TracedGroup
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
 _GLOO = "gloo:"
@@ -43,9 +44,9 @@ class Event(NamedTuple):
     def shape(self) -> tuple[str, int | None, str]:
         """The operation of an annotation, the elements of its input, and their type."""
         shapes = self.args.list("Input Dims")
-        name = find_operation_name(self.name.partition(":")[2].partition(" ")[0])
+        name = base.find_operation_name(self.name.partition(":")[2].partition(" ")[0])
         dtype = _read_dtype(self.args.list("Input type")[:1])
-        return name, count_elements(shapes) if shapes else None, dtype
+        return name, base.count_elements(shapes) if shapes else None, dtype
 
     @property
     def external_id(self) -> Any:
@@ -107,7 +108,7 @@ class Operator(NamedTuple):
     def in_group(self, call: Call, name: str, groups: dict[str, TracedGroup]) -> Call:
         """Its call in the process group of that name, with the size that follows from a block."""
         size = call.size_bytes
-        block = in_bytes(self.input_elements, call.dtype) if self.is_nested else None
+        block = base.in_bytes(self.input_elements, call.dtype) if self.is_nested else None
         if size is None and block is not None:
             size = block * groups[name].size
         return call._replace(group=name, size_bytes=size)
@@ -116,63 +117,54 @@ class Operator(NamedTuple):
 def read_operator(event: Event) -> Operator | None:
     """The call of an operator `c10d::...`; None for one that is no call."""
     name = event.name.removeprefix("c10d::")
-    operation, tensors = find_operation_name(name.rstrip("_")), _OPERATORS.get(name)
-    if not operation or tensors is None:
+    if (tensors := _OPERATORS.get(name)) is None:
         return None
     shapes, values = (event.args.list(key) for key in ("Input Dims", "Concrete Inputs"))
-    counts = [count_elements(_at(shapes, at)) for at in tensors.whole]
+    counts = [base.count_elements(_at(shapes, at)) for at in tensors.whole]
     known = [count for count in counts if count is not None]
     elements = max(known) if known and len(known) == len(counts) else None
-    dtype = _read_dtype(event.args.list("Input type")[:2])
     first = _at(shapes, (tensors.whole or (0,))[0])
     is_several = isinstance(first, list) and all(isinstance(one, list) for one in first)
     flags = [value for value in values if str(value) in ("True", "False")]
-    call = Call(
-        operation,
-        "",
-        "" if operation in NO_DATA else dtype,
-        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
+    call = base.make_call(
+        name.rstrip("_"), _read_dtype(event.args.list("Input type")[:2]), elements, group="",
         tensors=max(1, len(first)) if is_several else 1,
         asynchronous=str(flags[0]) == "True" if flags else None,
-        root=_read_number(values, tensors.root),
-        peer=_read_number(values, tensors.peer),
-    )
-    if tensors.splits:
-        output, given = (as_counts(_at(values, at)) for at in tensors.splits)
-        call = _with_splits(call, (elements, count_elements(_at(shapes, 0))), (given, output))
+        root=_read_number(values, tensors.root), peer=_read_number(values, tensors.peer),
+    )  # fmt: skip
+    if call and tensors.splits:
+        output, given = (base.as_counts(_at(values, at)) for at in tensors.splits)
+        call = _with_splits(call, (elements, base.count_elements(_at(shapes, 0))), (given, output))
     sent = counts[-1] if counts else None
     ratio = None
-    if operation in ("all_gather", "reduce_scatter") and len(known) == 2:
+    if len(known) == 2:
         large, small = max(known), min(known)
         ratio = large // small if small and large % small == 0 else None
     if tensors.block is not None:
-        sent = count_elements(_at(shapes, tensors.block))
-    return Operator(call, sent, ratio, tensors.block is not None)
+        sent = base.count_elements(_at(shapes, tensors.block))
+    return call and Operator(call, sent, ratio, tensors.block is not None)
 
 
 def read_record(args: Fields, groups: dict[str, TracedGroup]) -> Call | None:
     """The call that the arguments of `record_param_comms`, or of a kernel, describe; None for one
     that is no call, or is not known. What they say of its group is added to `groups`."""
-    operation = find_operation_name(args.get("Collective name"))
-    if not operation:
-        return None
-    dtype = "" if operation in NO_DATA else find_dtype_name(args.get("dtype"))
     sent, received = args.count("In msg nelems"), args.count("Out msg nelems")
     elements = None if sent is None or received is None else max(sent, received)
-    is_asynchronous = args.get("Is asynchronized op")
-    call = Call(
-        operation,
-        group=_add_group(args, groups),
-        dtype=dtype,
-        size_bytes=0 if operation in NO_DATA else in_bytes(elements, dtype),
-        asynchronous=None if is_asynchronous is None else str(is_asynchronous) in ("True", "1"),
+    flag = args.get("Is asynchronized op")
+    call = base.make_call(
+        args.get("Collective name"), args.get("dtype"), elements,
+        group=args.text("Process Group Name"),
+        asynchronous=None if flag is None else str(flag) in ("True", "1"),
         sequence=args.count("Seq"),
-    )
-    if operation in MESSAGES:
-        peer = args.count("Dst Rank" if operation == SEND else "Src Rank")
+    )  # fmt: skip
+    if call is None:
+        return None
+    _add_group(args, groups)
+    if call.is_message:
+        peer = args.count("Dst Rank" if call.operation == SEND else "Src Rank")
         call = call._replace(peer=_place(peer, call.group, groups, args.count("Rank")))
-    if operation in ("all_to_all", "all_to_all_v"):
-        splits = as_counts(args.get("In split size")), as_counts(args.get("Out split size"))
+    if call.operation in ("all_to_all", "all_to_all_v"):
+        splits = args.counts("In split size"), args.counts("Out split size")
         call = _with_splits(call, (sent, received), splits)
     return call
 
@@ -204,19 +196,19 @@ def _with_splits(
         found.append(tuple(number * rows for number in given))
     if not any(found) or len({number for each in found for number in each}) == 1:
         return call._replace(operation="all_to_all")
-    size = in_bytes(elements[0], call.dtype)
+    size = base.in_bytes(elements[0], call.dtype)
     return call._replace(
         operation="all_to_all_v", send_splits=found[0], receive_splits=found[1], size_bytes=size
     )
 
 
-def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> str:
-    """The name of the process group of a record, with what the record says of it."""
+def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> None:
+    """Add what a record says of its process group."""
     name = args.text("Process Group Name")
     known = groups.get(name, TracedGroup())
     size = args.rank("Group size") or 0
     if not name or known.ranks:
-        return name
+        return
     ranks = args.ranks("Process Group Ranks")
     start = args.rank("Global rank start")
     stride = args.rank("Global rank stride")
@@ -224,7 +216,6 @@ def _add_group(args: Fields, groups: dict[str, TracedGroup]) -> str:
         ranks = tuple(range(start, start + stride * size, stride))
     described = args.text("Process Group Description") or known.description
     groups[name] = TracedGroup(ranks, described, size or len(ranks) or known.size)
-    return name
 
 
 def _at(values: list[Any], at: int | None) -> Any:
@@ -232,9 +223,149 @@ def _at(values: list[Any], at: int | None) -> Any:
 
 
 def _read_dtype(types: list[Any]) -> str:
-    return next(filter(None, map(find_dtype_name, types)), "")
+    return next(filter(None, map(base.find_dtype_name, types)), "")
 
 
 def _read_number(values: list[Any], at: int | None) -> int | None:
     text = str(_at(values, at))
     return int(text) if text.isdecimal() and len(text) < 8 else None
+
+
+# Transfers of gloo, and the process groups of its calls.
+
+THREADS = 2
+"""Threads of a process group of gloo, as torch.distributed makes them."""
+_Key = tuple[str, int | None]
+
+
+class Transfers:
+    """The annotations `gloo:...`, taken by the calls that they are transfers of."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._waiting: dict[_Key, deque[tuple[Event, str]]] = defaultdict(deque)
+        for event in sorted(events, key=lambda event: event.start_s):
+            name, elements, dtype = event.shape()
+            self._waiting[name, elements].append((event, dtype))
+        self._nested: dict[_Key, list[float]] = defaultdict(list)
+        """When the first transfers of calls with lists of tensors began."""
+
+    def take(self, call: Call, operator: Operator) -> Call:
+        """The call with its transfer, if there is one."""
+        for key in self._keys(call, operator):
+            queue = self._waiting.get(key)
+            while queue and queue[0][0].start_s < (call.ready_s or 0.0):
+                queue.popleft()  # of a call before the trace began
+            if not queue:
+                continue
+            event, dtype = queue.popleft()
+            if operator.is_nested:
+                self._nested[key].append(event.start_s)
+            filled = _with_dtype(call, operator, dtype)
+            return filled._replace(
+                start_s=event.start_s, time_s=event.end_s - event.start_s, stream=event.thread
+            )
+        return call
+
+    def _keys(self, call: Call, operator: Operator) -> list[_Key]:
+        """What its annotation may be: gloo makes reduce_scatter of all_reduce, as torch does."""
+        name = "all_to_all" if call.operation == "all_to_all_v" else call.operation
+        names = [name, "all_reduce"] if name == "reduce_scatter" else [name]
+        elements = operator.input_elements
+        keys = [(each, elements) for each in names] + [(each, None) for each in names]
+        if call.tensors > 1 or name == "scatter":  # an annotation may have other tensors of it
+            begun = [(q[0][0].start_s, key) for key, q in self._waiting.items() if q]
+            later = [found for found in begun if found[0] >= (call.ready_s or 0.0)]
+            keys += [key for _, key in sorted(later, key=lambda f: f[0]) if key[0] in names]
+        return keys
+
+    def extend(self, calls: list[Call]) -> None:
+        """A reduce_scatter of a list is several transfers of gloo: the call lasts until the last of
+        them ends."""
+        by_start = {call.start_s: index for index, call in enumerate(calls)}
+        for key, starts in self._nested.items():
+            queue = self._waiting[key]
+            for start, until in pairwise([*starts, float("inf")]):
+                while queue and queue[0][0].start_s < until:
+                    end, index = queue.popleft()[0].end_s, by_start[start]
+                    time_s = max(calls[index].time_s or 0.0, end - start)
+                    calls[index] = calls[index]._replace(time_s=time_s)
+
+
+def find_groups(
+    calls: list[Call],
+    without_group: list[tuple[int, Operator]],
+    groups: dict[str, TracedGroup],
+    rank: int | None,
+    only: str,
+) -> None:
+    """Write into calls that name no group the only one that is possible: that of the thread of
+    their transfer; without a transfer, that of the name `only`."""
+    own = [name for name, group in groups.items() if rank is None or rank in group.ranks]
+    names = sorted(own, key=lambda name: (len(name), name))
+    allowed: dict[str, set[str]] = {}
+    for index, operator in without_group:
+        if isinstance(thread := calls[index].stream, str):
+            fits = {name for name in names if _fits(calls[index], operator, groups[name])}
+            allowed[thread] = allowed.get(thread, fits) & fits
+    assigned = assign_threads(allowed, names)
+    for index, operator in without_group:
+        thread = calls[index].stream
+        found = assigned.get(thread, []) if isinstance(thread, str) else [only]
+        if len(found) == 1 and found[0]:
+            calls[index] = operator.in_group(calls[index], found[0], groups)
+
+
+def _with_dtype(call: Call, operator: Operator, dtype: str) -> Call:
+    """The call with the type that its transfer has; lists of tensors have none in an operator."""
+    if call.dtype or not dtype:
+        return call
+    size = call.size_bytes
+    if size is None and not operator.is_nested:
+        size = base.in_bytes(operator.input_elements, dtype)
+    return call._replace(dtype=dtype, size_bytes=size)
+
+
+def _fits(call: Call, operator: Operator, group: TracedGroup) -> bool:
+    """Whether the shapes, root, peer and splits of a call agree with a group."""
+    sizes = {len(splits) for splits in (call.send_splits, call.receive_splits) if splits}
+    sizes |= {operator.ratio} if operator.ratio else set()
+    places = [place for place in (call.root, call.peer) if place is not None]
+    return sizes <= {group.size} and all(place < group.size for place in places)
+
+
+def _number(thread: str, threads: Sequence[str]) -> int:
+    """The order of a thread's number after its process's: numbers start again from a low one."""
+    process, _, number = thread.partition("/")
+    if not (process.isdecimal() and number.isdecimal()):
+        return threads.index(thread)
+    return int(number) + (1 << 32) * (int(number) < int(process))
+
+
+def assign_threads(allowed: dict[str, set[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """For each thread the groups to which it may belong, in all assignments that keep the order of
+    threads and groups and give a group THREADS threads at most. `names` are in the order in which
+    the groups were made."""
+    if len(names) == 1:
+        return {thread: [*names] for thread in allowed}
+    # Sends and receives begin on the thread that calls them.
+    is_process = {thread for thread in allowed if thread.split("/")[0] == thread.split("/")[-1]}
+    found = {thread: [name for name in names if name in allowed[thread]] for thread in is_process}
+    threads = sorted(allowed.keys() - is_process, key=lambda t: _number(t, list(allowed)))
+    places = [name for name in names for _ in range(THREADS)]
+    first = _first_places([allowed[thread] for thread in threads], places)
+    last = _first_places([allowed[thread] for thread in threads[::-1]], places[::-1])
+    for thread, begin, end in zip(threads, first, last[::-1], strict=True):
+        between = dict.fromkeys(places[begin : len(places) - end])
+        found[thread] = [name for name in between if name in allowed[thread]]
+    return found
+
+
+def _first_places(allowed: Sequence[set[str]], places: Sequence[str]) -> list[int]:
+    """Of each thread the first place that it can have behind that of the thread before it, among
+    places with the groups that they are of; behind the last place where there is none."""
+    found, at = [], -1
+    for names in allowed:
+        begin = at + 1
+        at = next((i for i in range(begin, len(places)) if places[i] in names), len(places))
+        found.append(at)
+    return found

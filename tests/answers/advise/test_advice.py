@@ -43,7 +43,7 @@ def test_a_gain_that_may_be_noise_is_not_decided() -> None:
     run = run_of(seconds, noise=0.2, sizes=SIZES, backend="nccl", device="cuda")
     sure, _ = of_buckets(run, bucket_bytes=MIB)
     assert sure.verdict == "change"
-    good = of_buckets(run)[1].good
+    good = of_buckets(run)[1].good_bytes
     doubtful, found = of_buckets(run, bucket_bytes=int(good[1] * 1.3))
     assert (doubtful.verdict, doubtful.paste) == ("undecided", ())
     assert "the same run with --launches 6" in doubtful.measure[0]
@@ -159,14 +159,13 @@ def test_a_crossover_of_two_forms_lies_between_the_measured_sizes_around_it() ->
     run = run_of(by_form(times), sizes=CHOICE_SIZES, forms=("reduce_scatter+all_gather",))
     advice, found = only(run)
     assert advice.verdict == CHANGE
-    ((before, after, crossing),) = found.crossings
-    assert (dict(before.options), dict(after.options)) == (
+    (crossing,) = found.crossings
+    assert (dict(crossing.below.options), dict(crossing.above.options)) == (
         {"form": "direct"}, {"form": "reduce_scatter+all_gather"},
     )  # fmt: skip
-    assert crossing.below < 60_000 < crossing.above
-    assert crossing.low <= 60_000 <= crossing.high
-    assert crossing.at == pytest.approx(60_000, rel=0.1)
-    assert crossing.above <= 4 * crossing.below
+    below, above = crossing.measured_below_bytes, crossing.measured_above_bytes
+    assert below < 60_000 < above <= 4 * below
+    assert crossing.at_bytes == pytest.approx(60_000, rel=0.1)
     first, *_, last = found.ranges
     assert (first.verdict, last.verdict) == (KEEP, CHANGE)
     assert 1.3 < last.gain.value < 2
@@ -252,8 +251,9 @@ def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> Non
     advice, found = only(*runs, subject=SUBJECTS["settings"])
     assert [dict(each.best.variables)["NCCL_ALGO"] for each in found.ranges] == ["Tree", "Ring"]
     assert "export NCCL_ALGO=Tree" in advice.paste
-    ((_, _, crossing),) = found.crossings
-    assert crossing.below < 60_000 < crossing.above
+    (crossing,) = found.crossings
+    assert crossing.measured_below_bytes < 60_000 < crossing.measured_above_bytes
+    assert dict(crossing.below.variables) == {"NCCL_ALGO": "Tree"}
 
 
 def test_what_is_kept_is_compared_with_the_fastest_alternative() -> None:
@@ -339,7 +339,7 @@ def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
 def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
     run = open_run(synthetic_replay(tmp_path / "run", "run"))
     report = find_advice([run], Question())
-    assert len(report.missing) == 5 and not any(each.is_asked for each in report.missing)
+    assert len(report.missing) == 4 and not any(each.is_asked for each in report.missing)
     text, more = VIEW.write(report), VIEW.write(report, is_verbose=True)
     assert "Groups of FSDP2" not in text and "Groups of FSDP2" in more
     asked = find_advice([run], Question(blocks=4)).missing

@@ -1,22 +1,17 @@
-"""Times between measured sizes, and crossovers of two ways."""
+"""Times between measured sizes, and simulated steps."""
 
 from __future__ import annotations
 
-from itertools import combinations
-from math import exp, sqrt
-from random import Random
+from math import sqrt
 
-import numpy as np
 import pytest
 from planted_times import affine, run_of
 
 from commbench.analysis.rows import make_rows
-from commbench.answers.advise.moe import EXCHANGED, GATHERED, Routing, find_moe
 from commbench.answers.advise.time_table import (
     ESTIMATED,
     Slowdown,
     TimeTable,
-    find_crossing,
     interval,
     make_tables,
 )
@@ -34,7 +29,6 @@ from commbench.answers.advise.training_step import (
 )
 from commbench.errors import UsageError
 from commbench.plan.case import Case
-from commbench.stats.estimate import Estimate
 
 SIZES = (1 << 12, 1 << 16, 1 << 20)
 
@@ -102,46 +96,6 @@ def test_back_to_back_calls_count_where_no_call_was_timed_alone() -> None:
     assert (table.sizes, table.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")
 
 
-CROSSED = [1 << k for k in range(10, 21)]
-
-
-def crossing_of(middles: list[float], part: float = 0.03) -> object:
-    ratios = [Estimate(m, m * exp(-part), m * exp(part)) for m in middles]
-    chance = np.random.default_rng(1)
-    drawn = [m * np.exp(part / 1.96 * chance.standard_normal(200)) for m in middles]
-    for values, middle in zip(drawn, middles, strict=True):
-        values[0] = middle
-    return find_crossing(CROSSED[: len(middles)], ratios, 0.02, drawn)
-
-
-@pytest.mark.parametrize("at", [1500, 2048, 3000, 100_000, 700_000])
-@pytest.mark.parametrize("power", [0.5, -0.5, 1.0])
-def test_a_planted_crossover_lies_between_the_measured_sizes_around_it(
-    at: int, power: float
-) -> None:
-    found = crossing_of([(size / at) ** power for size in CROSSED])
-    assert found is not None
-    assert found.at == pytest.approx(at, rel=0.02)
-    assert found.low <= at <= found.high
-    assert found.below < at < found.above
-    assert found.rises == (power > 0)
-    assert found.above / found.below <= 4 if at == 2048 else found.above / found.below == 2
-
-
-def test_undecided_sizes_widen_the_crossover_to_the_decided_ones_around_them() -> None:
-    found = crossing_of([0.8, 0.8, 0.99, 1.0, 1.01, 1.2, 1.2])
-    assert (found.below, found.above) == (CROSSED[1], CROSSED[5])
-    assert found.high - found.low > 1000
-
-
-def test_noise_and_several_turns_make_no_crossover() -> None:
-    chance = Random(3)
-    for _ in range(50):
-        assert crossing_of([exp(chance.gauss(0, 0.01)) for _ in CROSSED]) is None
-    assert crossing_of([0.5, 2.0, 0.5, 2.0]) is None
-    assert crossing_of([1.5] * 8) is None
-
-
 NONE = Slowdown()
 ALPHA, BETA = 400e-6, 1 / 10e9
 BUCKETS_SIZES = tuple(1 << k for k in range(20, 30))
@@ -175,7 +129,7 @@ def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_kee
     assert not found.is_communication_bound
     # The next size that is tried is at most a quarter larger.
     assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
-    assert found.best.time.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
+    assert found.best.time_s.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
 
 
 def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
@@ -185,12 +139,12 @@ def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alp
     assert found.is_communication_bound
     assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
     least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
-    assert found.best.time.value == pytest.approx(least, rel=0.01)
-    low, high = found.good
+    assert found.best.time_s.value == pytest.approx(least, rel=0.01)
+    low, high = found.good_bytes
     assert low <= found.recommended.bucket_bytes <= high
     for point in found.curve:
         is_good = low <= point.bucket_bytes <= high
-        assert (point.time.value <= 1.02 * found.best.time.value) == is_good
+        assert (point.time_s.value <= 1.02 * found.best.time_s.value) == is_good
 
 
 def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
@@ -245,7 +199,7 @@ def test_sizes_that_make_too_many_buckets_are_not_simulated() -> None:
     # Thousands of buckets of the size in use are all simulated.
     now = find_buckets(table, step, NONE, 0.02, 128 << 10).now
     assert now.buckets == 4096
-    assert now.time.value == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
+    assert now.time_s.value == pytest.approx(0.02 / 4096 + 4096 * ALPHA + BETA * 512 * MIB)
 
 
 def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
@@ -300,40 +254,3 @@ def test_gradients_of_a_group_are_reduced_before_the_second_group_after_it_compu
     step = Blocks(64 * MIB, 64 * MIB, 12, backward_s=12.0)
     found = step_time(step, [10, 1, 1], [0.0] * 3, [0.1, 0.1, 5.0], NONE, is_kept=True)
     assert found == pytest.approx(6.0 + 1.0 + 5.0 + 10.0 + 0.1)
-
-
-ROUTING = Routing(topk=2, experts=16, hidden=1024, element_bytes=2)
-
-
-@pytest.mark.parametrize(
-    ("topk", "experts", "ranks"), [(1, 8, 4), (2, 8, 4), (4, 12, 3), (8, 8, 2)]
-)
-def test_a_token_goes_to_the_ranks_of_its_experts_each_counted_once(
-    topk: int, experts: int, ranks: int
-) -> None:
-    per_rank = experts // ranks
-    chosen = list(combinations(range(experts), topk))
-    mean = sum(len({expert // per_rank for expert in own}) for own in chosen) / len(chosen)
-    copies = Routing(topk, experts, 1, 1).copies(ranks)
-    assert copies == pytest.approx(mean)
-
-
-def test_the_crossover_is_where_the_formulas_cross() -> None:
-    ranks, beta = 8, 1e-9
-    gather, exchange = affine(50e-6, beta), affine(250e-6, beta)
-    tables = [table._replace(ranks=ranks) for table in (gather, gather, exchange)]
-    found = find_moe(tables, ROUTING, 0.02)
-    assert found and found.crossing
-    each = 2 * beta * 1024 * 2  # seconds of a token that goes to one rank, there and back
-    tokens = 2 * 200e-6 / (each * (ranks - ROUTING.copies(ranks)))
-    assert found.crossing.at == pytest.approx(tokens, rel=0.1)
-    assert found.crossing.rises and found.faster == [GATHERED, EXCHANGED]
-    assert found.crossing.below < tokens < found.crossing.above
-    assert found.crossing.above <= 4 * found.crossing.below
-
-
-def test_tokens_whose_bytes_were_not_measured_are_left_out() -> None:
-    table = affine(50e-6, 1e-9, (1 << 16, 1 << 20))._replace(ranks=4)
-    found = find_moe([table] * 3, ROUTING, 0.02)
-    assert found and [point.tokens for point in found.curve] == [32, 64, 128]
-    assert find_moe([table] * 3, ROUTING._replace(hidden=1 << 24), 0.02) is None

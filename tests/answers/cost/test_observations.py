@@ -12,7 +12,7 @@ from synthetic import plan, steady, synthetic_run
 from synthetic_rows import ranks
 
 from commbench.analysis.load import LoadedRun, load
-from commbench.answers.cost.cost_models import ACROSS, WITHIN
+from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.machine import Point
 from commbench.answers.cost.observations import (
     Observation,
@@ -49,7 +49,7 @@ def test_the_groups_of_a_mesh_are_within_or_across_the_hosts_of_their_ranks(tmp_
     run = loaded(tmp_path, asked=mesh, ranks=ON_TWO_HOSTS, num_nodes=2)
     found, notes = observed(run)
     assert notes == []
-    shapes = {(each.kind, *each.point[:2]) for each in found}
+    shapes = {(kind_of(*each.point[:2]), *each.point[:2]) for each in found}
     # dp: one rank on each host; tp: four ranks of one host
     assert shapes == {(ACROSS, 2, 1), (WITHIN, 4, 4), (ACROSS, 8, 4)}
 
@@ -154,7 +154,7 @@ def test_a_time_is_given_or_follows_from_the_bus_bandwidth(tmp_path: Path) -> No
     assert first.point[:4] == (16, 8, 1 << 20, pytest.approx(100e-6))
     # 2 (n-1)/n S / busbw
     assert second.point.time_s == pytest.approx(2 * 15 / 16 * (1 << 20) / 19.6608e9)
-    assert (first.kind, third.kind) == (ACROSS, WITHIN)
+    assert (kind_of(*first.point[:2]), kind_of(*third.point[:2])) == (ACROSS, WITHIN)
     assert (third.operation, fourth.operation, fourth.point.size_bytes) == (
         "all_reduce", "barrier", 0,
     )  # fmt: skip

@@ -18,7 +18,8 @@ from commbench.answers.cost.fit_document import residual_picture
 from commbench.answers.cost.machine import FittedModel, Machine
 from commbench.answers.cost.observations import observe
 from commbench.answers.cost.predict import Projection, Request, project
-from commbench.answers.cost.predict_document import predicted_picture
+from commbench.answers.cost.predict_document import notes as notes_of
+from commbench.answers.cost.predict_document import predicted_picture, warnings_beside
 from commbench.answers.cost.selection import Source, fit_machine
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd
@@ -55,17 +56,17 @@ def gathering() -> Machine:
 def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
     rival = planted.candidate(model="ring", parameters=planted.RING)
     machine = planted.machine(planted.fitted(rivals=(rival,)))
-    notes = " | ".join(ask((4096,), sizes=(1024, MIB), machine=machine).notes)
+    notes = " | ".join(notes_of(ask((4096,), sizes=(1024, MIB), machine=machine)))
     assert "models that fit as well: ring" in notes
     assert "largest ranks: 4096; measured up to 128 (32 times that)" in notes
     assert "smallest size: 1 KiB; measured from 1 MiB (1/1024 of that)" in notes
-    assert notes.count("Warning: all_reduce across hosts: these ranks or sizes") == 1
-    both = " ".join(ask((16, 512), machine=machine).notes)
+    assert notes.count("Warning: all_reduce across hosts: they are 8 or more times") == 1
+    both = " ".join(notes_of(ask((16, 512), machine=machine)))
     assert "smallest ranks: 16; measured from 32 (1/2 of that)" in both
     assert "largest ranks: 512; measured up to 128 (4 times that)" in both
-    other = " ".join(ask((64,), machine=machine, per_node=4).notes)
+    other = " ".join(notes_of(ask((64,), machine=machine, per_node=4)))
     assert "ranks on a host: 4; measured: 8" in other
-    near = " ".join(ask((64,), machine=machine).notes)
+    near = " ".join(notes_of(ask((64,), machine=machine)))
     assert "times that" not in near and "Warning" not in near
 
 
@@ -75,12 +76,12 @@ def test_a_poor_or_untested_fit_is_warned_of() -> None:
         "without some sizes or ranks": {"scatter": 0.01, "cv_error": 0.3},
         "too few times": {"scatter": 0.0, "cv_error": None},
     }.items():
-        first, *_ = ask((64,), machine=planted.machine(planted.fitted(**changed))).notes
+        first, *_ = notes_of(ask((64,), machine=planted.machine(planted.fitted(**changed))))
         assert first.startswith("Warning: all_reduce across hosts: ")
         assert words in first
         assert "may be wrong by a factor of 2 or more" in first
     barely = planted.fitted(scatter=0.34, cv_error=0.28)
-    assert "Warning" not in " ".join(ask((64,), machine=planted.machine(barely)).notes)
+    assert "Warning" not in " ".join(notes_of(ask((64,), machine=planted.machine(barely))))
 
 
 def test_a_row_that_was_adjusted_is_named() -> None:
@@ -88,7 +89,7 @@ def test_a_row_that_was_adjusted_is_named() -> None:
     model = planted.fitted(parameters=(5e-5, 0.0, 1e-11), size_factors=factors,
                            sizes=(MIB, 2 * MIB))  # fmt: skip
     machine = planted.machine(model)
-    notes = ask((64,), sizes=(MIB, 2 * MIB), machine=machine).notes
+    notes = notes_of(ask((64,), sizes=(MIB, 2 * MIB), machine=machine))
     assert (
         "all_reduce across hosts: raised above the model: 1 of 2 times, so that none falls as "
         "sizes or ranks grow" in notes
@@ -252,13 +253,12 @@ def test_each_size_gets_the_algorithm_that_is_predicted_to_be_fastest() -> None:
 
 def test_each_choice_far_from_its_measurements_is_named_in_a_warning() -> None:
     def warnings(ranks: int) -> list[str]:
-        return project(ring_and_tree(), Request(("all_reduce",), (ranks,), 8, (MIB,))).warnings(
-            "nccl-tuner"
-        )
+        asked = Request(("all_reduce",), (ranks,), 8, (MIB,))
+        return warnings_beside(project(ring_and_tree(), asked), "nccl-tuner")
 
     (far,) = warnings(4096)
     models = [f"all_reduce across hosts (NCCL {name} simple)" for name in ("tree", "ring")]
-    assert far.startswith(f"{', '.join(models)}: these ranks or sizes")
+    assert far.startswith(f"{', '.join(models)}: they are 8 or more times")
     assert warnings(64) == []
 
 

@@ -84,14 +84,14 @@ def test_it_says_once_what_few_ranks_cannot_tell(ranks: int, said: str, number: 
     found = diagnose_pairs(pairs_run(pairs_plan(world_size=ranks), slow_way))
     (answer,) = pairs_answer(found)
     assert said in answer
-    assert len([text for f, d in found for text in describe_unknown(f.matrix, d, 0)]) == number
+    assert len([text for f, d in found for text in describe_unknown(f, d, 0)]) == number
 
 
 def test_links_of_values_that_scatter_are_not_judged() -> None:
     (found, diagnosis), _ = diagnose_pairs(pairs_run(pairs_plan(world_size=4), slow_way))
     noisy = diagnosis._replace(link_limit=0.01)
     answer, _ = pairs_answer([(found, noisy)])
-    (note,) = describe_unknown(found.matrix, noisy, 100)
+    (note,) = describe_unknown(found, noisy, 100)
     assert "too noisy" in answer and "100 times" in note and "--iters 400" in note
 
 
@@ -106,7 +106,7 @@ def test_of_many_ranks_the_slowest_are_shown_in_a_terminal() -> None:
     run = pairs_run(pairs_plan(world_size=20), slow_host)
     medians = table_of(run, "Bandwidth", "Medians")
     assert (len(medians.rows), len(medians.brief or ())) == (20, 16)
-    assert 3 in (medians.brief or ())
+    assert 3 in [row[0] for row in medians.brief or ()]
 
 
 def test_the_files_have_every_pair_and_every_way() -> None:
@@ -168,6 +168,10 @@ def test_a_run_of_halves_has_no_matrix() -> None:
     assert {row.measurement.case.operation for row in table.rows} == {"ping_pong", "stream"}
 
 
+def pictures_of(matrix: RankMatrix) -> list[Picture]:
+    return [*heat_maps([(matrix, find_slow(matrix).findings)])]
+
+
 def heat_map(picture: Picture) -> HeatMap:
     (panel,) = picture.panels
     assert isinstance(panel, HeatMap)
@@ -195,7 +199,7 @@ def scale_ends(picture: Picture) -> list[float]:
 )
 def test_heat_maps_are_readable(ranks: int, per_host: int, quantity: Quantity) -> None:
     matrix = planted_matrix(ranks, per_host, Defect(HOST, BOTH, 1), quantity=quantity)
-    (picture,) = heat_maps(matrix, find_slow(matrix).findings, 4 << 20)
+    (picture,) = pictures_of(matrix)
     figure = require_readable(picture)
     _, *scales = figure.axes
     assert [axes.get_ylim() for axes in scales] == [(0, most) for most in scale_ends(picture)]
@@ -204,7 +208,7 @@ def test_heat_maps_are_readable(ranks: int, per_host: int, quantity: Quantity) -
 
 def test_a_row_is_what_a_rank_sends() -> None:
     values = {(0, 1): 1e9, (1, 0): 2e9, (0, 2): 3e9, (2, 0): 4e9, (1, 2): 5e9, (2, 1): 6e9}
-    (picture,) = heat_maps(RankMatrix(BANDWIDTH, values, ("a", "b", "c")))
+    (picture,) = pictures_of(RankMatrix(BANDWIDTH, values, ("a", "b", "c")))
     places = {place: cell.text for place, cell in heat_map(picture).cells.items() if cell.text}
     cells = {pair: f"{value / 1e9:.2f}" for pair, value in values.items()}
     assert {heat_map(picture).cells[n, n].shade for n in range(3)} == {None}
@@ -212,24 +216,24 @@ def test_a_row_is_what_a_rank_sends() -> None:
 
 
 def test_pairs_that_were_not_measured_have_no_value_and_a_legend() -> None:
-    (picture,) = heat_maps(planted_matrix(5, share=0.5))
+    (picture,) = pictures_of(planted_matrix(5, share=0.5))
     assert len(cell_texts(picture)) < 20
     legend = legend_texts(require_readable(picture))
     assert [text.get_text() for text in legend] == ["not measured"]
-    assert not require_readable(heat_maps(planted_matrix(5))[0]).legends
+    assert not require_readable(pictures_of(planted_matrix(5))[0]).legends
 
 
 def test_pairs_within_hosts_have_a_scale_of_their_own_where_they_are_much_faster() -> None:
-    (picture,) = heat_maps(planted_matrix(8, 4))
+    (picture,) = pictures_of(planted_matrix(8, 4))
     across, within = scale_ends(picture)
     assert within == pytest.approx(10 * across, rel=0.2)
-    assert len(scale_ends(heat_maps(planted_matrix(5))[0])) == 1
+    assert len(scale_ends(pictures_of(planted_matrix(5))[0])) == 1
 
 
 def test_what_is_slow_is_framed() -> None:
     def frames(kind: str, direction: str, at: int, to: int = -1) -> int:
         matrix = planted_matrix(5, 1, Defect(kind, direction, at, to))
-        (picture,) = heat_maps(matrix, find_slow(matrix).findings)
+        (picture,) = pictures_of(matrix)
         return len(heat_map(picture).frames)
 
     assert [frames(HOST, OUT, 2), frames(HOST, BOTH, 2)] == [1, 2]
@@ -241,7 +245,7 @@ def test_racks_are_known_from_the_names_of_hosts() -> None:
     for names in (["node1", "node2", "node3"], ["a1", "b1", "c1"], ["x", "x"]):
         assert find_racks(names) == [0] * len(names)
     matrix = planted_matrix(4)._replace(hosts=("r1n1", "r1n2", "r2n1", "r2n2"))
-    (picture,) = heat_maps(matrix)
+    (picture,) = pictures_of(matrix)
     assert heat_map(picture).lines == [(2, 1.8)]
 
 
@@ -249,8 +253,8 @@ def test_many_ranks_are_drawn_by_host_and_around_what_is_slow() -> None:
     slow = Defect(RANK, BOTH, 200)
     matrix = planted_matrix(MOST_DRAWN + 16, 8, slow, share=0.04)
     findings = find_slow(matrix).findings
-    whole, part = heat_maps(matrix, findings)
-    assert (whole.name, part.name) == ("bandwidth", "bandwidth-part")
+    whole, part = pictures_of(matrix)
+    assert (whole.name, part.name) == ("pairs", "pairs-part")
     assert ", 34 rows and columns" in whole.description
     assert ", 32 rows and columns" in part.description
     require_readable(whole)

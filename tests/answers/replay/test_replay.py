@@ -11,12 +11,13 @@ from synthetic_step import MIB, STEP, WORKLOAD, replay_run, without_times
 from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.rows import make_rows
-from commbench.answers.replay.replay import StepReplay, analyse_replay, calls_only_s
+from commbench.answers.replay.replay import StepReplay, analyse_replay
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.api.runs import Run
 from commbench.plan.case import Case
 from commbench.plan.links import parse_peak
 from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
+from commbench.plan.workload_variants import calls_only_s
 from commbench.results.schema import Run as Recorded
 from commbench.views.pictures import Bars
 
@@ -123,8 +124,7 @@ def test_the_calls_are_compared_with_those_of_the_trace_without_computation() ->
     assert found.calls_only_s == pytest.approx(10e-3)
     assert found.over_trace and found.over_trace.value == pytest.approx(8 / 10)
     assert found.step_over_trace and found.step_over_trace.value == pytest.approx(20 / 20)
-    sums = one_step(variants=("gaps",))
-    assert sums.over_trace and sums.over_trace.value == pytest.approx(12e-3 / 10e-3, rel=1e-3)
+    assert one_step(variants=("gaps",)).over_trace is None
 
 
 def test_waiting_is_not_guessed_where_one_call_does_not_tell_it() -> None:
@@ -219,7 +219,8 @@ def sentences(run: Recorded) -> str:
 def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
     assert " ".join(document(ShownRun(run)).answer).startswith(
         "Communication is slower than in the trace: the calls, one after another, take "
-        "16.00 ms here and 10.0 ms there, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
+        "16.00 ms here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; "
+        "buckets of 4 MiB "
         "would save most: 10"
     )
 
@@ -227,8 +228,8 @@ def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Record
 def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
     slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else shown_s(case)))
     text = sentences(slow)
-    assert "all_reduce over world takes most: 90 % in the trace." in text
-    assert "messages over pp takes most: 99 % here." in text
+    assert "all_reduce over world takes most in the trace: 90 % of the time." in text
+    assert "recv over pp takes most here: 49 % of the time." in text
 
 
 def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
@@ -247,7 +248,7 @@ def test_a_generated_step_has_columns_of_the_replay_only() -> None:
     text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
     assert "in its trace" not in text and "traced" not in text
     assert "over all calls" in text and "trace: " not in text
-    assert "all_reduce over world takes most: 100 % here." in text
+    assert "all_reduce over world takes most here: 100 % of the time." in text
 
 
 def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
@@ -259,8 +260,7 @@ def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
     text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
     assert "Note: ranks without a trace are taken to make the same calls." in text
     assert "trace: waiting" not in text
-    assert "The trace does not say how much of its communication is waiting." in text
-    assert "All calls are all_reduce over world." in text
+    assert "all_reduce over world takes most in the trace: 100 % of the time." in text
 
 
 def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -> None:
@@ -324,7 +324,7 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> 
     (picture,) = run_pictures([run])
     figure = require_readable(picture)
     assert picture.name == "replay"
-    assert "90 % in the trace" in picture.description
+    assert "most in the trace: 90 %" in picture.description
     operations, *_ = (panel for panel in picture.panels if isinstance(panel, Bars))
     assert [row.name for row in operations.rows] == ["all_reduce, world", "recv, pp", "send, pp"]
     trace, here = operations.rows[0].bars
@@ -332,4 +332,4 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> 
     assert here.time.value == pytest.approx(12e-3)
     # A bar of two parts has both numbers.
     texts = {text.get_text() for axes in figure.axes for text in axes.texts}
-    assert {"9.00 ms + 500 us", "20.0 ms", "8.00 ms + 1.00 ms", "18.00 ms"} <= texts
+    assert {"9.00 ms + 500 us", "20.0 ms", "18.00 ms"} <= texts

@@ -62,7 +62,7 @@ def test_the_fastest_form_is_found_at_the_smallest_and_at_the_largest_size() -> 
     )
     assert (small.size_bytes, small.what, small.other) == (1 << 16, "flat_copy", "separate")
     assert small.figures["ratio"].value == pytest.approx(4)
-    assert (large.size_bytes, large.what) == (1 << 20, "coalesced or separate or async")
+    assert (large.size_bytes, large.what) == (1 << 20, "coalesced, separate or async")
     assert (large.other, large.verdict) == ("flat_copy", "slower")
 
 

@@ -151,7 +151,7 @@ def test_the_fastest_of_three_settings_is_named_for_each_range_of_sizes(tmp_path
         (1 << 10, 1 << 14, "faster", ["OMP_NUM_THREADS=1"]),
         (1 << 18, 1 << 20, "faster", ["OMP_NUM_THREADS=2"]),
     ]
-    assert {each.ratio for point in result.points for each in point.times[:1] if each} == {None}
+    assert {each.ratio for point in result.points for each in point.rows[:1] if each} == {None}
     assert document(result).answer == [
         "all_reduce 1K-16K: OMP_NUM_THREADS=1 is the fastest; OMP_NUM_THREADS=2 takes 1.30 "
         "(1.29 … 1.31) times as long.",
@@ -266,6 +266,23 @@ def test_what_is_no_sweep_is_refused_before_anything_is_measured(
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="there is no sweep"):
         commbench.load_sweep(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 2}, {"rounds": 0}, {"tolerance": 11}, {"settings": []}, {"backends": [1]},
+        {"settings": [{"variables": [["A", 1]], "options": []}] * 2},
+        {"settings": [{"variables": "AB", "options": []}] * 2},
+        {"arguments": [["a\0b"], []]}, {"environments": [[["A B", "1"]], []]}, {"arguments": [[]]},
+    ],
+)  # fmt: skip
+def test_a_damaged_description_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
+    synthetic_sweep(tmp_path / "swept", rounds=1)
+    path = tmp_path / "swept" / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(RecordsError, match="describes no sweep"):
+        load_sweep(tmp_path / "swept")
 
 
 def test_the_tuner_gets_the_direct_call_of_a_size_and_of_several_the_first() -> None:

@@ -137,7 +137,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
     for path in (fifo, tmp_path, tmp_path / "absent", Path("/dev/zero")):
         with pytest.raises(RecordsError, match="cannot read"):
-            Source(path)
+            read_trace(path)
 
 
 def test_progress_is_reported_up_to_the_whole(tmp_path: Path, piece: int) -> None:

@@ -160,7 +160,7 @@ def test_a_trace_that_ends_in_its_first_step_says_so(tmp_path: Path) -> None:
     text = real_trace.small_text()
     analysis = analyse(tmp_path, text[: text.index('"ProfilerStep#5')])
     assert analysis.steps == (WHOLE_TRACE,)
-    cut = "rank0.json ends early, in ProfilerStep#4, and has no whole step"
+    cut = "rank0.json ends early, in ProfilerStep#4: this step is left out; what the calls before"
     assert any(note.startswith(cut) for note in analysis.notes)
     assert "no steps" in VIEW.write(analysis)
 
@@ -253,8 +253,8 @@ def test_calls_without_a_duration_are_counted(tmp_path: Path, whole: RankTrace, 
 
     trace = read(tmp_path, real_trace.changed(change))
     assert records > 3
-    why = "their `ts` or `dur` is missing, below 0 or too long"
-    assert f"3 events of calls or steps were left out: {why}" in trace.notes
+    why = "their `ts` or `dur` is wrong"
+    assert f"3 events were left out: {why}" in trace.notes
     assert not any("left out" in note for note in whole.notes)
 
 
@@ -275,8 +275,6 @@ def test_a_group_with_a_rank_that_no_job_has_is_not_the_world(tmp_path: Path, ra
     analysis = analyse(tmp_path, json.dumps({"traceEvents": events, "distributedInfo": info}))
     assert len(analysis.calls) == 1
     assert {call.group for call in analysis.calls} == {UNKNOWN_GROUP}
-    notes = " ".join(analysis.notes)
-    assert "no job has the ranks of these groups, which are left out: 3 (rank 99999999999)" in notes
 
 
 T = "TensorList"

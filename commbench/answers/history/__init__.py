@@ -1,0 +1,1 @@
+"""Runs over time: what became slower or faster, when, and what changed then."""

@@ -1,0 +1,207 @@
+"""What a document of a history says: what became slower or faster, when, and what changed then; the
+level of each row; the runs; and the picture over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import pairwise
+from operator import attrgetter
+
+from commbench.analysis.row_names import LONGEST, name_rows
+from commbench.answers.history.history import Change, FittedSeries, Trend
+from commbench.answers.history.records import HistoryRun
+from commbench.answers.history.steps import FEWEST
+from commbench.output.paragraphs import join_words, list_some
+from commbench.units import format_count, format_time
+from commbench.views import cells
+from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
+from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
+from commbench.views.formats import View
+from commbench.views.pictures import (
+    COLOURS,
+    GREY,
+    INK,
+    RATIOS,
+    Axis,
+    Curves,
+    Look,
+    Mark,
+    Picture,
+)  # fmt: skip
+from commbench.views.pictures import (
+    Series as Drawn,
+)
+
+MOST_SENTENCES, MOST_CAUSES, MOST_PANELS = 6, 4, 6
+NOTHING = "nothing that is recorded changed then"
+
+
+def document(trend: Trend) -> Document:
+    """The changes, the rows with their level, and the picture."""
+    rows = format_count(len(trend.series), "row")
+    systems = dict.fromkeys(each.series.system for each in trend.series)
+    period = ""
+    if trend.runs:
+        period = f" from {_minute(trend.runs[0])} to {_minute(trend.runs[-1])} UTC"
+    subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
+    subtitle += [system.name for system in systems][:MOST_SENTENCES]
+    answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    if more := len(trend.changes) - MOST_SENTENCES:
+        answer += [f"{format_count(more, 'older change')}: see the table."] * (more > 0)
+    if not answer:
+        answer = [f"None of {rows} became slower or faster." if rows else ""]
+        few = sum(each.fit.noise is None for each in trend.series)
+        if few == len(trend.series):
+            answer = [f"No row has the {FEWEST} runs that a step needs."]
+    changes = Table(
+        "What changed", CHANGE_COLUMNS, trend.changes, lambda change: rows_of(change, trend), "rows"
+    )
+    levels = Table("Level since the last step", ROW_COLUMNS, trend.series, _title)
+    tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
+    blocks: list[Block] = [
+        changes,
+        levels,
+        Items(notes(trend.runs), "Notes"),
+        Pictures(lambda: [*pictures(trend)]),
+    ]
+    return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
+
+
+def sentence(change: Change, trend: Trend) -> str:
+    """A change in one sentence: when, which rows, how much, and what changed then."""
+    is_slower = change.ratio.value > 1
+    ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
+    how = f"{ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
+    return (
+        f"At {_minute(change.run)} {rows_of(change, trend)} became {how}"
+        f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
+    )
+
+
+def rows_of(change: Change, trend: Trend) -> str:
+    """The names of the rows of a change."""
+    every = [each.series.case for each in trend.series if each.series.system == change.system]
+    return name_rows([step.case for step in change.steps], every, LONGEST)
+
+
+def causes_text(change: Change) -> str:
+    """What changed then, in a clause."""
+    texts = [
+        f"{each.name.replace('_', ' ') if each.name.islower() else each.name} went from "
+        f"{list_some(each.a.split(', '), 3)} to {list_some(each.b.split(', '), 3)}"
+        for each in change.likely
+    ]
+    more = len(texts) - MOST_CAUSES
+    texts = [*texts[:MOST_CAUSES], *[format_count(more, "more difference")] * (more > 0)]
+    return f"{join_words(texts)} then" if texts else NOTHING
+
+
+def notes(runs: Sequence[HistoryRun]) -> list[str]:
+    """What may mislead: clocks that were wrong, and different systems under one name."""
+    found = []
+    if late := [run for run in runs if run.had_wrong_clock]:
+        found.append(
+            f"{format_count(len(late), 'run')} (such as {late[0].id}) started later than they were "
+            "added, by the clocks: they are placed when they were added."
+        )
+    by_id = sorted(runs, key=attrgetter("id"))
+    if back := [b.id for a, b in pairwise(by_id) if b.added < a.added]:
+        found.append(
+            f"A clock went back before run {back[0]} was added: runs are in the order of their "
+            "recorded start."
+        )
+    for node in dict.fromkeys(run.system.node for run in runs):
+        systems = dict.fromkeys(run.system for run in runs if run.system.node == node)
+        if len(systems) > 1:
+            found.append(
+                f"{node} has runs of {len(systems)} systems, which have rows of their own: "
+                + "; ".join(each.name for each in systems)
+            )
+    return found
+
+
+def _minute(run: HistoryRun) -> str:
+    return f"{run.time:%Y-%m-%d %H:%M}"
+
+
+def _title(found: FittedSeries) -> str:
+    return f"{found.series.case.title}, {found.series.system.node}"
+
+
+def _noise(found: FittedSeries) -> float | None:
+    return found.fit.noise and found.fit.noise.deviation
+
+
+def _since(found: FittedSeries) -> str:
+    return _minute(found.point(found.last.first).run)
+
+
+CHANGE_COLUMNS = (
+    Column("since (UTC)", lambda change: _minute(change.run), cells.TEXT),
+    Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
+    Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
+    Column("run", lambda change: change.run.id, cells.NUMBER, 5),
+    Column("what changed", causes_text, cells.TEXT, 8, is_wrapped=True),
+)
+ROW_COLUMNS = (
+    Column(
+        "size", lambda f: f.series.case.size_bytes if f.series.case.dtype else None, cells.BYTES
+    ),
+    Column("time", lambda f: f.last.level, cells.TIME),
+    Column("95 %\ninterval", lambda f: f.last.level, cells.TIME_INTERVAL, 7),
+    Column("since (UTC)", _since, cells.TEXT, 6),
+    Column("runs", lambda f: f.last.number, cells.NUMBER),
+    Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
+    Column("steps", lambda f: len(f.fit.steps) or None, cells.NUMBER, 7),
+    Column("noise", _noise, cells.SHARE, 6),
+)
+VIEW = View(document, schema=1)
+
+
+# The picture.
+
+
+def pictures(trend: Trend) -> Iterator[Picture]:
+    """The times of rows over the time of their runs: of those with the largest steps, else of the
+    first ones."""
+    shown = [each for each in trend.series if len(each.series.points) > 1]
+    shown.sort(key=lambda f: -max((abs(s.ratio.value - 1) for s in f.fit.steps), default=0))
+    if not shown:
+        return
+    times = [run.time for run in trend.runs]
+    is_short = (times[-1] - times[0]).days < 2
+    form = "%H:%M" if is_short else "%Y-%m-%d"
+    across = Axis(
+        lambda at: f"{datetime.fromtimestamp(at, timezone.utc):{form}}",
+        f"{times[0]:%Y-%m-%d}, UTC" if is_short else "UTC", is_log=False,
+    )  # fmt: skip
+    panels = [_panel(each, across) for each in shown[:MOST_PANELS]]
+    texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
+    few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
+    description = " ".join(texts) or "No row has a step."
+    yield Picture(
+        "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
+        has_bands=False,
+    )  # fmt: skip
+
+
+def _panel(found: FittedSeries, across: Axis) -> Curves:
+    places = [point.run.time.timestamp() for point in found.series.points]
+    unit = 1 / found.fit.segments[0].level.value
+    times = [point.time.scaled(unit) for point in found.series.points]
+    points = [*zip(places, times, strict=True)]
+    runs = Drawn("run", Look(COLOURS[0], "o", None, size=4), points)
+    line = Look(INK, width=1.6)
+    levels = [
+        Drawn(
+            "level", line, [(places[at], s.level.scaled(unit)) for at in (s.first, s.last)], False
+        )
+        for s in found.fit.segments
+    ]
+    marks = [
+        Mark(Look(GREY, dashes=(3, 2), width=1.0), places[s.at], name="step", is_upright=True)
+        for s in found.fit.steps
+    ]
+    heading = f"{found.series.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
+    return Curves(heading, [runs, *levels], RATIOS, across, marks, inches=1.9)

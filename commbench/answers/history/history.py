@@ -1,0 +1,330 @@
+"""What became slower or faster over the runs of a history, when, and what changed then; and the
+level with which a new run is compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
+
+from commbench.analysis.environment_diff import (
+    UNLIKELY_CAUSES,
+    Difference,
+    Recorded,
+    compare_recorded,
+)
+from commbench.analysis.load import LoadedRun
+from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
+from commbench.answers.history.steps import ALPHA, FEWEST, Z95, Fit, Segment, Step, find_steps
+from commbench.answers.history.store import History
+from commbench.plan.case import Case
+from commbench.results.schema import OK
+from commbench.stats.estimate import Estimate
+from commbench.units import format_count, format_GBps, format_percent
+from commbench.views.result import Result
+
+TOLERANCE = 0.02
+"""A level that changes by less has no step."""
+LINK = "slowest transfer between hosts"
+"""What is measured of the network before a run on several hosts."""
+MOST_NEW = 30
+"""A check tells of a rise of the level for so many runs."""
+NEAR = 2
+"""Steps of rows that are at most so many runs apart may be one."""
+
+
+class FittedSeries(NamedTuple):
+    """A series with its segments and steps."""
+
+    series: Series
+    fit: Fit
+
+    @property
+    def last(self) -> Segment:
+        """The points since the last step."""
+        return self.fit.segments[-1]
+
+    def point(self, index: int) -> Point:
+        """A point by its place."""
+        return self.series.points[index]
+
+    def as_json(self) -> dict[str, Any]:
+        """The case, its levels and its points."""
+        case = self.series.case
+        points = [{"run": run.id, "at": run.placed, "time_s": t} for run, t in self.series.points]
+        return {
+            "system": self.series.system.name, "row": case.name, "operation": case.operation,
+            "size_bytes": case.size_bytes, **self.fit._asdict(), "points": points,
+        }  # fmt: skip
+
+
+class RowStep(NamedTuple):
+    """A step of one row, with the places of its runs in the order of the system's runs."""
+
+    found: FittedSeries
+    number: int
+    """Of the step, in the fit."""
+    at: int
+    earliest: int
+    latest: int
+
+    @property
+    def case(self) -> Case:
+        """What the row measured."""
+        return self.found.series.case
+
+    @property
+    def step(self) -> Step:
+        """The step in its series."""
+        return self.found.fit.steps[self.number]
+
+    @property
+    def levels(self) -> list[list[HistoryRun]]:
+        """The runs of the segments before and after it."""
+        parts = self.found.fit.segments[self.number : self.number + 2]
+        return [[self.found.point(n).run for n in range(p.first, p.last + 1)] for p in parts]
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the time rose."""
+        return self.step.ratio.value > 1
+
+    @property
+    def clarity(self) -> float:
+        """How far the step is beyond its uncertainty."""
+        ratio = self.step.ratio
+        return abs(log(ratio.value)) / log(ratio.ends[1] / ratio.ends[0])
+
+
+@dataclass(frozen=True)
+class Change:
+    """Steps of several rows at one time, in one direction."""
+
+    system: System
+    before: HistoryRun
+    """The last run that surely has the old level."""
+    run: HistoryRun
+    """The run that most likely is the first of the new level."""
+    latest: HistoryRun
+    """The first run that surely has it."""
+    ratio: Estimate
+    """New time over old time: the geometric mean over the rows, and that of their intervals."""
+    steps: tuple[RowStep, ...]
+    causes: tuple[Difference, ...]
+    """What changed between `before` and `latest`, and for both levels as a whole; the likely causes
+    first."""
+    is_current: bool = True
+    """Whether no row had another step since."""
+
+    @property
+    def likely(self) -> tuple[Difference, ...]:
+        """The causes without those that hardly change times; all, where there are only such."""
+        found = tuple(each for each in self.causes if each.name not in UNLIKELY_CAUSES)
+        return found or self.causes
+
+    def as_json(self) -> dict[str, Any]:
+        """The time, the rows and what changed."""
+        return {
+            "system": self.system.name,
+            "at": self.run.placed,
+            "after": self.before.placed,
+            "not_later_than": self.latest.placed,
+            "ratio": self.ratio,
+            "rows": [{"row": each.case.name, "ratio": each.step.ratio} for each in self.steps],
+            "changed": [{"name": c.name, "from": c.a, "to": c.b} for c in self.causes],
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Trend(Result, view="answers.history.document", rows="series"):
+    """The series of a history with their steps, and the changes that these are."""
+
+    path: str
+    series: tuple[FittedSeries, ...]
+    changes: tuple[Change, ...]
+    """The newest first."""
+    runs: tuple[HistoryRun, ...]
+    """The runs that have these series, in order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Without the runs, whose times the points have."""
+        return {"history": self.path, "changes": self.changes, "series": self.series}
+
+
+def find_trend(
+    history: History,
+    operation: str = "",
+    sizes: Collection[int] = (),
+    node: str = "",
+    tolerance: float = TOLERANCE,
+) -> Trend:
+    """Fit the series of an operation, of sizes and of a node, or all of them. The probability that
+    a system without any step has one is ALPHA, whatever the number of its series."""
+    environments = history.environments()
+    fitted: list[FittedSeries] = []
+    changes: list[Change] = []
+    found = history.series(operation, sizes, node)
+    for _, group in groupby(found, key=lambda series: series.system):
+        own = fit_series([*group], tolerance)
+        fitted += own
+        changes += find_changes(own, environments)
+    changes.sort(key=lambda change: change.run.placed, reverse=True)
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs_of(fitted)))
+
+
+def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
+    """The runs that have points in series, in order."""
+    known = {point.run for each in fitted for point in each.series.points}
+    return sorted(known, key=lambda run: (run.placed, run.id))
+
+
+def fit_series(series: Sequence[Series], tolerance: float = TOLERANCE) -> list[FittedSeries]:
+    """The series of one system, with their steps."""
+    alpha = ALPHA / max(1, len(series))
+    return [
+        FittedSeries(each, find_steps([p.time for p in each.points], alpha, tolerance))
+        for each in series
+    ]
+
+
+def find_changes(
+    fitted: Sequence[FittedSeries], environments: dict[int, Recorded]
+) -> Iterator[Change]:
+    """The steps of the series of one system, those together that are in one direction and may be at
+    one time; the clearest step of a change tells its time."""
+    runs = runs_of(fitted)
+    places = {run.id: number for number, run in enumerate(runs)}
+    rest = [
+        RowStep(each, n, *(places[each.point(index).run.id] for index in step[:3]))
+        for each in fitted
+        for n, step in enumerate(each.fit.steps)
+    ]
+    rest.sort(key=lambda found: found.clarity, reverse=True)
+    while rest:
+        first = rest[0]
+        own = [found for found in rest if _are_one(first, found)]
+        rest = [found for found in rest if not _are_one(first, found)]
+        own.sort(key=lambda found: (found.case.title, found.case.size_bytes))
+        logs = [[*map(log, (s.step.ratio.value, *s.step.ratio.ends))] for s in own]
+        ratio = Estimate(*(exp(sum(each) / len(each)) for each in zip(*logs, strict=True)))
+        before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
+        causes = [*_link_causes(runs, first)]
+        causes += _causes(environments, (before, latest), first.levels)
+        causes.sort(key=lambda cause: cause.name in UNLIKELY_CAUSES)
+        yield Change(
+            fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
+            tuple(causes), all(each.number == len(each.found.fit.steps) - 1 for each in own),
+        )  # fmt: skip
+
+
+def _are_one(first: RowStep, other: RowStep) -> bool:
+    """Whether two steps may be at the same time, in the same direction."""
+    is_near = first.earliest - NEAR <= other.latest and other.earliest <= first.latest + NEAR
+    return first.is_slower == other.is_slower and is_near
+
+
+def _causes(
+    environments: dict[int, Recorded],
+    near: Iterable[HistoryRun],
+    levels: Iterable[Iterable[HistoryRun]],
+) -> list[Difference]:
+    """What differs between two runs, and between what is usual in two segments."""
+    one, other = (environments[run.environment_id] for run in near)
+    old, new = (_usual([environments[run.environment_id] for run in runs]) for runs in levels)
+    usual = compare_recorded(old, new)
+    return [each for each in compare_recorded(one, other) if each in usual]
+
+
+def _usual(environments: Sequence[Recorded]) -> Recorded:
+    """What most of several environments have in common."""
+
+    def most(found: Sequence[Mapping[str, str]]) -> dict[str, str]:
+        counts = Counter(item for each in found for item in each.items())
+        return dict(item for item, number in counts.items() if 2 * number > len(found))
+
+    known = [each.variables for each in environments if each.variables is not None]
+    return Recorded(most([each.facts for each in environments]), most(known) if known else None)
+
+
+def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Difference]:
+    """Whether the network between hosts had a step at that time, by the transfers before each
+    run."""
+    probed = [n for n, run in enumerate(runs) if run.link_bytes_per_s]
+    rates = [Estimate(runs[n].link_bytes_per_s or 0.0) for n in probed]
+    fit = find_steps(rates, ALPHA, TOLERANCE)
+    for number, step in enumerate(fit.steps):
+        is_before = probed[step.earliest] - NEAR <= found.latest
+        if is_before and found.earliest <= probed[step.latest] + NEAR:
+            levels = (fit.segments[number + side].level.value for side in (0, 1))
+            yield Difference(LINK, *(f"{format_GBps(level)} GB/s" for level in levels))
+
+
+# The level of a history as the baseline of a check.
+
+
+class Baseline(NamedTuple):
+    """What a history says of the rows of a run."""
+
+    run: LoadedRun
+    """A row for each case that the history knows: its level since the last step, with the interval
+    in which 95 % of single runs are."""
+    notes: tuple[str, ...]
+
+
+def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Baseline:
+    """The level of each row of a run in the runs of the same system that started before it. It has
+    no row for a case with fewer than FEWEST runs. None stands for an empty history."""
+    system, cases = find_system(run, node), {row.case.key(): row for row in run.rows}
+    start = run.header.started if run.header else ""
+    found = history.series(keep=lambda s, c: s == system and c.key() in cases) if history else ()
+    series = [each._replace(points=(*_earlier(each.points, run, start),)) for each in found]
+    fitted = fit_series([each for each in series if len(each.points) >= FEWEST])
+    environments = history.environments() if history and fitted else {}
+    rows = [_baseline_row(cases[f.series.case.key()], f, environments) for f in fitted]
+    notes = []
+    if missing := len(cases) - len(rows):
+        notes.append(
+            f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
+            f"on {system.name}."
+        )
+    notes += [
+        f"The level rose by {format_percent(change.ratio.value - 1)} at "
+        f"{change.run.time:%Y-%m-%d %H:%M} UTC ({format_count(len(change.steps), 'row')}). The run "
+        "is compared with what came after; `commbench history show` says what changed then."
+        for change in find_changes(fitted, environments)
+        if change.ratio.value > 1 and change.is_current and _is_new(change, fitted)
+    ]
+    path = history.path if history else run.path / "history"
+    name = f"history of {system.node}"
+    return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
+
+
+def _is_new(change: Change, fitted: Sequence[FittedSeries]) -> bool:
+    """Whether few runs came after a change."""
+    return sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
+
+
+def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:
+    path = str(run.path.absolute())
+    for point in points:
+        if point.run.path != path and (not start or point.run.started < start):
+            yield point
+
+
+def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorded]) -> Any:
+    """The row as it is on the level of the last segment."""
+    noise, last = found.fit.noise, found.last
+    assert noise, "a series of FEWEST points has noise"
+    variance = noise.deviation**2 + noise.long_run / last.number
+    factor = exp(Z95 * sqrt(variance))
+    newest = environments[found.point(last.last).run.environment_id].facts
+    level = last.level.value
+    other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))
+    return row._replace(
+        time_s=level, time_ci_low_s=level / factor, time_ci_high_s=level * factor, **other,
+        busbw_bytes_per_s=None, launches=None, status=OK, wrong=0, stop_reason="",
+        queued_share=None, warnings="", cpu_mode=newest.get("cpu_mode", row.cpu_mode),
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""What a history holds: systems, runs, and the series of their cases."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from commbench.analysis.columns import DEFAULTS, KEY
+from commbench.analysis.hardware import fabric_of
+from commbench.analysis.load import LoadedRun
+from commbench.errors import UsageError
+from commbench.plan.case import Case
+from commbench.plan.fabrics import Fabric
+from commbench.results.files import is_folder
+from commbench.results.run_folder import made_at
+from commbench.results.schema import CUT_OFF, OK, RunHeader
+from commbench.stats.estimate import Estimate
+
+
+class System(NamedTuple):
+    """What measured: runs of one system have common series."""
+
+    node: str
+    """The name given to `history add`, or the hosts."""
+    hardware: str
+    fabric: str
+    """What connects the ranks; empty where it is not known."""
+    backend: str
+    device: str
+    ranks: int
+    nodes: int
+    gpu_shared: bool = False
+
+    @property
+    def name(self) -> str:
+        """The system in a few words: `node1, 2 gloo ranks (AMD EPYC)`."""
+        where = f" on {self.nodes} hosts" if self.nodes > 1 else ""
+        more = "; ".join(filter(None, (self.hardware, self.fabric)))
+        more += ", GPU shared" * self.gpu_shared
+        return f"{self.node}, {self.ranks} {self.backend} ranks{where}" + f" ({more})" * bool(more)
+
+
+class HistoryRun(NamedTuple):
+    """A run of the history, without its rows."""
+
+    id: int
+    """Rises in the order of adding."""
+    system: System
+    label: str
+    path: str
+    started: str
+    """UTC, ISO 8601: when it was measured, by the clock of its host."""
+    added: str
+    placed: str
+    """The time that its place in the order has."""
+    link_bytes_per_s: float | None
+    """Of the slowest transfer from one host to the next; None on one host."""
+    environment_id: int
+    """Runs with the same environment have the same."""
+
+    @property
+    def time(self) -> datetime:
+        """`placed` as a time."""
+        return datetime.fromisoformat(self.placed)
+
+    @property
+    def had_wrong_clock(self) -> bool:
+        """Whether it started later than it was added, by the two clocks."""
+        return self.placed != self.started
+
+
+class Point(NamedTuple):
+    """A run in a series."""
+
+    run: HistoryRun
+    time: Estimate
+    """Seconds: the median time with its interval."""
+
+
+class Series(NamedTuple):
+    """The times of one case on one system, in order."""
+
+    system: System
+    case: Case
+    points: tuple[Point, ...]
+
+
+class Added(NamedTuple):
+    """What became of a run that was to be added."""
+
+    run: LoadedRun
+    rows: int
+    """How many of its rows are in the history."""
+    outcome: str
+    """ADDED, REPLACED, or KNOWN."""
+
+
+def find_system(run: LoadedRun, node: str = "") -> System:
+    """The system that measured a run; UsageError where its file has no host and `node` is empty."""
+    first, header = run.rows[0], run.header
+    name = node or ",".join(sorted(header.hosts) if header else ())
+    if not name:
+        raise UsageError(f"{run.path} does not say on which host it was measured", "add --node")
+    hardware = ", ".join(header.devices) if header else ""
+    fabric = (fabric_of(header) if header else None) or Fabric()
+    links = filter(None, (fabric.link and fabric.link.name, fabric.nics and fabric.nics.name))
+    return System(
+        name, hardware, " + ".join(links), first.backend, first.device, first.world_size or 0,
+        first.num_nodes or 1, bool(first.gpu_shared),
+    )  # fmt: skip
+
+
+def is_valid(row: Any) -> bool:
+    """Whether a row has a time that counts."""
+    is_whole = row.status == OK and not row.wrong and row.stop_reason != CUT_OFF
+    return is_whole and row.time_s is not None and row.time_s > 0
+
+
+def case_text(case: Case) -> str:
+    """A case as text; dimensions that have their default are left out, so that later versions,
+    with more dimensions, have the same."""
+    values = {name: getattr(case, name) for name in KEY}
+    return json.dumps({n: v for n, v in values.items() if n not in DEFAULTS or v != DEFAULTS[n]})
+
+
+def case_of(text: str) -> Case:
+    """The case that case_text wrote."""
+    return Case(index=0, count=0, **json.loads(text))
+
+
+def slowest_link(header: RunHeader | None) -> float | None:
+    """The rate of the slowest of the largest transfers from one host to the next, bytes/s."""
+    probes = header.link_probes if header else ()
+    largest = max((probe.size_bytes for probe in probes), default=0)
+    rates = [p.size_bytes / p.seconds for p in probes if p.size_bytes == largest and p.seconds > 0]
+    return min(rates, default=None)
+
+
+def started_at(run: LoadedRun, added: datetime) -> datetime:
+    """When a run was measured: by its header, else when its folder or file was made."""
+    try:
+        text = run.header.started if run.header else ""
+        if not text and is_folder(run.path):
+            text = made_at(run.path)
+        if text:
+            found = datetime.fromisoformat(text)
+            return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+        return datetime.fromtimestamp(run.path.stat().st_mtime, timezone.utc)
+    except (ValueError, OSError):
+        return added
+
+
+def utc_text(time: datetime) -> str:
+    """UTC, so that texts have the order of the times."""
+    return time.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+def digest(value: Any) -> str:
+    """A text that identifies a value which JSON can hold."""
+    return sha256(json.dumps(value).encode()).hexdigest()

@@ -1,0 +1,282 @@
+"""Finds the steps of a series of times: a piecewise constant fit of their logarithms.
+
+The fit minimises, over all ways to cut the series into segments of at least SHORTEST points,
+
+    sum of w_i (y_i - level of its segment)^2  +  penalty x number of steps
+
+exactly, by dynamic programming (Jackson et al., IEEE Signal Processing Letters 12, 2005). Points
+far from the median of their neighbours are moved to CLIP standard deviations from it first, so that
+an outlier is not a segment, and the fit has nearly the precision of least squares.
+
+Noise. Steps and outliers must not count as noise, so it is estimated from differences of points
+that are k apart, without those that span a jump, and clipped at CLIP deviations. With the
+autocorrelation r^k of a process AR(1) the half of their variance is v_k = s^2 (1 - r^k). So
+r = v_2 / v_1 - 1, the variance is s^2 = v_1 / (1 - r), and the mean of n points has the variance
+L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance.
+
+Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
+There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
+alpha where the penalty is L z^2 and z the normal quantile of 1 - alpha / (2 (n - 1)). L is
+estimated, so the quantile is Student's, by the formula of Wallace (Ann. Math. Stat. 30, 1959):
+t^2 = v (exp(g^2 z^2 / v) - 1), g = (8 v + 3) / (8 v + 1). The degrees of freedom were
+chosen so that the simulations of tests/answers/history/test_steps.py keep alpha for 12 to 400
+points.
+
+The idea of such a fit for histories of benchmarks, weighted by their intervals and with noise that
+is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute deviations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import exp, inf, log, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from commbench.stats.estimate import Estimate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
+
+ALPHA = 0.01
+"""The probability that a step is found in a series without one."""
+SHORTEST = 3
+"""Points of a segment."""
+FEWEST = 2 * SHORTEST
+"""Points of a series in which steps are looked for."""
+MOST = 4000
+"""Only so many of the latest points are looked at: the time of the fit is quadratic."""
+CLIP = 2.5
+JUMP = 3.0
+"""A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
+NEIGHBOURS = 3
+"""On each side of a point, of which the median is taken."""
+LEAST_NOISE = 1e-3
+"""A standard deviation of logarithms; a series of rounded times may have none."""
+MOST_CORRELATED = 0.9
+_NORMAL = NormalDist()
+Z95 = _NORMAL.inv_cdf(0.975)
+_CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP * _NORMAL.pdf(CLIP)
+"""The variance of a standard normal variable that is clipped at CLIP."""
+
+
+def freedom(number: int) -> float:
+    """The degrees of freedom of the noise of a series of so many points."""
+    return 7 + number / 12
+
+
+class Noise(NamedTuple):
+    """How the logarithms of a series vary from point to point."""
+
+    deviation: float
+    """The standard deviation of a point."""
+    correlation: float
+    """Of a point and the next one."""
+
+    @property
+    def long_run(self) -> float:
+        """The variance of the mean of n points, times n."""
+        return self.deviation**2 * (1 + self.correlation) / (1 - self.correlation)
+
+
+class Segment(NamedTuple):
+    """Points between two steps, `first` to `last`."""
+
+    first: int
+    last: int
+    level: Estimate
+    """Their level, in the unit of the series."""
+
+    @property
+    def number(self) -> int:
+        """How many points it has."""
+        return self.last - self.first + 1
+
+
+class Step(NamedTuple):
+    """A step between two segments."""
+
+    at: int
+    """The first point of the new level."""
+    earliest: int
+    latest: int
+    """The places between which it is with 95 % confidence."""
+    ratio: Estimate
+    """The new level over the old one."""
+
+
+class Fit(NamedTuple):
+    """A series as segments."""
+
+    segments: tuple[Segment, ...]
+    steps: tuple[Step, ...]
+    noise: Noise | None
+    """None for a series with fewer than FEWEST points."""
+
+
+def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: float = 0.0) -> Fit:
+    """The steps of a series of values above 0, in their order in time. `tolerance` is the change of
+    a level up to which there is no step: 0.02 for 2 %."""
+    import numpy as np
+
+    skipped = max(0, len(series) - MOST)
+    shown = series[skipped:]
+    values = np.log([estimate.value for estimate in shown])
+    if len(values) < FEWEST:
+        level = exp(float(np.median(values))) if len(values) else 0.0
+        whole = Segment(skipped, skipped + len(values) - 1, Estimate(level))
+        return Fit((whole,) if len(values) else (), (), None)
+    noise = estimate_noise(values)
+    weights = _weights(shown, noise)
+    clipped = _clip(values, noise.deviation)
+    sums = _Sums(clipped, weights)
+    cuts = sums.cut(penalty(noise, len(values), alpha))
+    cuts = _merge(sums, cuts, log(1 + tolerance))
+    ends = [0, *cuts, len(values)]
+    parts = list(pairwise(ends))
+    spread = [Z95 * sqrt(noise.long_run / sums.weight(*part)) for part in parts]
+    levels = [sums.mean(*part) for part in parts]
+    segments = [
+        Segment(skipped + a, skipped + b - 1, _exponential(level, half))
+        for (a, b), level, half in zip(parts, levels, spread, strict=True)
+    ]
+    steps = []
+    for number, at in enumerate(cuts):
+        first, last = sums.places(ends[number], at, ends[number + 2], noise.deviation**2)
+        half = sqrt(spread[number] ** 2 + spread[number + 1] ** 2)
+        ratio = _exponential(levels[number + 1] - levels[number], half)
+        steps.append(Step(skipped + at, skipped + first, skipped + last, ratio))
+    return Fit(tuple(segments), tuple(steps), noise)
+
+
+def _exponential(value: float, half: float) -> Estimate:
+    return Estimate(exp(value), exp(value - half), exp(value + half))
+
+
+def estimate_noise(values: Values) -> Noise:
+    """The noise of a series of logarithms, which may have steps and outliers."""
+    import numpy as np
+
+    first = values[1:] - values[:-1]
+    is_usual = np.abs(first) <= JUMP * sqrt(_clipped_variance(first))
+    second = (values[2:] - values[:-2])[is_usual[1:] & is_usual[:-1]]
+    one, two = (_clipped_variance(found) / 2 for found in (first[is_usual], second))
+    correlation = min(max(two / one - 1, 0.0), MOST_CORRELATED) if one > 0 else 0.0
+    return Noise(max(sqrt(one / (1 - correlation)), LEAST_NOISE), correlation)
+
+
+def _clipped_variance(found: Values) -> float:
+    """The variance of normal values with mean 0, of which some are far too large: that of the
+    values clipped at CLIP deviations, which are first the scaled median of the absolute values."""
+    import numpy as np
+
+    if not len(found):
+        return 0.0
+    deviation = float(np.median(np.abs(found))) / _NORMAL.inv_cdf(0.75)
+    for _ in range(3):
+        clipped = np.minimum(np.abs(found), CLIP * deviation)
+        deviation = sqrt(float(np.mean(clipped**2)) / _CLIPPED_VARIANCE)
+    return deviation**2
+
+
+def _weights(series: Sequence[Estimate], noise: Noise) -> Values:
+    """The weight of each point. The noise of the series contains the usual interval already; a
+    point with a wider one has the variance that is more, too."""
+    import numpy as np
+
+    halves = [log(e.ends[1] / e.ends[0]) / 2 / Z95 if e.ends[0] > 0 else inf for e in series]
+    variances = np.minimum(np.square(halves), 1.0)
+    more = np.maximum(variances - np.median(variances), 0.0)
+    weights: Values = noise.deviation**2 / (noise.deviation**2 + more)
+    return weights
+
+
+def _clip(values: Values, deviation: float) -> Values:
+    """The values, at most CLIP deviations from the median of their neighbours."""
+    import numpy as np
+
+    width = 2 * NEIGHBOURS + 1
+    padded = np.pad(values, NEIGHBOURS, constant_values=np.nan)
+    medians = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
+    clipped: Values = np.clip(values, medians - CLIP * deviation, medians + CLIP * deviation)
+    return clipped
+
+
+def penalty(noise: Noise, number: int, alpha: float) -> float:
+    """What a step of a series of so many points costs, in squares of logarithms."""
+    v = freedom(number)
+    z = _NORMAL.inv_cdf(1 - alpha / (2 * (number - 1)))
+    return noise.long_run * v * (exp((z * (8 * v + 3) / (8 * v + 1)) ** 2 / v) - 1)
+
+
+class _Sums:
+    """Cumulative sums of weighted values, from which the cost of any segment follows."""
+
+    def __init__(self, values: Values, weights: Values) -> None:
+        import numpy as np
+
+        centred = values - values.mean()
+        self._offset = float(values.mean())
+        self._weights = np.concatenate([[0.0], np.cumsum(weights)])
+        self._sums = np.concatenate([[0.0], np.cumsum(weights * centred)])
+
+    def weight(self, first: int, end: int) -> float:
+        """The weights of the points from `first` to before `end`."""
+        return float(self._weights[end] - self._weights[first])
+
+    def mean(self, first: int, end: int) -> float:
+        """Their weighted mean."""
+        found = (self._sums[end] - self._sums[first]) / self.weight(first, end)
+        return float(found) + self._offset
+
+    def _gain(self, first: Any, end: Any) -> Any:
+        """By how much a level of its own lowers the sum of squares of a segment."""
+        sums = self._sums[end] - self._sums[first]
+        return sums * sums / (self._weights[end] - self._weights[first])
+
+    def cut(self, step_cost: float) -> list[int]:
+        """The places of the steps of the best fit."""
+        import numpy as np
+
+        number = len(self._sums) - 1
+        best, before = np.full(number + 1, -inf), np.zeros(number + 1, int)
+        best[0] = step_cost
+        for end in range(SHORTEST, number + 1):
+            firsts = slice(0, end - SHORTEST + 1)
+            gains = best[firsts] + self._gain(firsts, end)
+            before[end] = chosen = int(gains.argmax())
+            best[end] = gains[chosen] - step_cost
+        cuts, place = [], int(before[number])
+        while place:
+            cuts.append(place)
+            place = int(before[place])
+        return cuts[::-1]
+
+    def places(self, first: int, at: int, end: int, variance: float) -> tuple[int, int]:
+        """The places at which a step between two others may be as well: those whose likelihood is
+        at least 5 % of the best one's."""
+        import numpy as np
+
+        tried = np.arange(first + 1, end)
+        gains = self._gain(first, tried) + self._gain(tried, end)
+        near = tried[gains >= gains.max() - 2 * log(20) * variance]
+        return min(int(near[0]), at), max(int(near[-1]), at)
+
+
+def _merge(sums: _Sums, cuts: list[int], least: float) -> list[int]:
+    """The steps without those that are smaller than a difference of logarithms, the smallest first,
+    as a level changes when its neighbour joins it."""
+    end = len(sums._sums) - 1
+    while cuts:
+        ends = [0, *cuts, end]
+        sizes = [
+            abs(sums.mean(b, c) - sums.mean(a, b))
+            for a, b, c in zip(ends, ends[1:], ends[2:], strict=False)
+        ]
+        if (smallest := min(sizes)) >= least:
+            break
+        del cuts[sizes.index(smallest)]
+    return cuts

@@ -1,0 +1,285 @@
+"""The history: an SQLite file with the rows of many runs, one series for each case of a system.
+
+    with History(path) as history:
+        history.series(operation, sizes)      times of a case over the runs of a system
+        history.runs()                              the runs, by their order in time
+
+A run is added in one transaction, with an exclusive lock that other writers wait for: it is there
+as a whole or not at all, also if the process is killed or the disk is full. The journal of SQLite
+is the rollback journal, which works on network file systems, and a commit waits for the disk.
+
+Runs are in the order of their start as the host recorded it; a start later than the moment of
+adding is a wrong clock, and that moment takes its place. Of equal times, the run that was added
+first comes first.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from commbench.analysis.environment_diff import Recorded, recorded_of
+from commbench.analysis.load import LoadedRun
+from commbench.analysis.row_names import named_bytes
+from commbench.answers.history import records
+from commbench.answers.history.records import Added, HistoryRun, Point, Series, System
+from commbench.errors import RecordsError, UsageError
+from commbench.plan.case import Case
+from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
+from commbench.results.run_folder import RESULTS
+from commbench.stats.estimate import Estimate
+
+HISTORY = RESULTS / "history.sqlite"
+"""The history that is used unless another one is named."""
+APPLICATION = 0x636D6268
+"""SQLite's application_id of a history: `cmbh`."""
+SCHEMA = 1
+MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
+WAIT_S = 60.0
+"""How long a writer waits for others."""
+TABLES = """
+CREATE TABLE system (id INTEGER PRIMARY KEY, facts TEXT NOT NULL UNIQUE);
+CREATE TABLE environment (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE);
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, identity TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
+    system INTEGER NOT NULL REFERENCES system, environment INTEGER NOT NULL REFERENCES environment,
+    label TEXT NOT NULL, path TEXT NOT NULL, started TEXT NOT NULL, added TEXT NOT NULL,
+    placed TEXT NOT NULL, link REAL);
+CREATE TABLE series (
+    id INTEGER PRIMARY KEY, system INTEGER NOT NULL REFERENCES system, measured TEXT NOT NULL,
+    UNIQUE (system, measured));
+CREATE TABLE point (
+    series INTEGER NOT NULL, run INTEGER NOT NULL, time REAL NOT NULL, low REAL, high REAL,
+    PRIMARY KEY (series, run)) WITHOUT ROWID;
+"""
+
+
+ADDED, REPLACED, KNOWN = "added", "replaced", "known"
+
+
+@contextmanager
+def open_history(path: str | Path | None) -> Iterator[History | None]:
+    """A history to read; None for one that does not exist or has no run yet."""
+    found = Path(path) if path else HISTORY
+    if not path_exists(found) or (is_file(found) and not found.stat().st_size):
+        yield None
+        return
+    with History(found) as history:
+        yield history
+
+
+class History:
+    """A history that is open. RecordsError for a file that cannot be opened or is none; with
+    `is_written` it is made where it does not exist."""
+
+    def __init__(self, path: Path = HISTORY, is_written: bool = False) -> None:
+        self.path = path
+        if path_exists(path):
+            if why := why_unreadable(path):
+                raise self._error(why)
+        elif is_written:
+            make_folder(path.parent)
+        else:
+            raise RecordsError(f"there is no history {path}", MAKE_HINT)
+        mode = "rwc" if is_written else "rw"  # `rw` can also undo what a killed writer left
+        with self._translating():
+            uri = f"{path.absolute().as_uri()}?mode={mode}"
+            self._connection = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
+            try:
+                self._prepare(is_written)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def add(self, run: LoadedRun, node: str = "", now: datetime | None = None) -> Added:
+        """Add the valid rows of a complete run, in one transaction. One that is there already is
+        left, or replaced where it has other rows than before: more launches. Raises UsageError for
+        a run that is incomplete, has no valid row, or names no host where `node` is empty.
+        """
+        if run.incomplete:
+            raise UsageError(f"{run.path} is incomplete: {run.incomplete}", "complete it first")
+        rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
+        if not rows:
+            raise UsageError(f"{run.path} has no valid row", "add another run")
+        system = records.find_system(run, node)
+        added = now or datetime.now(timezone.utc)
+        started = records.started_at(run, added)
+        content = records.digest([(key, tuple(row.time)) for key, row in sorted(rows.items())])
+        ranks = [(rank.host, rank.pid) for rank in run.header.ranks] if run.header else []
+        identity = records.digest([started.isoformat(), ranks] if ranks else [system, content])
+        values: dict[str, Any] = {
+            "identity": identity, "content": content, "label": run.name,
+            "path": str(run.path.absolute()), "link": records.slowest_link(run.header),
+            "started": records.utc_text(started), "added": records.utc_text(added),
+            "placed": records.utc_text(min(started, added)),
+        }  # fmt: skip
+        with self._translating(), self._transaction():
+            outcome = self._forget_older(identity, content)
+            if outcome == KNOWN:
+                return Added(run, len(rows), KNOWN)
+            values["system"] = self._find("system", "facts", json.dumps(system))
+            environment = json.dumps(recorded_of(run), sort_keys=True)
+            values["environment"] = self._find("environment", "content", environment)
+            names = ", ".join(values)
+            marks = ", ".join(f":{name}" for name in values)
+            own = self._do(f"INSERT INTO run ({names}) VALUES ({marks})", values).lastrowid
+            for key, row in rows.items():
+                series = self._find("series", "measured", key, system=values["system"])
+                point = (series, own, row.time_s, row.time_ci_low_s, row.time_ci_high_s)
+                self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?)", point)
+        return Added(run, len(rows), outcome)
+
+    def runs(self, node: str = "") -> list[HistoryRun]:
+        """The runs in their order, all or those of a node."""
+        with self._translating():
+            found = self._do(
+                "SELECT run.id, facts, label, path, started, added, placed, link, environment "
+                "FROM run JOIN system ON run.system = system.id ORDER BY placed, run.id"
+            ).fetchall()
+        systems = {text: System(*json.loads(text)) for text in {text for _, text, *_ in found}}
+        runs = [HistoryRun(own, systems[text], *rest) for own, text, *rest in found]
+        return [run for run in runs if node in ("", run.system.node)]
+
+    def series(
+        self,
+        operation: str = "",
+        sizes: Collection[int] = (),
+        node: str = "",
+        keep: Callable[[System, Case], bool] = lambda *_: True,
+    ) -> Iterator[Series]:
+        """The series of an operation, of some sizes in bytes, of a node, and which `keep` accepts;
+        without these all. A system's series are together, and in the order of their cases."""
+        runs = {run.id: run for run in self.runs(node)}
+        with self._translating():
+            known = self._do(
+                "SELECT series.id, facts, measured FROM series JOIN system "
+                "ON series.system = system.id"
+            ).fetchall()
+        found = [
+            (System(*json.loads(s)), records.case_of(measured), own) for own, s, measured in known
+        ]
+        found.sort(key=lambda each: (each[0], each[1].title, each[1].size_bytes))
+        for system, case, own in found:
+            is_wanted = operation in ("", case.operation) and node in ("", system.node)
+            if not (is_wanted and (not sizes or named_bytes(case) in sizes) and keep(system, case)):
+                continue
+            with self._translating():
+                rows = self._do("SELECT run, time, low, high FROM point WHERE series = ?", (own,))
+                points = [Point(runs[run], Estimate(*time)) for run, *time in rows if run in runs]
+            points.sort(key=lambda point: (point.run.placed, point.run.id))
+            yield Series(system, case, tuple(points))
+
+    def environments(self) -> dict[int, Recorded]:
+        """The environments of runs, by their id."""
+        with self._translating():
+            found = self._do("SELECT id, content FROM environment").fetchall()
+        return {own: Recorded(*json.loads(content)) for own, content in found}
+
+    def forget(self, runs: Sequence[HistoryRun]) -> None:
+        """Remove these runs with all that only they have, in one transaction."""
+        with self._translating(), self._transaction():
+            self._forget([run.id for run in runs])
+            for statement in (
+                "DELETE FROM series WHERE id NOT IN (SELECT series FROM point)",
+                "DELETE FROM environment WHERE id NOT IN (SELECT environment FROM run)",
+                "DELETE FROM system WHERE id NOT IN (SELECT system FROM run)",
+            ):
+                self._do(statement)
+
+    def _forget(self, ids: Sequence[int]) -> None:
+        self._do("CREATE TEMP TABLE IF NOT EXISTS forgotten (id INTEGER PRIMARY KEY)")
+        self._do("DELETE FROM forgotten")
+        self._connection.executemany("INSERT INTO forgotten VALUES (?)", [(own,) for own in ids])
+        self._do("DELETE FROM point WHERE run IN (SELECT id FROM forgotten)")
+        self._do("DELETE FROM run WHERE id IN (SELECT id FROM forgotten)")
+
+    def _forget_older(self, identity: str, content: str) -> str:
+        """Remove the same run with other rows; the outcome of adding it."""
+        found = self._do("SELECT id, content FROM run WHERE identity = ?", (identity,)).fetchone()
+        if found is None:
+            return ADDED
+        if found[1] == content:
+            return KNOWN
+        self._forget([found[0]])
+        return REPLACED
+
+    def _find(self, table: str, column: str, text: str, **more: int) -> int:
+        """The id of a row with this text, which is made where there is none."""
+        values = {column: text, **more}
+        names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+        self._do(f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})", values)
+        where = " AND ".join(f"{name} = :{name}" for name in values)
+        return int(self._do(f"SELECT id FROM {table} WHERE {where}", values).fetchone()[0])
+
+    def _do(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
+        return self._connection.execute(statement, values)
+
+    def _pragma(self, name: str) -> int:
+        return int(self._do(f"PRAGMA {name}").fetchone()[0])
+
+    def _prepare(self, is_written: bool) -> None:
+        """Check whose file it is; make the tables of a new one."""
+        if is_written:
+            self._do("PRAGMA synchronous = EXTRA")
+            with self._transaction():
+                if self._is_empty():
+                    for statement in filter(str.strip, TABLES.split(";")):
+                        self._do(statement)
+                    self._do(f"PRAGMA application_id = {APPLICATION}")
+                    self._do(f"PRAGMA user_version = {SCHEMA}")
+        elif self._is_empty():
+            raise RecordsError(f"there is no run in the history {self.path}", MAKE_HINT)
+        if self._pragma("application_id") != APPLICATION:
+            raise self._error("it is not a history of commbench")
+        if (version := self._pragma("user_version")) > SCHEMA:
+            raise RecordsError(
+                f"{self.path} has schema {version}, which this version does not know",
+                f"update commbench, which knows schemas up to {SCHEMA}",
+            )
+
+    def _is_empty(self) -> bool:
+        """Whether the file is new, or was left so by a process that was killed."""
+        tables = self._do("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        return not tables and not self._pragma("application_id")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """What is done within is done as a whole or not at all."""
+        self._do("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._do("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite ends it itself after some errors
+                self._do("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """Errors of SQLite as RecordsError."""
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            raise self._error(str(error)) from None
+
+    def _error(self, why: str) -> RecordsError:
+        hints = {
+            "full": "free some space; nothing was lost, and no part of a run was added",
+            "locked": "another process writes it for long; try again",
+            "readonly": "make it writable, or name another one: --db FILE",
+            "not a database": "name the file of a history: --db FILE",
+            "not a history": "name the file of a history: --db FILE",
+        }
+        hint = next((hint for word, hint in hints.items() if word in why), "check --db FILE")
+        return RecordsError(f"cannot use the history {self.path}: {why}", hint)

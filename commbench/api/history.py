@@ -1,0 +1,158 @@
+"""The history of runs from Python, as `commbench.history`: add, list, show, export, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commbench.analysis.load import LoadedRun
+from commbench.answers.check.rules import Rule
+from commbench.answers.history.history import Trend, find_baseline, find_trend
+from commbench.answers.history.records import Added, HistoryRun
+from commbench.answers.history.run_list import RunsOfHistory, points_csv
+from commbench.answers.history.store import HISTORY, History, open_history
+from commbench.api.runs import ignore, load_rows
+from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.output.paragraphs import list_some
+from commbench.plan.operations import find_operation
+from commbench.results.files import is_folder
+from commbench.results.run_folder import holds_run
+from commbench.units import parse_sizes, parse_tolerance
+
+if TYPE_CHECKING:
+    from commbench.api.runs import AnyRun
+
+__all__ = ["add", "export", "forget", "list_", "show"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _open(db: str | Path | None, is_written: bool = False) -> History:
+    return History(Path(db) if db else HISTORY, is_written)
+
+
+def add(
+    *runs: AnyRun,
+    node: str | None = None,
+    db: str | Path | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> list[Added]:
+    """Add runs to a history, which is made where it does not exist; each in one transaction.
+
+    A run is a Run, a path or a label; or a folder with run folders, of which those that cannot be
+    added are left out, and `notify` gets a line for each. `node` is the name of the node or the
+    cluster in the history, by default the hosts of the run. Raises UsageError for a run that is
+    incomplete or has no valid row, RecordsError where the history cannot be written.
+    """
+    added = []
+    with _open(db, is_written=True) as history:
+        for run, is_one_of_many in _expand(runs):
+            try:
+                added.append(history.add(load_rows(run, notify=notify), node or ""))
+            except CommbenchError as error:
+                if not is_one_of_many or str(history.path) in error.message:
+                    raise
+                notify(f"left out: {error.message}")
+            else:
+                name = run if isinstance(run, (str, Path)) else run.name
+                notify(f"{added[-1].outcome}: {name}")
+    return added
+
+
+def _expand(runs: tuple[AnyRun, ...]) -> Iterator[tuple[AnyRun, bool]]:
+    """Each run, and whether it comes from a folder of runs."""
+    for run in runs:
+        if isinstance(run, (str, Path)) and is_folder(run) and not holds_run(Path(run)):
+            found = sorted(filter(holds_run, Path(run).iterdir()))
+            if not found:
+                raise RecordsError(f"{run} has no run folders", "name runs, or a folder of runs")
+            yield from ((each, True) for each in found)
+        else:
+            yield run, False
+
+
+def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
+    """The runs of a history in their order in time."""
+    with _open(db) as history:
+        return RunsOfHistory(str(history.path), (*history.runs(node or ""),))
+
+
+def show(
+    *,
+    op: str | None = None,
+    size: str | None = None,
+    node: str | None = None,
+    tolerance: str | float = "2%",
+    db: str | Path | None = None,
+) -> Trend:
+    """What became slower or faster over the runs of a history, when, and what changed then.
+
+    `op`, `size` ("1M" or "1M,4M") and `node` choose rows. A level that changes by at most
+    `tolerance` has no step. Raises UsageError where no row is chosen.
+    """
+    chosen, within = _chosen(op, size, node), parse_tolerance(tolerance)
+    with _open(db) as history:
+        found = find_trend(history, **chosen, tolerance=within)
+        if not found.series:
+            raise UsageError(f"no row of {history.path} is chosen", _known(history))
+        return found
+
+
+def export(
+    *,
+    op: str | None = None,
+    size: str | None = None,
+    node: str | None = None,
+    db: str | Path | None = None,
+) -> str:
+    """All points of the rows that are chosen as `show` does, as CSV in SI units."""
+    with _open(db) as history:
+        return points_csv(history.series(**_chosen(op, size, node)))
+
+
+def forget(
+    *runs: str | int, node: str | None = None, db: str | Path | None = None
+) -> list[HistoryRun]:
+    """Remove runs from a history: by their number or label, or all of a `node`. Returns them."""
+    if bool(runs) == bool(node):
+        raise UsageError("which runs are forgotten?", "name runs, or one --node")
+    with _open(db) as history:
+        known = history.runs(node or "")
+        found = {} if runs else {run.id: run for run in known}
+        for name in map(str, runs):
+            own = [run for run in known if str(run.id) == name]
+            if not (own := own or [run for run in known if run.label == name]):
+                hint = "`commbench history list` has them"
+                raise UsageError(f"{history.path} has no run {name!r}", hint)
+            found |= {run.id: run for run in own}
+        if not found:
+            raise UsageError(f"{history.path} has no run of {node!r}", _known(history))
+        history.forget([*found.values()])
+        return [*found.values()]
+
+
+def _chosen(op: str | None, size: str | None, node: str | None) -> dict[str, Any]:
+    """What chooses series."""
+    operation = find_operation(op).name if op else ""
+    return {"operation": operation, "sizes": parse_sizes(size) if size else (), "node": node or ""}
+
+
+def _known(history: History) -> str:
+    """A hint with the nodes of a history."""
+    nodes = dict.fromkeys(run.system.node for run in history.runs())
+    return f"its nodes: {list_some([*nodes], 8)}" if nodes else "it has no runs: add some"
+
+
+def as_baseline(
+    run: LoadedRun, rules: Sequence[Rule], node: str | None, db: str | Path | None
+) -> tuple[list[Rule], LoadedRun]:
+    """The rules, which also tell what the history lacks, and the level of the history as a run."""
+    with open_history(db) as history:
+        baseline = find_baseline(history, run, node or "")
+    return [
+        rule._replace(remarks=lambda _: baseline.notes) if rule.limit.needs_baseline else rule
+        for rule in rules
+    ], baseline.run

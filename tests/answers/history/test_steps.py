@@ -1,0 +1,184 @@
+"""Steps of series whose truth is known: how often one is found that is not there, and how well one
+is found that is; beside the detectors of asv and ruptures where these are installed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import mean, median
+
+import numpy as np
+import pytest
+
+from commbench.answers.history import steps
+from commbench.answers.history.steps import FEWEST, MOST, find_steps
+from commbench.stats.estimate import Estimate
+
+NOISE, POINTS = 0.03, 200
+Rng = np.random.Generator
+Found = Callable[[np.ndarray], list[int]]
+
+
+def white(rng: Rng, number: int) -> np.ndarray:
+    return rng.normal(size=number)
+
+
+def correlated(rng: Rng, number: int) -> np.ndarray:
+    """AR(1) with a correlation of 0.5 and a standard deviation of 1."""
+    found = np.zeros(number + 50)
+    for index, value in enumerate(rng.normal(size=number + 50)):
+        found[index] = 0.5 * found[index - 1] + value
+    return found[50:] * math.sqrt(0.75)
+
+
+def outlying(rng: Rng, number: int) -> np.ndarray:
+    """2 % outliers, 5 to 20 standard deviations off."""
+    found, is_out = rng.normal(size=number), rng.random(number) < 0.02
+    found[is_out] += rng.choice([-1, 1], is_out.sum()) * rng.uniform(5, 20, is_out.sum())
+    return found
+
+
+KINDS = {"white": white, "AR(1) 0.5": correlated, "2 % outliers": outlying}
+
+
+def series(logs: np.ndarray) -> list[Estimate]:
+    return [Estimate(value) for value in np.exp(logs).tolist()]
+
+
+def ours(logs: np.ndarray) -> list[int]:
+    return [step.at for step in find_steps(series(logs)).steps]
+
+
+def share_with_a_step(kind: str, find: Found, times: int, number: int = POINTS) -> float:
+    rng = np.random.default_rng(7)
+    return mean(bool(find(NOISE * KINDS[kind](rng, number))) for _ in range(times))
+
+
+def with_step(rng: Rng, at: int, ratio: float = 1.05, number: int = POINTS) -> np.ndarray:
+    logs = NOISE * white(rng, number)
+    logs[at:] += math.log(ratio)
+    return logs
+
+
+def share_found(find: Found, at: int, times: int, ratio: float = 1.05, within: int = 4) -> float:
+    rng = np.random.default_rng(8)
+    found = (find(with_step(rng, at, ratio)) for _ in range(times))
+    return mean(any(abs(place - at) <= within for place in places) for places in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_stationary_series_have_a_step(kind: str) -> None:
+    assert share_with_a_step(kind, ours, 100) <= 0.03
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_of_a_hundred_stationary_series_has_a_step_at_most(kind: str) -> None:
+    assert share_with_a_step(kind, ours, 1000) <= 0.01
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [12, 20, 40, 100, 400])
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_and_long_series_have_as_few(kind: str, number: int) -> None:
+    # 10 in 1,000 would be alpha; 16 has a probability of 3 % then.
+    assert share_with_a_step(kind, ours, 1000, number) <= 0.016
+
+
+def test_a_step_of_5_percent_is_found_where_it_is() -> None:
+    assert share_found(ours, 100, 100) >= 0.9
+
+
+@pytest.mark.full
+def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more() -> None:
+    own = share_found(ours, 100, 1000)
+    assert own >= 0.95
+    others = {name: share_found(find, 100, 200) for name, find in oracles().items()}
+    print(f"within 4 points: ours {own:.1%}, {others}")
+    assert all(own > share - 0.03 for share in others.values())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_false_alarms_are_few_and_those_of_others_are_stated(kind: str) -> None:
+    others = {name: share_with_a_step(kind, find, 200) for name, find in oracles().items()}
+    own = share_with_a_step(kind, ours, 200)
+    print(f"false alarms, {kind}: ours {own:.1%}, {others}")
+    assert own <= max(0.01, min(others.values()))
+
+
+def oracles() -> dict[str, Found]:
+    """asv's detector, and PELT of ruptures with the penalty of BIC and the true noise."""
+    asv = pytest.importorskip("asv.step_detect")
+    ruptures = pytest.importorskip("ruptures")
+
+    def of_asv(logs: np.ndarray) -> list[int]:
+        found = asv.detect_steps(np.exp(logs).tolist(), None)
+        return [first for first, *_ in found[1:]]
+
+    def of_ruptures(logs: np.ndarray) -> list[int]:
+        penalty = 2 * NOISE**2 * math.log(len(logs))
+        found = ruptures.Pelt(model="l2", min_size=3, jump=1).fit(logs).predict(pen=penalty)
+        return [int(place) for place in found[:-1]]
+
+    return {"asv": of_asv, "ruptures": of_ruptures}
+
+
+def test_the_size_of_a_step_is_within_its_interval() -> None:
+    rng = np.random.default_rng(9)
+    fits = [find_steps(series(with_step(rng, 80, 1.2))) for _ in range(60)]
+    (ratios) = [fit.steps[0].ratio for fit in fits if len(fit.steps) == 1]
+    assert len(ratios) >= 58
+    covered = mean(low <= 1.2 <= high for low, high in (ratio.ends for ratio in ratios))
+    assert covered >= 0.85  # the noise is estimated
+    assert mean(s.earliest <= 80 <= s.latest for f in fits for s in f.steps) >= 0.9
+
+
+def test_an_outlier_is_no_step_and_does_not_move_the_level() -> None:
+    logs = NOISE * white(np.random.default_rng(1), 60)
+    logs[[20, 21, 59]] += 1.0
+    fit = find_steps(series(logs))
+    assert not fit.steps and fit.segments[0].level.value == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_slow_week_is_two_steps() -> None:
+    logs = NOISE * white(np.random.default_rng(2), 60)
+    logs[30:37] += 0.3
+    fit = find_steps(series(logs))
+    assert [step.at for step in fit.steps] == [30, 37]
+    assert [part.number for part in fit.segments] == [30, 7, 23]
+    assert fit.segments[-1].level.value == pytest.approx(1.0, abs=0.02)
+
+
+def test_noise_does_not_contain_steps_and_outliers() -> None:
+    rng = np.random.default_rng(3)
+    logs = NOISE * outlying(rng, 400) + np.repeat([0.0, 0.5, 0.2, 0.9], 100)
+    assert steps.estimate_noise(logs).deviation == pytest.approx(NOISE, rel=0.3)
+    found = [steps.estimate_noise(correlated(rng, 400)) for _ in range(30)]
+    assert mean(noise.correlation for noise in found) == pytest.approx(0.5, abs=0.05)
+    assert median(noise.long_run for noise in found) == pytest.approx(3.0, rel=0.2)
+
+
+def test_points_with_wide_intervals_weigh_less() -> None:
+    values = [1.0, 1.01, 0.99] * 6 + [1.3, 1.3, 1.3]
+    known = [Estimate(value, value / 1.01, value * 1.01) for value in values]
+    assert len(find_steps(known).steps) == 1
+    unsure = [*known[:-3], *(Estimate(1.3, 0.5, 3.0) for _ in range(3))]
+    assert not find_steps(unsure).steps
+
+
+def test_a_tolerance_removes_small_steps() -> None:
+    logs = 0.001 * white(np.random.default_rng(4), 60)
+    logs[30:] += math.log(1.015)
+    assert len(find_steps(series(logs)).steps) == 1
+    assert not find_steps(series(logs), tolerance=0.02).steps
+
+
+def test_few_equal_and_very_many_points() -> None:
+    assert find_steps([]) == ((), (), None)
+    short = find_steps([Estimate(2.0)] * (FEWEST - 1))
+    assert short.noise is None and short.segments[0].level.value == pytest.approx(2.0)
+    equal = find_steps([Estimate(1.0)] * 10 + [Estimate(1.5)] * 10)
+    assert [step.at for step in equal.steps] == [10]
+    long = find_steps([Estimate(1.0)] * (MOST + 500))
+    assert long.segments[0][:2] == (500, MOST + 499)

@@ -1,0 +1,194 @@
+"""What is said of a history: which rows changed together, when, by how much, and what else changed
+then; and what a check against it decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from history_writer import BEGIN, made_run
+
+import commbench
+from commbench.analysis.load import LoadedRun
+from commbench.answers.history.document import causes_text, sentence
+from commbench.answers.history.history import LINK, Trend, find_trend
+from commbench.answers.history.store import History
+from commbench.errors import UsageError
+from commbench.results.schema import LinkProbe
+
+RUNS, STEP = 40, 20
+OLD, NEW = "2.27.5", "2.28.9"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history.sqlite", is_written=True) as made:
+        yield made
+
+
+def noise(seed: int = 0, number: int = RUNS) -> list[float]:
+    found: list[float] = np.random.default_rng(seed).lognormal(0, 0.02, number).tolist()
+    return found
+
+
+def fill(
+    history: History,
+    factor: Callable[[int], float] = lambda number: 1.2 if number >= STEP else 1.0,
+    environment: Callable[[int], dict[str, Any]] = lambda _: {},
+    number: int = RUNS,
+    **more: Any,
+) -> list[LoadedRun]:
+    """Daily runs, with 2 % noise, a factor and an environment of each."""
+    runs = [
+        made_run(day, each * factor(day), environment=environment(day), **more)
+        for day, each in enumerate(noise(number=number))
+    ]
+    for day, run in enumerate(runs):
+        history.add(run, now=BEGIN + timedelta(days=day, hours=1))
+    return runs
+
+
+def only_change(trend: Trend) -> Any:
+    (change,) = trend.changes
+    return change
+
+
+def test_rows_that_change_together_are_one_change_with_its_cause(history: History) -> None:
+    fill(history, environment=lambda day: {"nccl": NEW if day >= STEP else OLD})
+    trend = find_trend(history)
+    change = only_change(trend)
+    assert len(change.steps) == 5 and change.is_current
+    assert change.run.id == STEP + 1 and change.before.id <= STEP < change.latest.id
+    assert change.ratio.ends[0] < 1.2 < change.ratio.ends[1]
+    assert sentence(change, trend).startswith("At 2026-09-21 00:00 all_reduce 1K-5K became 1.2")
+    assert sentence(change, trend).endswith(f"; nccl went from {OLD} to {NEW} then.")
+
+
+def test_only_what_changed_then_and_stayed_is_named(history: History) -> None:
+    def facts(day: int) -> dict[str, Any]:
+        return {
+            "kernel": "6.2" if day >= STEP + 6 else "6.1",
+            "governor": "performance" if day == STEP else "powersave",
+            "nccl": NEW if day >= STEP - 6 else OLD,
+            "variables": {"NCCL_ALGO": "Tree"} if day >= STEP else {},
+        }
+
+    fill(history, environment=facts)
+    change = only_change(find_trend(history))
+    assert [cause[:] for cause in change.causes] == [("NCCL_ALGO", "not set", "Tree")]
+
+
+def test_what_hardly_changes_times_is_named_only_alone(history: History) -> None:
+    fill(history, environment=lambda day: {"python": "3.12" if day >= STEP else "3.11"})
+    change = only_change(find_trend(history))
+    assert causes_text(change) == "python went from 3.11 to 3.12 then"
+
+
+def test_a_step_without_a_cause_says_so(history: History) -> None:
+    fill(history)
+    assert causes_text(only_change(find_trend(history))) == "nothing that is recorded changed then"
+
+
+def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
+    for day, each in enumerate(noise()):
+        slow = 1.2 if day >= STEP else 1.0
+        run = made_run(day, each * slow)
+        assert run.header
+        probes = (LinkProbe(0, 1, 1 << 20, 0.01 * slow * each), LinkProbe(1, 0, 1 << 20, 0.005))
+        history.add(run._replace(header=run.header._replace(link_probes=probes)))
+    change = only_change(find_trend(history))
+    assert [cause.name for cause in change.causes] == [LINK]
+    assert change.causes[0].a == "0.11 GB/s" and change.causes[0].b == "0.087 GB/s"
+
+
+def test_two_directions_are_two_changes_and_an_old_one_is_not_current(history: History) -> None:
+    fill(history, lambda day: (1.0, 1.3, 0.8)[day // 20], number=60)
+    newest, oldest = find_trend(history).changes
+    assert (newest.run.id, oldest.run.id) == (41, 21)
+    assert newest.ratio.value < 1 < oldest.ratio.value
+    assert newest.is_current and not oldest.is_current
+    assert "times as fast" in sentence(newest, find_trend(history))
+
+
+def test_an_outlier_is_no_change(history: History) -> None:
+    fill(history, lambda day: 2.0 if day == 20 else 1.0)
+    trend = find_trend(history)
+    assert not trend.changes
+    assert trend.text().splitlines()[4] == "None of 5 rows became slower or faster."
+
+
+def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:
+    fill(history, number=8)
+    history.add(made_run(9), now=BEGIN)
+    history.add(made_run(3, environment={"processor": "Another 1"}), now=BEGIN)
+    text = " ".join(find_trend(history).text().split())
+    assert "2 runs (such as 9) started later than they were added" in text
+    assert "A clock went back before run 9 was added" in text
+    assert "node1 has runs of 2 systems, which have rows of their own: node1, 2 gloo ranks" in text
+
+
+def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> None:
+    fill(history)
+    trend = find_trend(history)
+    found = json.loads(trend.text("json"))
+    assert found["changes"][0]["ratio"]["value"] == pytest.approx(1.2, abs=0.05)
+    assert [part["first"] for part in found["series"][0]["segments"]] == [0, STEP]
+    assert len(found["series"][0]["points"]) == RUNS
+    trend.plot(tmp_path / "history.svg")
+    drawn = (tmp_path / "history.svg").read_text()
+    assert "over its first level" in drawn and drawn.count("2026-09-01") >= 5
+
+
+# check --against history
+
+
+def check(history: History, run: LoadedRun, **more: Any) -> Any:
+    return commbench.check(run, against="history", db=history.path, **more)
+
+
+def test_a_run_is_compared_with_the_level_and_not_with_one_run(history: History) -> None:
+    fill(history, lambda day: 2.0 if day == RUNS - 1 else 1.0)
+    for factor, outcome, code in ((1.0, "pass", 0), (1.25, "fail", 1), (1.13, "no verdict", 7)):
+        gate = check(history, made_run(RUNS, factor))
+        assert (gate.outcome, gate.exit_code) == (outcome, code), gate
+
+
+def test_after_a_step_the_new_level_counts_and_the_check_says_so(history: History) -> None:
+    fill(history, lambda day: 1.3 if day >= 30 else 1.0)
+    gate = check(history, made_run(RUNS, 1.3))
+    assert gate.outcome == "pass"
+    said = " ".join(gate.text().split())
+    assert "The level rose by 30.6 % at 2026-10-01 00:00 UTC (5 rows)." in said
+    fill(history, lambda day: 1.3 if 20 <= day < 27 else 1.0, label="week", number=RUNS)
+    assert check(history, made_run(RUNS, 1.3)).outcome == "fail"
+
+
+def test_the_run_itself_and_later_ones_do_not_count(history: History) -> None:
+    runs = fill(history, lambda day: 1.0 if day < 10 else 3.0)
+    assert check(history, runs[10]).outcome == "fail"
+
+
+def test_an_empty_or_short_history_gives_no_verdict(history: History, tmp_path: Path) -> None:
+    missing = commbench.check(made_run(9), against="history", db=tmp_path / "none.sqlite")
+    assert (missing.outcome, missing.exit_code) == ("no verdict", 7)
+    fill(history, number=5)
+    gate = check(history, made_run(9))
+    assert gate.exit_code == 7
+    assert "The history has fewer than 6 earlier runs of 5 rows on node1" in " ".join(
+        gate.text().split()
+    )
+
+
+def test_a_history_in_another_cpu_mode_is_not_compared(history: History) -> None:
+    fill(history, number=10)
+    run = made_run(20)
+    rows = [row._replace(cpu_mode="plain") for row in run.rows]
+    with pytest.raises(UsageError, match="CPU mode"):
+        check(history, run._replace(rows=rows))
+    with pytest.raises(UsageError, match="belong to --against history"):
+        commbench.check(run, max_time="1s", node="node1")

@@ -1,0 +1,49 @@
+"""Adds runs to a history without end, and tells of each that it was added: for tests."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from synthetic import header, in_memory, plan
+
+from commbench.analysis.load import LoadedRun, as_loaded_run
+from commbench.answers.history.store import History
+
+CASES = 5
+BEGIN = datetime(2026, 9, 1, tzinfo=timezone.utc)
+
+
+def made_run(
+    number: int, factor: float = 1.0, label: str = "made-up", cases: int = CASES, **more: Any
+) -> LoadedRun:
+    """The run of the n-th day. Its cases take `factor` times as long as usual."""
+    samples = [[[factor * 1e-3 * (case + 1)] * 8] for case in range(cases)]
+    run = in_memory(label, samples)
+    day = (BEGIN + timedelta(days=number)).isoformat()
+    asked = plan(sizes=run.header.plan.sizes)
+    environment = {"boot_id": ""} | more.pop("environment", {})
+    found = header(asked, label, started=day, environment=environment, **more)
+    return as_loaded_run(run._replace(header=found, path=f"{label}-{number}"))
+
+
+def main(db: str, label: str) -> None:
+    for number in count():
+        run = made_run(number, label=label, launcher=label)
+        run = run._replace(header=run.header._replace(ranks=named(run, label)))
+        with History(Path(db), is_written=True) as history:
+            history.add(run)
+        print(f"{label} {number}", flush=True)
+
+
+def named(run: LoadedRun, label: str) -> tuple[Any, ...]:
+    """The ranks of a run as those of processes of their own."""
+    assert run.header
+    return tuple(rank._replace(pid=rank.pid + hash(label) % 9999) for rank in run.header.ranks)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
