@@ -1,5 +1,5 @@
-"""The commands that measure: run, init, pairs, replay, soak, sweep, smoke, preflight; and job, which
-prepares it."""
+"""The commands that measure: run, init, pairs, replay, soak, sweep, smoke, preflight; and job,
+which prepares it."""
 
 from __future__ import annotations
 

@@ -172,19 +172,17 @@ def slow_links(
 def _join(attempts: Sequence[Attempt], folder: Path) -> RankMatrix:
     """The bandwidths of all pairs of hosts as one matrix. Ranks are numbered by their hosts."""
     hosts = [*dict.fromkeys(host for attempt in attempts for host in attempt.hosts)]
-    values, iterations, ranks = {}, {}, 1
+    values: dict[tuple[int, int], float] = {}
+    ranks = 1
     for attempt in attempts:
         run = read_run(folder / attempt.folder / JOURNAL)
         ranks = run.header.plan.world_size // len(attempt.hosts)
         starts = [hosts.index(host) * ranks for host in attempt.hosts]
         number = [start + own for start in starts for own in range(ranks)]
         for found in main_matrices(pair_matrices(run)):
-            if found.matrix.quantity == BANDWIDTH:
-                for (a, b), value in found.matrix.values.items():
-                    values[number[a], number[b]] = value
-                    iterations[number[a], number[b]] = found.matrix.iterations[a, b]
-    of_ranks = tuple(host for host in hosts for _ in range(ranks))
-    return RankMatrix(BANDWIDTH, values, of_ranks, iterations=iterations)
+            if found.quantity == BANDWIDTH:
+                values |= {(number[a], number[b]): v for (a, b), v in found.values.items()}
+    return RankMatrix(BANDWIDTH, values, tuple(host for host in hosts for _ in range(ranks)))
 
 
 def _why_slow(host: str, own: Sequence[RankMatrix], others: RankMatrix, bad: set[str]) -> str:
