@@ -305,8 +305,8 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     to be drained. 7: too few otherwise.
 
     \b
-    commbench preflight --need 60 -o checked                    within Slurm's salloc or sbatch
-    commbench preflight --hosts hosts.txt                       over ssh
+    commbench preflight --need 60 -o checked     in Slurm's salloc or sbatch
+    commbench preflight --hosts hosts.txt        over ssh
     commbench preflight --hosts a,b --start 'ssh -p 2222 {host}' -- --backend nccl
     """
     words = context.args
