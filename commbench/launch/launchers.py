@@ -8,13 +8,17 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from socket import gethostname
+from typing import TYPE_CHECKING, NamedTuple
 
-from commbench.errors import RankError, UnavailableError, UsageError
+from commbench.errors import RankError, UnavailableError, UsageError, reason_of
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.rank_state import read_error
+
+if TYPE_CHECKING:
+    from commbench.launch.devices import Capabilities
 
 
 class ExternalLauncher(NamedTuple):
@@ -148,6 +152,47 @@ def _parse_number(environment: Mapping[str, str], name: str, default: int | None
 def _variable_error(message: str, launcher: str) -> UsageError:
     return UsageError(message, f"{launcher} sets these variables; unset them to launch ranks here")
 
+
+def describe_failure(error: Exception, rank: int) -> RankError:
+    """The error of a collective that failed on a rank: another rank or the network is gone."""
+    return RankError(
+        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
+        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
+    )
+
+
+class Launcher(NamedTuple):
+    """What starts ranks from here, by its name in `--launcher`."""
+
+    about: str
+    """For the help."""
+    detect: Callable[[int], Capabilities]
+    """What each of so many nodes offers. Imports torch."""
+    starts_all_nodes: bool = False
+    """One command starts the ranks of all nodes."""
+
+
+def _detect_here(nodes: int) -> Capabilities:  # noqa: ARG001 - the others are like this one
+    from commbench.launch.devices import detect_capabilities
+
+    return detect_capabilities()
+
+
+def _detect_on_ray(nodes: int) -> Capabilities:
+    from commbench.launch.ray_cluster import ray_capabilities
+
+    return ray_capabilities(nodes)
+
+
+LAUNCHERS = {
+    "agent": Launcher("torchrun's agent, called as a library", _detect_here),
+    "torchrun": Launcher("the torchrun command", _detect_here),
+    "ray": Launcher(
+        "actors of a Ray cluster, on all nodes with one command", _detect_on_ray,
+        starts_all_nodes=True,
+    ),
+}  # fmt: skip
+"""How each starts the ranks of a run is in runner.launched_ranks."""
 
 PROGRESS = re.compile(r"\[\d+ %\] ")
 """The beginning of lines about progress. torchrun's own lines are not printed."""

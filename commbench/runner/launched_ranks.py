@@ -10,12 +10,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from socket import gethostname
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from commbench import errors
-from commbench.errors import CommbenchError, RankError, RecordsError, reason_of
+from commbench.errors import CommbenchError, RankError, RecordsError
 from commbench.output.paragraphs import fill
 from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
@@ -48,7 +47,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
-        for launch in _launches(planned, tasks, listener):
+        for launch in LAUNCHES[planned.options.launcher](planned, tasks, listener):
             started = time.monotonic()
             launch()
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
@@ -80,7 +79,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     reports it.
     """
     from commbench.launch.devices import raise_nofile_limit
-    from commbench.launch.launchers import ERROR_DIR
+    from commbench.launch.launchers import ERROR_DIR, describe_failure
     from commbench.results.journal_reader import read_run
     from commbench.worker.rank import run_rank
     from commbench.worker.watchdog.rank_state import record_error
@@ -107,7 +106,9 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(tasks, context, report_hang)
     except Exception as caught:
-        error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
+        error = (
+            caught if isinstance(caught, CommbenchError) else describe_failure(caught, context.rank)
+        )
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
             error.is_reporter = False
@@ -117,14 +118,6 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             raise
         raise error from caught
     return read_run(tasks[0].folder) if is_reporter else None
-
-
-def _rank_error(error: Exception, rank: int) -> RankError:
-    """The error of a collective that failed: another rank or the network is gone."""
-    return RankError(
-        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
-        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
-    )
 
 
 def run_temporarily(plan: Plan, label: str) -> Run:
@@ -154,29 +147,53 @@ def run_temporarily(plan: Plan, label: str) -> Run:
         return read_run(folder)
 
 
-def _launches(
+def _launches_by_agent(
     planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
-) -> list[Callable[[], object]]:
-    """What starts the ranks for all tasks. Each launch has new processes where these are forked for
-    CPUs, which takes 0.2 s; others make new communicators and buffers."""
-    from commbench.launch.devices import raise_nofile_limit
+) -> Launches:
+    """Each launch has new processes where these are forked for CPUs, which takes 0.2 s; others make
+    new communicators and buffers."""
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
 
-    options, nodes = planned.options, planned.nodes
-    if options.launcher == "torchrun":
-        raise_nofile_limit(planned.plan, nodes.ranks_per_node)
-        if options.verbose:
-            listener.status("ranks are started by the torchrun command")
-        where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
-        words = [*options.arguments(), *where]
-        return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
+    nodes = planned.nodes
     method, why = start_method(planned.plan.device, nodes)
-    if options.verbose:
+    if planned.options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
     if method == "fork" and planned.plan.device == "cpu":
         return [partial(launch, task, nodes, method) for task in tasks]
     return [partial(launch, tasks[0], nodes, method, tasks[1:])]
+
+
+def _launches_by_torchrun(
+    planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
+) -> Launches:
+    from commbench.launch.devices import raise_nofile_limit
+    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
+
+    options, nodes = planned.options, planned.nodes
+    raise_nofile_limit(planned.plan, nodes.ranks_per_node)
+    if options.verbose:
+        listener.status("ranks are started by the torchrun command")
+    where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
+    words = [*options.arguments(), *where]
+    return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
+
+
+def _launches_by_ray(
+    planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
+) -> Launches:
+    from commbench.launch.ray_cluster import launch_on_ray
+
+    port = planned.options.master_port
+    return [partial(launch_on_ray, tasks, planned.nodes, port, listener.status)]
+
+
+Launches = list[Callable[[], object]]
+LAUNCHES: dict[str, Callable[[PlannedRun, list[LaunchTask], RunListener], Launches]] = {
+    "agent": _launches_by_agent,
+    "torchrun": _launches_by_torchrun,
+    "ray": _launches_by_ray,
+}
+"""What starts the ranks for all tasks, by the names of LAUNCHERS."""
 
 
 def _make_tasks(
