@@ -8,17 +8,14 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from socket import gethostname
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from commbench.errors import RankError, UnavailableError, UsageError, reason_of
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.rank_state import read_error
-
-if TYPE_CHECKING:
-    from commbench.launch.devices import Capabilities
 
 
 class ExternalLauncher(NamedTuple):
@@ -162,37 +159,20 @@ def describe_failure(error: Exception, rank: int) -> RankError:
 
 
 class Launcher(NamedTuple):
-    """What starts ranks from here, by its name in `--launcher`."""
+    """What starts ranks from here."""
 
     about: str
     """For the help."""
-    detect: Callable[[int], Capabilities]
-    """What each of so many nodes offers. Imports torch."""
     starts_all_nodes: bool = False
-    """One command starts the ranks of all nodes."""
-
-
-def _detect_here(nodes: int) -> Capabilities:  # noqa: ARG001 - the others are like this one
-    from commbench.launch.devices import detect_capabilities
-
-    return detect_capabilities()
-
-
-def _detect_on_ray(nodes: int) -> Capabilities:
-    from commbench.launch.ray_cluster import ray_capabilities
-
-    return ray_capabilities(nodes)
+    """One command starts the ranks of all nodes, and this host need not be one of them."""
 
 
 LAUNCHERS = {
-    "agent": Launcher("torchrun's agent, called as a library", _detect_here),
-    "torchrun": Launcher("the torchrun command", _detect_here),
-    "ray": Launcher(
-        "actors of a Ray cluster, on all nodes with one command", _detect_on_ray,
-        starts_all_nodes=True,
-    ),
-}  # fmt: skip
-"""How each starts the ranks of a run is in runner.launched_ranks."""
+    "agent": Launcher("torchrun's agent, called as a library"),
+    "torchrun": Launcher("the torchrun command"),
+    "ray": Launcher("actors of a Ray cluster, on all nodes with one command", starts_all_nodes=True),
+}
+"""By their names in --launcher."""
 
 PROGRESS = re.compile(r"\[\d+ %\] ")
 """The beginning of lines about progress. torchrun's own lines are not printed."""

@@ -9,36 +9,27 @@ node, whose files are copied when the ranks have ended.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any
 
-from commbench.errors import (
-    CommbenchError,
-    RankError,
-    UnavailableError,
-    first_line,
-    from_wire,
-    ignore_interruptions,
-    to_wire,
-)
-from commbench.host.environment import DIFFERENT_BY_NATURE, relevant_variables
-from commbench.launch.devices import (
-    Capabilities,
-    detect_capabilities,
-    import_torch,
-    raise_nofile_limit,
-)
+from commbench import errors
+from commbench.errors import CommbenchError, RankError, UnavailableError, first_line
+from commbench.host.environment import DIFFERENT_BY_NATURE, VARIABLE_PREFIXES
+from commbench.launch import devices
 from commbench.launch.launchers import NodeConfig, describe_failure
 from commbench.launch.supervisor import KILLED_HINT
 from commbench.plan.plan import Plan
@@ -46,22 +37,11 @@ from commbench.worker.entrypoint import LaunchTask, RankContext
 from commbench.worker.watchdog.rank_state import read_delays
 
 POLL_S = 0.2
-NEAR_S = 5.0
-"""How long to wait for a placement that has rank 0 on this node, before any other is taken."""
 ANSWER_S = 60.0
 """How long something may take that is no measurement, such as a copy of files."""
-SAME_INSTALLATION = "install the same torch and commbench on every node of the Ray cluster"
-
-
-class RayPlace(NamedTuple):
-    """Where an actor runs."""
-
-    node: str
-    """Ray's id of the node."""
-    host: str
-    address: str
-    port: int
-    """One that nothing uses."""
+PASSED_ON = ("COMMBENCH_", "TORCH_", *VARIABLE_PREFIXES)
+"""How variables begin that ranks get from the driver, but for those that choose devices."""
+Say = Callable[[str], None]
 
 
 class RankActor:
@@ -70,56 +50,50 @@ class RankActor:
     def __init__(self, variables: dict[str, str]) -> None:
         os.environ.update(variables)
 
-    def find_place(self) -> RayPlace:
-        """Where this rank runs."""
+    def find_place(self) -> tuple[str, str, str, int]:
+        """Ray's id of the node where this rank runs, its host, its address, and a free port."""
         import ray
 
         with socket.create_server(("", 0)) as server:
             port = server.getsockname()[1]
         node = ray.get_runtime_context().get_node_id()
-        return RayPlace(node, socket.gethostname(), ray.util.get_node_ip_address(), port)
+        return node, socket.gethostname(), ray.util.get_node_ip_address(), port
 
-    def sees(self, folder: Path, identity: tuple[int, int]) -> bool:
-        """Whether this is the folder that the driver sees, on one host or a shared file system."""
-        with suppress(OSError):
-            return _identify(folder) == identity
-        return False
-
-    def receive(self, files: dict[str, bytes]) -> Path:
-        """Write files into a new folder of this node."""
-        folder = Path(tempfile.mkdtemp(prefix="commbench-ray-"))
-        _write_files(folder, files)
-        return folder
+    def find_folder(self, folder: Path, identity: tuple[int, int], files: dict[str, bytes]) -> Path:
+        """The folder with this identity, if its host sees it; else a new one with these files."""
+        if folder.exists() and _identify(folder) == identity:
+            return folder
+        copy = Path(tempfile.mkdtemp(prefix="commbench-ray-"))
+        _write_files(copy, files)
+        return copy
 
     def run(
         self, tasks: Sequence[LaunchTask], context: RankContext, reports: Any
     ) -> tuple[list[str], bool] | None:
         """Take part as a rank. Returns the error that ended it, and whether this rank reports it
         for all; None if all went well."""
-        import sys
-
-        import_torch()
+        devices.import_torch()
         from commbench.worker.rank import run_rank
 
-        raise_nofile_limit(tasks[0].plan, has_store=not context.rank)
+        devices.raise_nofile_limit(tasks[0].plan, has_store=not context.rank)
         if not context.rank:
             sys.stderr = _Relay(reports)
 
         def report(error: RankError, is_reporter: bool) -> None:
             if is_reporter:
-                reports.put(to_wire(error))
+                reports.put(errors.to_wire(error))
 
         try:
             run_rank(tasks, context, report)
-        except CommbenchError as error:
-            return to_wire(error), error.is_reporter
-        except Exception as error:
-            return to_wire(describe_failure(error, context.rank)), True
+        except Exception as caught:
+            known = caught if isinstance(caught, CommbenchError) else None
+            error = known or describe_failure(caught, context.rank)
+            return errors.to_wire(error), error.is_reporter
         return None
 
 
-class _Relay:
-    """A text stream that sends what rank 0 prints about its progress to the driver."""
+class _Relay(io.TextIOBase):
+    """Sends what rank 0 prints about its progress to the driver."""
 
     def __init__(self, reports: Any) -> None:
         self._reports = reports
@@ -128,51 +102,54 @@ class _Relay:
         self._reports.put(text)
         return len(text)
 
-    def flush(self) -> None:
-        pass
 
-    def isatty(self) -> bool:
-        return False
-
-
-def ray_capabilities(nodes: int) -> Capabilities:
-    """What a node of the running Ray cluster offers, of so many nodes with most GPUs; this host's
-    where no cluster runs. Raises UnavailableError where none can tell."""
-    with connected() as ray:
+def ray_capabilities(nodes: int) -> devices.Capabilities:
+    """What each of so many nodes of the Ray cluster offers, of those with most GPUs; what this host
+    offers where no cluster runs."""
+    with _connected() as ray:
         if not ray:
-            return detect_capabilities()
-        gpus = sorted(int(node["Resources"].get("GPU", 0)) for node in _alive_nodes(ray))
+            return devices.detect_capabilities()
+        gpus = sorted(int(n["Resources"].get("GPU", 0)) for n in ray.nodes() if n["Alive"])
         least = gpus[-min(nodes, len(gpus))]
-        detect = ray.remote(detect_capabilities).options(num_cpus=0, num_gpus=int(least > 0))
-        found: Capabilities = _ask(ray, detect.remote())
-    devices = {kind: number if kind == "cpu" else least for kind, number in found.devices.items()}
-    return replace(found, devices=devices)
+        detect = ray.remote(devices.detect_capabilities).options(num_cpus=0, num_gpus=min(least, 1))
+        found: devices.Capabilities = _ask(ray, detect.remote())
+    numbers = {kind: number if kind == "cpu" else least for kind, number in found.devices.items()}
+    return replace(found, devices=numbers)
 
 
 def launch_on_ray(
-    tasks: Sequence[LaunchTask], nodes: NodeConfig, port: int | None, say: Callable[[str], None]
+    tasks: Sequence[LaunchTask], nodes: NodeConfig, port: int | None, say: Say
 ) -> None:
-    """Run tasks, one after another, on ranks of a Ray cluster, and wait for them.
+    """Run tasks, one after another, on ranks of a Ray cluster, and wait for them. The files of the
+    run are in its folder on this host then.
 
     Raises what a rank reported, RankError for one that died, UnavailableError where there is no
-    place for them. The files of the run are in its folder on this host then.
+    place for them.
     """
-    with connected(nodes.ranks_per_node, say) as ray:
-        group = _reserve(ray, nodes, tasks[0].plan)
-        actors: list[Any] = []
-        try:
-            _run_actors(ray, tasks, nodes, port, say, group, actors)
-        except CommbenchError:
-            ignore_interruptions()
-            raise
-        finally:
-            for actor in actors:
-                ray.kill(actor)
-            ray.util.remove_placement_group(group)
+    plan, per_node = tasks[0].plan, nodes.ranks_per_node
+    with _connected(per_node, say) as ray, _reserved(ray, nodes, plan) as group:
+        from ray.util.queue import Queue
+
+        actors = _start_actors(ray, group, plan, per_node)
+        places = _ask(ray, [actor.find_place.remote() for actor in actors], plan.timeout_s)
+        _, hosts, addresses, ports = zip(*places, strict=True)
+        reports = Queue(actor_options={"num_cpus": 0})
+        with _folder_of_rank_0(ray, actors[0], places[0], tasks[0].folder.resolve(), say) as folder:
+            tasks = [replace(task, folder=folder) for task in tasks]
+            running = {}
+            for rank, actor in enumerate(actors):
+                context = RankContext(
+                    rank=rank, world_size=plan.world_size, local_rank=rank % per_node,
+                    local_world_size=per_node, launcher="ray",
+                    init_method=f"tcp://{addresses[0]}:{port or ports[0]}",
+                )  # fmt: skip
+                running[actor.run.remote(tasks, context, reports)] = rank
+            if error := _await_ranks(ray, running, hosts, reports):
+                raise error
 
 
 @contextmanager
-def connected(local_cpus: int = 0, say: Callable[[str], None] = lambda _: None) -> Iterator[Any]:
+def _connected(local_cpus: int = 0, say: Say = lambda _: None) -> Iterator[Any]:
     """The package ray, connected to the cluster that runs: the program's, that of RAY_ADDRESS, or
     this host's. Where none runs, a new one with at least `local_cpus`, for so long; None for 0.
 
@@ -188,19 +165,18 @@ def connected(local_cpus: int = 0, say: Callable[[str], None] = lambda _: None) 
     if ray.is_initialized():
         yield ray
         return
-    is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         try:
             is_there = _connect(ray, local_cpus, say)
-            if is_main:  # Ray has installed its own
-                signal.signal(signal.SIGTERM, handler)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)  # Ray has installed its own
             yield ray if is_there else None
         finally:
             ray.shutdown()
 
 
-def _connect(ray: Any, local_cpus: int, say: Callable[[str], None]) -> bool:
+def _connect(ray: Any, local_cpus: int, say: Say) -> bool:
     settings = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = os.environ.get("RAY_ADDRESS")
     try:
@@ -210,8 +186,7 @@ def _connect(ray: Any, local_cpus: int, say: Callable[[str], None]) -> bool:
         if address or not isinstance(error, ConnectionError):
             raise UnavailableError(
                 f"the Ray cluster {address or 'of this host'} cannot be used: {first_line(error)}",
-                "check RAY_ADDRESS and `ray status`; without RAY_ADDRESS, commbench uses the "
-                "cluster of this host, or starts one",
+                "check RAY_ADDRESS and `ray status`; without a cluster, commbench starts one here",
             ) from None
     if local_cpus:
         say("no Ray cluster runs here: a local one is started for this run")
@@ -220,160 +195,109 @@ def _connect(ray: Any, local_cpus: int, say: Callable[[str], None]) -> bool:
     return bool(local_cpus)
 
 
-def _reserve(ray: Any, nodes: NodeConfig, plan: Plan) -> Any:
-    """A placement group with a bundle on each node; rank 0's on this node, if there is room."""
-    bundle = {"CPU": nodes.ranks_per_node}
-    bundle |= {"GPU": nodes.ranks_per_node} if plan.device != "cpu" else {}
-    alive = _alive_nodes(ray)
-    tries: list[tuple[dict[str, float], float]] = [({}, plan.timeout_s)]
-    for node in alive:
-        is_here = node["NodeID"] == ray.get_runtime_context().get_node_id()
-        if is_here and all(node["Resources"].get(name, 0) >= bundle[name] for name in bundle):
-            tries.insert(0, ({f"node:{node['NodeManagerAddress']}": 0.001}, NEAR_S))
+@contextmanager
+def _reserved(ray: Any, nodes: NodeConfig, plan: Plan) -> Iterator[Any]:
+    """A placement group with a bundle on each node. Ray ends its actors when it is removed."""
+    bundle = dict.fromkeys(["CPU", "GPU"][: 1 + (plan.device != "cpu")], nodes.ranks_per_node)
     strategy = "STRICT_SPREAD" if nodes.count > 1 else "STRICT_PACK"
-    for more, limit_s in tries:
-        bundles = [bundle | more, *[bundle] * (nodes.count - 1)]
-        group = ray.util.placement_group(bundles, strategy)
-        try:
-            deadline = time.monotonic() + limit_s
-            while time.monotonic() < deadline:
-                if group.wait(1):
-                    return group
-        except BaseException:
-            ray.util.remove_placement_group(group)
-            raise
+    group = ray.util.placement_group([bundle] * nodes.count, strategy)
+    try:
+        deadline = time.monotonic() + plan.timeout_s
+        while not group.wait(1):
+            if time.monotonic() > deadline:
+                wanted = " and ".join(f"{number} {name}" for name, number in bundle.items())
+                raise UnavailableError(
+                    f"the Ray cluster did not give {wanted} on each of {nodes.count} nodes within "
+                    f"{plan.timeout_s:g} s; it has {sum(node['Alive'] for node in ray.nodes())}",
+                    "`ray status` shows what is free; give other --nnodes and --nproc-per-node",
+                )
+        yield group
+    finally:
         ray.util.remove_placement_group(group)
-    wanted = " and ".join(f"{number} {name}" for name, number in bundle.items())
-    raise UnavailableError(
-        f"the Ray cluster did not give {wanted} on each of {nodes.count} nodes within "
-        f"{plan.timeout_s:g} s; it has {len(alive)}",
-        "`ray status` shows what is free; give other --nnodes and --nproc-per-node",
-    )
 
 
-def _alive_nodes(ray: Any) -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _run_actors(
-    ray: Any, tasks: Sequence[LaunchTask], nodes: NodeConfig, port: int | None,
-    say: Callable[[str], None], group: Any, actors: list[Any],
-) -> None:  # fmt: skip
-    """Start an actor for each rank, appended to `actors`, and wait for them."""
-    from ray.util.queue import Queue
+def _start_actors(ray: Any, group: Any, plan: Plan, per_node: int) -> list[Any]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    plan, per_node = tasks[0].plan, nodes.ranks_per_node
-    found = {n: v for n, v in os.environ.items() if n.startswith(("COMMBENCH_", "TORCH_"))}
-    found |= {n: v for n, v in relevant_variables().items() if n not in DIFFERENT_BY_NATURE}
-    for rank in range(plan.world_size):
-        options = ray.remote(RankActor).options(
-            num_cpus=1, num_gpus=int(plan.device != "cpu"),
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank // per_node),
-        )  # fmt: skip
-        actors.append(options.remote(found))
-    places = _ask(ray, [actor.find_place.remote() for actor in actors], plan.timeout_s)
-    reports = Queue(actor_options={"num_cpus": 0})
-    address = f"tcp://{places[0].address}:{port or places[0].port}"
-    with _folder_of_rank_0(ray, actors[0], places[0], tasks[0].folder.resolve(), say) as folder:
-        tasks = [replace(task, folder=folder) for task in tasks]
-        running = {}
-        for rank, actor in enumerate(actors):
-            context = RankContext(
-                rank=rank, world_size=plan.world_size, local_rank=rank % per_node,
-                local_world_size=per_node, launcher="ray", init_method=address,
-            )  # fmt: skip
-            running[actor.run.remote(tasks, context, reports)] = rank
-        if error := _await_ranks(ray, running, [place.host for place in places], reports):
-            raise error
+    names = [n for n in os.environ if n.startswith(PASSED_ON) and n not in DIFFERENT_BY_NATURE]
+    passed = {name: os.environ[name] for name in names}
+    make = ray.remote(RankActor).options
+    needs = {"num_cpus": 1, "num_gpus": int(plan.device != "cpu")}
+    bundles = [rank // per_node for rank in range(plan.world_size)]
+    places = [PlacementGroupSchedulingStrategy(group, bundle) for bundle in bundles]
+    return [make(scheduling_strategy=place, **needs).remote(passed) for place in places]
 
 
 @contextmanager
 def _folder_of_rank_0(
-    ray: Any, actor: Any, place: RayPlace, folder: Path, say: Callable[[str], None]
+    ray: Any, actor: Any, place: tuple[str, str, str, int], folder: Path, say: Say
 ) -> Iterator[Path]:
     """The run folder if rank 0 sees it, else a copy on its node, which is copied back at the end;
     `say` tells where it is if that fails."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    if _ask(ray, actor.sees.remote(folder, _identify(folder))):
+    asked = actor.find_folder.remote(folder, _identify(folder), _read_files(folder))
+    if (copy := _ask(ray, asked)) == folder:
         yield folder
         return
-    copy = _ask(ray, actor.receive.remote(_read_files(folder)))
-    say(f"rank 0 runs on {place.host}, which does not see {folder}: the files are copied here")
+    say(f"rank 0 runs on {place[1]} and does not see {folder}: its files are copied at the end")
     try:
         yield copy
     except CommbenchError:
-        ignore_interruptions()
+        errors.ignore_interruptions()
+        ray.kill(actor)
         raise
     finally:
-        # The actor may be dead.
-        there = {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(
-            place.node, soft=False)}  # fmt: skip
+        strategy = NodeAffinitySchedulingStrategy(place[0], soft=False)
+        there = {"num_cpus": 0, "scheduling_strategy": strategy}  # the actor may be dead
         try:
             _write_files(folder, _ask(ray, ray.remote(_read_files).options(**there).remote(copy)))
-            ray.remote(rmtree).options(**there).remote(copy, ignore_errors=True)
+            ray.get(ray.remote(rmtree).options(**there).remote(copy))
         except (UnavailableError, OSError) as error:
             why = first_line(error)
-            say(f"the files of the run could not be copied from {place.host}:{copy}: {why}")
+            say(f"the files of the run are in {copy} on {place[1]}, and cannot be copied: {why}")
 
 
 def _await_ranks(
     ray: Any, running: dict[Any, int], hosts: Sequence[str], reports: Any
 ) -> CommbenchError | None:
     """Wait until all ranks have ended. Returns the error to show: one that a rank reported for all,
-    else that of a rank, else one about a rank that died without a word; None if there was none.
+    else one about a rank that died, else that of a rank; None if there was none.
 
     When a rank has failed, the others have as long as their watchdogs need to find out.
     """
-    import sys
-
     delays = read_delays()
     patience_s = 2 * (delays.listen_s + delays.stay_s + delays.store_s)
-    reported: list[CommbenchError] = []
-    found: list[CommbenchError] = []
-    died: list[CommbenchError] = []
+    found: list[tuple[int, CommbenchError]] = []
     deadline = float("inf")
-    while True:
+    while running and time.monotonic() < deadline:
         done, _ = ray.wait(list(running), timeout=POLL_S)
-        for report in reports.get_nowait_batch(reports.qsize()):
-            if isinstance(report, str):
-                sys.stderr.write(report)
-            else:
-                reported.append(from_wire(report))
         for future in done:
             rank = running.pop(future)
             try:
                 if result := ray.get(future):
-                    texts, is_reporter = result
-                    (reported if is_reporter else found).append(from_wire(texts))
-            except ray.exceptions.RayError as error:
-                died.append(_describe_death(error, rank, hosts[rank]))
-        if reported or found or died:
+                    found.append((0 if result[1] else 2, errors.from_wire(result[0])))
+            except ray.exceptions.RayError:
+                found.append((1, RankError(f"rank {rank} on {hosts[rank]} ended", KILLED_HINT)))
+        for report in reports.get_nowait_batch(reports.qsize()):
+            if isinstance(report, str):
+                sys.stderr.write(report)
+            else:
+                found.append((0, errors.from_wire(report)))
+        if found:
             deadline = min(deadline, time.monotonic() + patience_s)
-        if not running or time.monotonic() > deadline:
-            return next(iter([*reported, *died, *found]), None)
-
-
-def _describe_death(error: Exception, rank: int, host: str) -> RankError:
-    # Ray lists common causes after what it knows.
-    detail = str(error).rpartition("exit detail: ")[2].partition(" Some common causes")[0]
-    return RankError(f"rank {rank} on {host} ended; Ray: {detail.splitlines()[0]}", KILLED_HINT)
+    return min(found, key=itemgetter(0))[1] if found else None
 
 
 def _ask(ray: Any, futures: Any, timeout_s: float = ANSWER_S) -> Any:
     """The results of actors or tasks. Raises UnavailableError where they fail."""
     try:
         return ray.get(futures, timeout=timeout_s)
-    except ray.exceptions.GetTimeoutError:
-        raise UnavailableError(
-            f"a process of Ray did not answer within {timeout_s:g} s",
-            "`ray status` shows the nodes and what is free; --timeout allows more time",
-        ) from None
     except ray.exceptions.RayError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        *_, reason = filter(str.strip, str(error).splitlines())
         raise UnavailableError(
-            f"a process of Ray could not be started: {lines[-1]:.300}", SAME_INSTALLATION
+            f"a process of Ray failed: {reason.strip():.300}",
+            "every node needs the same torch and commbench; `ray status` shows what is free",
         ) from None
 
 

@@ -47,7 +47,7 @@ def launch_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     folder, started = tasks[0].folder, time.monotonic()
     journal_bytes = _size_bytes(folder / JOURNAL)
     try:
-        for launch in LAUNCHES[planned.options.launcher](planned, tasks, listener):
+        for launch in _launches(planned, tasks, listener):
             started = time.monotonic()
             launch()
     except (CommbenchError, OSError, MemoryError, ImportError) as caught:
@@ -147,53 +147,33 @@ def run_temporarily(plan: Plan, label: str) -> Run:
         return read_run(folder)
 
 
-def _launches_by_agent(
+def _launches(
     planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
-) -> Launches:
-    """Each launch has new processes where these are forked for CPUs, which takes 0.2 s; others make
-    new communicators and buffers."""
+) -> list[Callable[[], object]]:
+    """What starts the ranks for all tasks. Each launch has new processes where these are forked for
+    CPUs, which takes 0.2 s; others make new communicators and buffers."""
+    from commbench.launch.devices import raise_nofile_limit
     from commbench.launch.elastic import launch, start_method
+    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
 
-    nodes = planned.nodes
+    options, nodes = planned.options, planned.nodes
+    if options.launcher == "torchrun":
+        raise_nofile_limit(planned.plan, nodes.ranks_per_node)
+        if options.verbose:
+            listener.status("ranks are started by the torchrun command")
+        where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
+        words = [*options.arguments(), *where]
+        return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
+    if options.launcher == "ray":
+        from commbench.launch.ray_cluster import launch_on_ray
+
+        return [partial(launch_on_ray, tasks, nodes, options.master_port, listener.status)]
     method, why = start_method(planned.plan.device, nodes)
-    if planned.options.verbose:
+    if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")
     if method == "fork" and planned.plan.device == "cpu":
         return [partial(launch, task, nodes, method) for task in tasks]
     return [partial(launch, tasks[0], nodes, method, tasks[1:])]
-
-
-def _launches_by_torchrun(
-    planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
-) -> Launches:
-    from commbench.launch.devices import raise_nofile_limit
-    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
-
-    options, nodes = planned.options, planned.nodes
-    raise_nofile_limit(planned.plan, nodes.ranks_per_node)
-    if options.verbose:
-        listener.status("ranks are started by the torchrun command")
-    where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
-    words = [*options.arguments(), *where]
-    return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
-
-
-def _launches_by_ray(
-    planned: PlannedRun, tasks: list[LaunchTask], listener: RunListener
-) -> Launches:
-    from commbench.launch.ray_cluster import launch_on_ray
-
-    port = planned.options.master_port
-    return [partial(launch_on_ray, tasks, planned.nodes, port, listener.status)]
-
-
-Launches = list[Callable[[], object]]
-LAUNCHES: dict[str, Callable[[PlannedRun, list[LaunchTask], RunListener], Launches]] = {
-    "agent": _launches_by_agent,
-    "torchrun": _launches_by_torchrun,
-    "ray": _launches_by_ray,
-}
-"""What starts the ranks for all tasks, by the names of LAUNCHERS."""
 
 
 def _make_tasks(

@@ -103,14 +103,15 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         is_fixed = options.iters is not None or QUICK in options.pairs
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
-    from commbench.launch.devices import choose_target
+    from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.launchers import LAUNCHERS, NodeConfig
+    from commbench.launch.ray_cluster import ray_capabilities
     from commbench.worker.groups import make_nccl_options
 
+    is_elsewhere = not rank_context and LAUNCHERS[options.launcher].starts_all_nodes
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
-    launcher = LAUNCHERS["agent" if rank_context else options.launcher]
     target = choose_target(
-        launcher.detect(options.nnodes),
+        ray_capabilities(options.nnodes) if is_elsewhere else detect_capabilities(),
         options.backend,
         options.device,
         per_node,
