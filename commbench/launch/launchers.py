@@ -170,7 +170,9 @@ class Launcher(NamedTuple):
 LAUNCHERS = {
     "agent": Launcher("torchrun's agent, called as a library"),
     "torchrun": Launcher("the torchrun command"),
-    "ray": Launcher("actors of a Ray cluster, on all nodes with one command", starts_all_nodes=True),
+    "ray": Launcher(
+        "actors of a Ray cluster, on all nodes with one command", starts_all_nodes=True
+    ),
 }
 """By their names in --launcher."""
 

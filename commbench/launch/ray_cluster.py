@@ -34,11 +34,13 @@ from commbench.launch.launchers import NodeConfig, describe_failure
 from commbench.launch.supervisor import KILLED_HINT
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.watchdog.rank_state import read_delays
+from commbench.worker.watchdog.rank_state import is_process_alive, read_delays
 
 POLL_S = 0.2
 ANSWER_S = 60.0
 """How long something may take that is no measurement, such as a copy of files."""
+ENDS_S = 10.0
+"""How long to wait until rank 0 has ended, which Ray kills."""
 PASSED_ON = ("COMMBENCH_", "TORCH_", *VARIABLE_PREFIXES)
 """How variables begin that ranks get from the driver, but for those that choose devices."""
 Say = Callable[[str], None]
@@ -50,14 +52,14 @@ class RankActor:
     def __init__(self, variables: dict[str, str]) -> None:
         os.environ.update(variables)
 
-    def find_place(self) -> tuple[str, str, str, int]:
-        """Ray's id of the node where this rank runs, its host, its address, and a free port."""
+    def find_place(self) -> tuple[int, str, str, str, int]:
+        """The process of this rank, Ray's id of its node, its host, its address, a free port."""
         import ray
 
         with socket.create_server(("", 0)) as server:
             port = server.getsockname()[1]
         node = ray.get_runtime_context().get_node_id()
-        return node, socket.gethostname(), ray.util.get_node_ip_address(), port
+        return os.getpid(), node, socket.gethostname(), ray.util.get_node_ip_address(), port
 
     def find_folder(self, folder: Path, identity: tuple[int, int], files: dict[str, bytes]) -> Path:
         """The folder with this identity, if its host sees it; else a new one with these files."""
@@ -131,8 +133,8 @@ def launch_on_ray(
         from ray.util.queue import Queue
 
         actors = _start_actors(ray, group, plan, per_node)
-        places = _ask(ray, [actor.find_place.remote() for actor in actors], plan.timeout_s)
-        _, hosts, addresses, ports = zip(*places, strict=True)
+        places = _ask(ray, [actor.find_place.remote() for actor in actors])
+        _, _, hosts, addresses, ports = zip(*places, strict=True)
         reports = Queue(actor_options={"num_cpus": 0})
         with _folder_of_rank_0(ray, actors[0], places[0], tasks[0].folder.resolve(), say) as folder:
             tasks = [replace(task, folder=folder) for task in tasks]
@@ -172,6 +174,8 @@ def _connected(local_cpus: int = 0, say: Say = lambda _: None) -> Iterator[Any]:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, handler)  # Ray has installed its own
             yield ray if is_there else None
+        except SystemError as error:  # Python makes one of what a signal raised in Ray's own code
+            raise error.__cause__ or error from None
         finally:
             ray.shutdown()
 
@@ -230,32 +234,42 @@ def _start_actors(ray: Any, group: Any, plan: Plan, per_node: int) -> list[Any]:
 
 @contextmanager
 def _folder_of_rank_0(
-    ray: Any, actor: Any, place: tuple[str, str, str, int], folder: Path, say: Say
+    ray: Any, actor: Any, place: tuple[int, str, str, str, int], folder: Path, say: Say
 ) -> Iterator[Path]:
     """The run folder if rank 0 sees it, else a copy on its node, which is copied back at the end;
-    `say` tells where it is if that fails."""
+    `say` tells where it is if that fails. Rank 0 has ended then, and writes no more."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    pid, node, host, *_ = place
     asked = actor.find_folder.remote(folder, _identify(folder), _read_files(folder))
-    if (copy := _ask(ray, asked)) == folder:
-        yield folder
-        return
-    say(f"rank 0 runs on {place[1]} and does not see {folder}: its files are copied at the end")
+    copy = _ask(ray, asked)
+    if copy != folder:
+        say(f"rank 0 runs on {host} and does not see {folder}: its files are copied at the end")
     try:
         yield copy
-    except CommbenchError:
-        errors.ignore_interruptions()
-        ray.kill(actor)
-        raise
     finally:
-        strategy = NodeAffinitySchedulingStrategy(place[0], soft=False)
-        there = {"num_cpus": 0, "scheduling_strategy": strategy}  # the actor may be dead
+        if sys.exc_info()[0]:
+            errors.ignore_interruptions()
+        ray.kill(actor)
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        finish, remove = (
+            ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+            for function in (_finish, rmtree)
+        )
         try:
-            _write_files(folder, _ask(ray, ray.remote(_read_files).options(**there).remote(copy)))
-            ray.get(ray.remote(rmtree).options(**there).remote(copy))
+            _write_files(folder, _ask(ray, finish.remote(pid, copy, copy == folder)))
+            if copy != folder:
+                _ask(ray, remove.remote(copy))
         except (UnavailableError, OSError) as error:
-            why = first_line(error)
-            say(f"the files of the run are in {copy} on {place[1]}, and cannot be copied: {why}")
+            say(f"the files of the run are in {copy} on {host}: {first_line(error)}")
+
+
+def _finish(pid: int, folder: Path, is_seen: bool) -> dict[str, bytes]:
+    """Wait until rank 0 has ended. Returns the files of a folder that the driver does not see."""
+    deadline = time.monotonic() + ENDS_S
+    while is_process_alive(pid) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return {} if is_seen else _read_files(folder)
 
 
 def _await_ranks(
@@ -271,7 +285,8 @@ def _await_ranks(
     found: list[tuple[int, CommbenchError]] = []
     deadline = float("inf")
     while running and time.monotonic() < deadline:
-        done, _ = ray.wait(list(running), timeout=POLL_S)
+        time.sleep(POLL_S)
+        done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
         for future in done:
             rank = running.pop(future)
             try:
@@ -289,10 +304,10 @@ def _await_ranks(
     return min(found, key=itemgetter(0))[1] if found else None
 
 
-def _ask(ray: Any, futures: Any, timeout_s: float = ANSWER_S) -> Any:
+def _ask(ray: Any, futures: Any) -> Any:
     """The results of actors or tasks. Raises UnavailableError where they fail."""
     try:
-        return ray.get(futures, timeout=timeout_s)
+        return ray.get(futures, timeout=ANSWER_S)
     except ray.exceptions.RayError as error:
         *_, reason = filter(str.strip, str(error).splitlines())
         raise UnavailableError(

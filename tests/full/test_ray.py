@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,7 +107,7 @@ def test_a_killed_actor_is_named(ray_address: str, tmp_path: Path) -> None:
     ended, _ = kill_rank(process, tmp_path / "run", 1)
     assert ended.code == 4
     assert errors(ended)[0].startswith(f"error: rank 1 on {os.uname().nodename} ended")
-    assert lines_of(ended.folder)[-1]["status"] == "failed"
+    assert lines_of(ended.folder)[-1]["status"] == "failed", ended.err
 
 
 def test_a_rank_that_hangs_is_named(ray_address: str, tmp_path: Path) -> None:
@@ -129,6 +128,7 @@ def test_an_interrupted_run_goes_on(ray_address: str, tmp_path: Path) -> None:
     ended = finish(process, tmp_path)
     assert ended.code == 130, ended.err
     await_end(ranks)
+    assert lines_of(ended.folder)[-1]["status"] == "interrupted", ended.err
     before = (ended.folder / "run.jsonl").read_bytes()
     again = finish(start(ray_address, tmp_path, *ON_RAY, "--resume", "run", "--no-plots"), tmp_path)
     check_resumed(again, before)
@@ -149,12 +149,6 @@ def test_the_files_of_a_rank_0_elsewhere_are_copied_back(tmp_path: Path) -> None
         assert ended.code == 0, ended.err
         assert "does not see" in ended.err
         assert ended.journal()[-1]["status"] == "complete" and len(ended.rows()) == 2
-        before = time.time()
-        process = start(address, tmp_path, *ON_RAY, *SMALL_THEN_LARGE, "--output", "cut")
-        while time.time() < before + 5:  # the journal is on a node that this test does not see
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert finish(process, tmp_path).code == 130
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
