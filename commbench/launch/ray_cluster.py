@@ -39,6 +39,7 @@ from commbench.worker.watchdog.rank_state import is_process_alive, read_delays
 POLL_S = 0.2
 ANSWER_S = 60.0
 """How long something may take that is no measurement, such as a copy of files."""
+CONNECTS_S = 10.0
 ENDS_S = 10.0
 """How long to wait until rank 0 has ended, which Ray kills."""
 PASSED_ON = ("COMMBENCH_", "TORCH_", *VARIABLE_PREFIXES)
@@ -182,11 +183,14 @@ def _connected(local_cpus: int = 0, say: Say = lambda _: None) -> Iterator[Any]:
 
 def _connect(ray: Any, local_cpus: int, say: Say) -> bool:
     settings = {"log_to_driver": False, "logging_level": logging.ERROR}
-    address = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), CONNECTS_S).close()
         ray.init("auto", **settings)
         return True
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         if address or not isinstance(error, ConnectionError):
             raise UnavailableError(
                 f"the Ray cluster {address or 'of this host'} cannot be used: {first_line(error)}",
