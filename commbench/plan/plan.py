@@ -27,6 +27,7 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
+from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
@@ -53,6 +54,8 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
     "iterations": "--iters",
     "budget_s": "--budget",
     "timeout_s": "--timeout",
+    "soak_s": "--duration",
+    "check_share": "--check-share",
     "nccl_options": "--nccl-option",
     "world_size": "--nproc-per-node times nodes",
 }
@@ -66,6 +69,9 @@ MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
 MOST_WINDOW = 1 << 16
+CHECKS, CHECKS_OF_SOAKS = (0.05, 0.5), (0.2, 1.0)
+"""Further checks of a case take at most this part of its time, and are made so often after a
+batch, if there is time for them."""
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
@@ -82,6 +88,9 @@ _LIMITS = {
     "budget_s": (1e-6, MONTH_S),
     "precision": (1e-12, 1 - 1e-12),
     "overlap_ratio": (0.01, 100),
+    "soak_s": (1.0, MONTH_S),
+    "cycles": (1, MOST_ITERATIONS),
+    "check_share": (0.0, 0.9),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
 _NORMAL_FORMS = {
@@ -92,6 +101,16 @@ _NORMAL_FORMS = {
     "variants": parse_variant,
 }
 """Makes the normal form of a text, in which the plan has it; raises UsageError for a wrong one."""
+
+
+JOIN_S_PER_RANK = 0.05
+"""What each rank may add to the time until all have joined. On 8,000 ranks gloo needed 20 min
+(gloo, pull request 407), TCPStore 1 to 19 ms on 96,000 (pytorch/tutorials, pull request 2966)."""
+
+
+def longest_join_s(world_size: int) -> float:
+    """How long so many ranks may need to join each other, beside --timeout."""
+    return JOIN_S_PER_RANK * world_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +167,17 @@ class Plan:
     launches: int = 1
     """In how many parts the run is measured, each in fresh processes."""
     check: bool = True
+    numerics: bool = False
+    """Whether the results of sums are compared with exact ones; those of compressed forms always
+    are."""
+    data: str = NORMAL
+    """What these are sums of (plan.numerics)."""
+    check_share: float | None = None
+    """The part of the time that further checks may take; None: as in CHECKS."""
+    soak_s: float | None = None
+    """A soak: seconds in which all cases are measured again and again, in cycles."""
+    cycles: int | None = None
+    """A soak ends after so many cycles, or after `soak_s`, whatever comes first."""
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the
     run is given up (worker.watchdog.hang_analysis)."""
@@ -203,6 +233,7 @@ class Plan:
         if self.cpu_mode:
             require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        require_known("data", (self.data,), list(DATA))
         for name, parse in _NORMAL_FORMS.items():
             for text in getattr(self, name):
                 if text != (normal := parse(text)):
@@ -298,6 +329,18 @@ class Plan:
         """Every case: those of the workload, or else for each operation the product of its values
         in all DIMENSIONS, in their order."""
         return replay_cases(self) if self.workload else product_cases(self)
+
+    @property
+    def is_soak(self) -> bool:
+        """Whether all cases are measured again and again, in cycles."""
+        return self.soak_s is not None or self.cycles is not None
+
+    @property
+    def checks(self) -> tuple[float, float]:
+        """The part of the time that further checks take at most, and how often they are made after
+        a batch."""
+        share, chance = CHECKS_OF_SOAKS if self.is_soak else CHECKS
+        return (share if self.check_share is None else self.check_share), chance
 
     @property
     def layout(self) -> Layout:

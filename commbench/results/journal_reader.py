@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.plan import MOST_CASES
-from commbench.results import decode, schema
+from commbench.results import decode, rank_times, schema
+from commbench.results.checks import Check, with_checks
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
+from commbench.results.rank_times import RankTimesSum
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.samples import Batches
-from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, Run, RunHeader
+from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
 from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
@@ -136,6 +138,9 @@ class JournalReader:
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: defaultdict[int, Batches] = defaultdict(Batches)
+        self._ranks: defaultdict[tuple[int, int], RankTimesSum] = defaultdict(RankTimesSum)
+        """What older lines have of each rank, by case and launch."""
+        self._rank_times: defaultdict[int, tuple[RankTimes, ...]] = defaultdict(tuple)
         self._latest: dict[int, tuple[dict[str, Any], Batch]] = {}
         """Of cases the fields of their latest batch, as read and as a record without samples."""
         self._risen: dict[str, dict[str, int]] = {}
@@ -143,6 +148,8 @@ class JournalReader:
         self._expected: dict[int, tuple[str, int, int]] = {}
         """Of each case with batches its digest, and the numbers of its ranks and groups."""
         self._is_imported = False
+        self._checks: list[Check] = []
+        self._restarts: list[tuple[float, str]] = []
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -162,6 +169,8 @@ class JournalReader:
             if type(index) is not int or not batch.samples_s:
                 raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
+        elif kind == "check":
+            self._take_check(decode.decode_check(values))
         elif kind == "case":
             self._take_measurement(decode.decode_measurement(values))
         elif kind == "end":
@@ -187,7 +196,7 @@ class JournalReader:
         before, batch = self._latest.get(index, (None, None))
         try:
             if batch and values == before:
-                self._batches[index].append(samples, batch)
+                self._add(index, samples, batch)
                 return True
             fields = {"samples_s": []} | values
             digest = fields.pop("digest", None)
@@ -218,6 +227,7 @@ class JournalReader:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
         self.resumed += header.resumed
+        self._restarts += [(header.soaked_s, header.started)] * header.resumed
         self.end = None
 
     def _take_batch(
@@ -242,13 +252,25 @@ class JournalReader:
         if index in self.finished:
             raise ValueError(f"case {index} was finished before")
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
-            if (found := getattr(batch, name)) and len(found) != ranks:
-                raise ValueError(f"{name} is not of {ranks} ranks")
+            _require_ranks(name, getattr(batch, name), ranks)
         if len(batch.group_medians_s) not in (0, groups):
             raise ValueError(f"group_medians_s is not of {groups} groups")
         if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(samples)):
             raise ValueError("group_samples_s is not of all groups and iterations")
-        self._batches[index].append(samples, batch)
+        self._add(index, samples, batch)
+
+    def _add(self, index: int, samples: Sequence[float], batch: Batch) -> None:
+        """Add a batch; before schema 4 it may have what is recorded of each rank."""
+        found = self._ranks[index, batch.launch].add(batch, len(samples))
+        self._batches[index].append(samples, found)
+
+    def _take_check(self, check: Check) -> None:
+        assert self.header is not None
+        if not 0 <= check.case < len(self._cases) or check.case in self.finished:
+            raise ValueError(f"no case {brief(check.case)} is being measured")
+        if any(rank >= self.header.plan.world_size for rank in check.wrong_ranks):
+            raise ValueError(f"wrong_ranks has {brief(max(check.wrong_ranks))}")
+        self._checks.append(check)
 
     def _take_measurement(self, measurement: Measurement) -> None:
         assert self.header is not None
@@ -263,6 +285,11 @@ class JournalReader:
             raise ValueError(f"case {index} was finished before")
         if not self._is_imported:
             self._require_planned(measurement.case)
+        ranks = len(self.header.plan.ranks_of(case)) if case.group else ranks
+        for times in measurement.rank_times:
+            for name in rank_times.TYPES:
+                _require_ranks(name, getattr(times, name), ranks)
+        self._rank_times[index] += measurement.rank_times
         self._latest.pop(index, None)
         self._found[index] = schema.worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
@@ -289,10 +316,25 @@ class JournalReader:
         }
         found = sorted((self._found | unfinished).items())
         batches: Any = self._batches  # of each case a sequence that equals a tuple
-        measurements = tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
-        return Run(
-            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches
+        recorded = {i: self._rank_times.get(i, ()) for i, _ in found}
+        for (index, launch), added in self._ranks.items():
+            recorded[index] += added.result(launch)
+        checks: defaultdict[int, list[Check]] = defaultdict(list)
+        for check in self._checks:
+            checks[check.case].append(check)
+        measurements = tuple(
+            with_checks(m, checks[i])._replace(batches=batches.get(i, ()), rank_times=recorded[i])
+            for i, m in found
         )
+        return Run(
+            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
+            tuple(self._checks), tuple(self._restarts),
+        )  # fmt: skip
+
+
+def _require_ranks(name: str, values: Sequence[object], ranks: int) -> None:
+    if len(values) not in (0, ranks):
+        raise ValueError(f"{name} is not of {ranks} ranks")
 
 
 def _parse(

@@ -42,8 +42,9 @@ from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.sampling import make_quick_search
 from commbench.worker.scheduler import ResultSink, Scheduler
+from commbench.worker.soak import SoakScheduler
 from commbench.worker.watchdog import hang_evidence, rank_state
-from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
+from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -72,12 +73,6 @@ def _run_launch(
     state = watchdog.state
     with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
-        if rank_context.is_external:
-            watchdog.local_pids = {
-                rank: pid
-                for rank, (first, pid) in enumerate(zip(group.first_ranks, group.pids, strict=True))
-                if first == group.first_ranks[comm.rank] and is_process_alive(pid)
-            }
         if not task.is_silent:
             watchdog.dump_folder = Path(group.folder) / hang_evidence.FOLDER
         set_phase(state, rank_state.TRYING)
@@ -145,8 +140,12 @@ def measure_cases(
             start_up=_start_up(comm),
         )
         sink = None if comm.rank else make_sink(header)
-        search = make_quick_search(header, cases)
-        scheduler = Scheduler(plan, cases, sink, task.launch, search) if sink else None
+        scheduler: Scheduler | None = None
+        if sink and plan.is_soak:
+            scheduler = SoakScheduler(plan, cases, sink, task.launch)
+        elif sink:
+            search = make_quick_search(header, cases)
+            scheduler = Scheduler(plan, cases, sink, task.launch, search)
         CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 

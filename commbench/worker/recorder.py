@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from math import inf
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
-from commbench.output.progress import ProgressListener, work_listener
+from commbench.analysis.statistics import median
+from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
+from commbench.results.checks import Check, soaked_s
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
+from commbench.results.rank_times import RankTimesSum
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
 from commbench.worker.entrypoint import LaunchTask
@@ -22,17 +27,33 @@ class RunCollector(ResultSink):
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
-        self._header = header
+        self._header, self._launch = header, header.launch
         self._batches: dict[int, list[Batch]] = {}
+        self._ranks: defaultdict[int, RankTimesSum] = defaultdict(RankTimesSum)
+        """What the batches of a case have of each rank."""
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
 
     def batch_done(self, case: Case, batch: Batch) -> None:
+        self._keep(case, batch)
+
+    def _keep(self, case: Case, batch: Batch) -> Batch:
+        """Keep a batch, without what it has of each rank: that is recorded once per case."""
+        batch = self._ranks[case.index].add(batch, len(batch.samples_s))
         self._batches.setdefault(case.index, []).append(batch)
+        return batch
 
     def finished(self, measurement: Measurement) -> None:
-        batches = tuple(self._batches.pop(measurement.case.index, ()))
-        self._measurements.append(measurement._replace(batches=batches))
+        self._measurements.append(self._whole(self._with_ranks(measurement)))
+
+    def _with_ranks(self, measurement: Measurement) -> Measurement:
+        """A case that has ended, with what is recorded of each rank in this launch."""
+        added = self._ranks.pop(measurement.case.index, RankTimesSum())
+        return measurement._replace(rank_times=added.result(self._launch))
+
+    def _whole(self, measurement: Measurement) -> Measurement:
+        """The same with its batches."""
+        return measurement._replace(batches=tuple(self._batches.pop(measurement.case.index, ())))
 
     def counted(self, risen: dict[str, dict[str, int]]) -> None:
         self._risen = risen
@@ -58,11 +79,13 @@ class Recorder(RunCollector):
     def __init__(self, task: LaunchTask, header: RunHeader) -> None:
         super().__init__(header)
         folder = task.folder
-        self._folder, self._launch = folder, header.launch
+        self._folder = folder
         earlier: tuple[Measurement, ...] = ()
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
+            self.soaked_s = round(soaked_s(run), 6) if header.plan.is_soak else 0.0
+            header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
         self._journal = Journal(folder)
@@ -79,28 +102,45 @@ class Recorder(RunCollector):
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
-            self._progress = work_listener(header.launch, launches, task.is_verbose)
+            before = self.soaked_s / (header.plan.soak_s or inf)
+            self._progress = work_listener(header.launch, launches, task.is_verbose, before)
+        self._soak = SoakStatus(self.soaked_s, header.plan.soak_s) if header.plan.is_soak else None
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
-        batches = self._batches.get(case.index, ())
-        return tuple(batch for batch in batches if batch.launch == self._launch)
+        found = [b for b in self._batches.get(case.index, ()) if b.launch == self._launch]
+        before = self._outcomes.get(case.index)
+        for times in before.rank_times if before and found else ():
+            if times.launch == self._launch:
+                found[0] = found[0]._replace(rank_medians_s=tuple(times.medians_s))
+        return tuple(found)
 
     def started(self, case: Case) -> None:
-        self._progress.started(case.name)
+        self._progress.started(self._soak.text if self._soak else case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        self._journal.batch(case, batch)
-        super().batch_done(case, batch)
+        if self._soak:  # there are too many batches to keep them
+            self._journal.batch(case, self._ranks[case.index].add(batch, len(batch.samples_s)))
+            self._soak.batch_done(case.name, batch.cycle, median(sorted(batch.samples_s)))
+        else:
+            self._journal.batch(case, self._keep(case, batch))
+
+    def checked(self, check: Check) -> None:
+        self._journal.check(check)
+        assert self._soak
+        self._soak.wrong += sum(check.wrong_elements)
 
     def advanced(self, done: float) -> None:
         self._progress.advanced(done)
 
     def finished(self, measurement: Measurement) -> None:
+        measurement = self._with_ranks(measurement)
         self._journal.measurement(measurement)
-        index = measurement.case.index
-        batches = tuple(self._batches.pop(index, ()))
-        found = worse_outcome(self._outcomes.get(index), measurement)
-        row = make_row(self._header, found._replace(batches=batches))
+        if self._soak:
+            return  # its row needs all batches
+        before = self._outcomes.get(measurement.case.index)
+        known = (before.rank_times if before else ()) + measurement.rank_times
+        found = worse_outcome(before, measurement)._replace(rank_times=known)
+        row = make_row(self._header, self._whole(found))
         self._add(row)
         self._progress.finished(measurement.case.name, result_text(row))
 
@@ -123,7 +163,7 @@ class Recorder(RunCollector):
         if joined := relate_rows([*self._grouped.values()]):
             self._csv.add(*joined)
         self._journal.end(self._end())
-        if any(self._risen.values()):  # a warning of all rows
+        if any(self._risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
 
 
