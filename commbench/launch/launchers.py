@@ -10,9 +10,10 @@ import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from socket import gethostname
 from typing import NamedTuple
 
-from commbench.errors import RankError, UnavailableError, UsageError
+from commbench.errors import RankError, UnavailableError, UsageError, reason_of
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.rank_state import read_error
 
@@ -148,6 +149,32 @@ def _parse_number(environment: Mapping[str, str], name: str, default: int | None
 def _variable_error(message: str, launcher: str) -> UsageError:
     return UsageError(message, f"{launcher} sets these variables; unset them to launch ranks here")
 
+
+def describe_failure(error: Exception, rank: int) -> RankError:
+    """The error of a collective that failed on a rank: another rank or the network is gone."""
+    return RankError(
+        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
+        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
+    )
+
+
+class Launcher(NamedTuple):
+    """What starts ranks from here."""
+
+    about: str
+    """For the help."""
+    starts_all_nodes: bool = False
+    """One command starts the ranks of all nodes, and this host need not be one of them."""
+
+
+LAUNCHERS = {
+    "agent": Launcher("torchrun's agent, called as a library"),
+    "torchrun": Launcher("the torchrun command"),
+    "ray": Launcher(
+        "actors of a Ray cluster, on all nodes with one command", starts_all_nodes=True
+    ),
+}
+"""By their names in --launcher."""
 
 PROGRESS = re.compile(r"\[\d+ %\] ")
 """The beginning of lines about progress. torchrun's own lines are not printed."""

@@ -10,12 +10,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from socket import gethostname
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from commbench import errors
-from commbench.errors import CommbenchError, RankError, RecordsError, reason_of
+from commbench.errors import CommbenchError, RankError, RecordsError
 from commbench.output.paragraphs import fill
 from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
@@ -80,7 +79,7 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
     reports it.
     """
     from commbench.launch.devices import raise_nofile_limit
-    from commbench.launch.launchers import ERROR_DIR
+    from commbench.launch.launchers import ERROR_DIR, describe_failure
     from commbench.results.journal_reader import read_run
     from commbench.worker.rank import run_rank
     from commbench.worker.watchdog.rank_state import record_error
@@ -107,7 +106,9 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
         raise_nofile_limit(planned.plan, has_store=planned.is_reporter)
         run_rank(tasks, context, report_hang)
     except Exception as caught:
-        error = caught if isinstance(caught, CommbenchError) else _rank_error(caught, context.rank)
+        error = (
+            caught if isinstance(caught, CommbenchError) else describe_failure(caught, context.rank)
+        )
         if scratch_dir:
             record_error(scratch_dir, context.rank, error)
             error.is_reporter = False
@@ -117,14 +118,6 @@ def join_ranks(planned: PlannedRun, listener: RunListener) -> Run | None:
             raise
         raise error from caught
     return read_run(tasks[0].folder) if is_reporter else None
-
-
-def _rank_error(error: Exception, rank: int) -> RankError:
-    """The error of a collective that failed: another rank or the network is gone."""
-    return RankError(
-        f"rank {rank} on {gethostname()} failed: {reason_of(error)}",
-        "look at the rank that failed first; COMMBENCH_TRACEBACK=1 shows where it failed",
-    )
 
 
 def run_temporarily(plan: Plan, label: str) -> Run:
@@ -171,6 +164,10 @@ def _launches(
         where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
         words = [*options.arguments(), *where]
         return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
+    if options.launcher == "ray":
+        from commbench.launch.ray_cluster import launch_on_ray
+
+        return [partial(launch_on_ray, tasks, nodes, options.master_port, listener.status)]
     method, why = start_method(planned.plan.device, nodes)
     if options.verbose:
         listener.status(f"ranks are {method}ed by torchrun's agent: {why}")

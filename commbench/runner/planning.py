@@ -105,12 +105,14 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.launchers import NodeConfig
+    from commbench.launch.launchers import LAUNCHERS, NodeConfig
+    from commbench.launch.ray_cluster import ray_capabilities
     from commbench.worker.groups import make_nccl_options
 
+    is_elsewhere = not rank_context and LAUNCHERS[options.launcher].starts_all_nodes
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
     target = choose_target(
-        detect_capabilities(),
+        ray_capabilities(options.nnodes) if is_elsewhere else detect_capabilities(),
         options.backend,
         options.device,
         per_node,

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
+from commbench.launch.launchers import LAUNCHERS
 from commbench.plan.backends import ALLOCATORS
 from commbench.plan.call_forms import is_compressed
 from commbench.plan.computations import NO_OVERLAP
@@ -126,8 +127,9 @@ class RunOptions(CallOptions):
         "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
     )
     launcher: str = _where(
-        "HOW", "What starts the ranks. agent: torchrun's agent, called as a library; torchrun: the "
-        "torchrun command.", default="agent", choices=("agent", "torchrun"), reach=HERE,
+        "HOW", "What starts the ranks. "
+        + "; ".join(f"{name}: {each.about}" for name, each in LAUNCHERS.items()) + ".",
+        default="agent", choices=tuple(LAUNCHERS), reach=HERE,
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
@@ -201,7 +203,13 @@ class RunOptions(CallOptions):
                 f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}",
                 f"--nnodes {self.nnodes} makes nodes 0 to {self.nnodes - 1}",
             )
-        if self.nnodes > 1 and not self.master_addr:
+        if LAUNCHERS[self.launcher].starts_all_nodes:
+            if self.node_rank or self.master_addr:
+                raise UsageError(
+                    f"--node-rank and --master-addr have no effect with --launcher {self.launcher}",
+                    "leave them out: one command starts the ranks of all nodes",
+                )
+        elif self.nnodes > 1 and not self.master_addr:
             raise UsageError(
                 f"{self.nnodes} nodes need the address of node 0",
                 "give it on each node: --master-addr HOST",
