@@ -25,9 +25,10 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results import rank_times
 from commbench.results.checks import Check
+from commbench.results.rank_info import RankInfo
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples
-from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 _BLOCK_BYTES = 1 << 16
 CHECKSUM = "crc32"
