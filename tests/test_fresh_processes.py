@@ -27,7 +27,8 @@ LINES = {
     "init --ranks 0": 2, "job slurm --nodes 2 --nproc-per-node 8": 0, "model fit absent": 6,
     "model predict absent --ranks 2": 6, "workload show absent": 6,
     "workload ddp --model resnet-50 --mesh dp=2": 0, "smoke --timeout 0": 2, "doctor --rounds 0": 2,
-    "links nvlink4": 0, "history list": 6, "expect --gpu h100 --busbw 480GB/s": 0, "ops": 0, "list": 0, "env": 0,
+    "links nvlink4": 0, "expect --gpu h100 --busbw 480GB/s": 0, "ops": 0, "list": 0, "env": 0,
+    "history list": 6,
 }  # fmt: skip
 _RARE = {
     "shwo", "advise", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops",
