@@ -64,8 +64,9 @@ class Ended(NamedTuple):
             return list(csv.DictReader(file))
 
     def journal(self) -> list[dict[str, Any]]:
-        """The lines of the journal; those of batches with the defaults that they leave out."""
-        lines = map(json.loads, (self.folder / "run.jsonl").read_text().splitlines())
+        """The lines of the journal; those of batches with the defaults that they leave out, headers
+        with the list of their ranks."""
+        lines = journal_lines(self.folder / "run.jsonl")
         defaults = json.loads(json.dumps(Batch._field_defaults))
         return [defaults | line if line["kind"] == "batch" else line for line in lines]
 
@@ -77,6 +78,17 @@ class Ended(NamedTuple):
     def batches(self, case: int) -> list[dict[str, Any]]:
         """The journal's lines of batches of a case, in the order they were made."""
         return [line for line in self.journal() if line["kind"] == "batch" and line["case"] == case]
+
+
+def journal_lines(journal: Path) -> list[dict[str, Any]]:
+    """The complete lines of a journal; headers with the list of their ranks."""
+    lines = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
+    for line in lines:
+        if isinstance(ranks := line.get("ranks"), dict):
+            each = [dict(zip(ranks["each"], row, strict=True))
+                    for row in zip(*ranks["each"].values(), strict=True)]  # fmt: skip
+            line["ranks"] = [ranks["same"] | own for own in each]
+    return lines
 
 
 Commbench = Callable[..., Ended]

@@ -11,6 +11,7 @@ from zlib import crc32
 from commbench import __version__
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, seal
+from commbench.results.rank_times import with_rank_times
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import (
     Batch,
@@ -45,7 +46,14 @@ HEADER = RunHeader(
     link_probes=(LinkProbe(0, 1, 1 << 22, 0.0125), LinkProbe(1, 0, 1 << 22, 0.0625)),
 )
 CASES = PLAN.cases()
-MEASUREMENTS = (
+
+
+def with_rank_times_all(*measurements: Measurement) -> tuple[Measurement, ...]:
+    """As they are recorded."""
+    return tuple(map(with_rank_times, measurements))
+
+
+MEASUREMENTS = with_rank_times_all(
     Measurement(
         case=CASES[0],
         status="ok",

@@ -71,11 +71,14 @@ def test_a_batch_comes_with_all_that_was_seen_in_it(both: Ended) -> None:
     for case in CASES:
         for batch in both.batches(case):
             assert min(batch["samples_s"]) > 0
-            assert len(batch["rank_medians_s"]) == len(batch["rank_behind_s"]) == 2
-            assert sum(batch["last_in"]) == len(batch["samples_s"])
+            assert batch["rank_quantiles_s"] == sorted(batch["rank_quantiles_s"])
             assert batch["operation_s"] > 0
             # Samples are per call; the loop lasted at least as long as all calls of one rank.
             assert batch["elapsed_s"] >= sum(batch["samples_s"]) * batch["calls"] * 0.999
+    for measurement in read_run(both.folder).measurements:
+        (times,) = measurement.rank_times
+        assert len(times.medians_s) == len(times.behind_s) == 2
+        assert sum(times.last_in) == times.iterations == len(measurement.samples_s)
 
 
 def test_isolated_iterations_have_one_call_and_pipelined_ones_several(both: Ended) -> None:

@@ -20,6 +20,7 @@ from commands import (
     Commbench,
     clean_environment,
     free_port,
+    journal_lines,
     run_commbench,
     start_command,
 )
@@ -142,7 +143,7 @@ def test_under_another_launcher_it_joins(tmp_path: Path, launcher: object) -> No
 
 def require_launches(journal: Path, number: int, *, same_processes: bool) -> None:
     """Two ranks took part in so many launches, each of which has a header, batches and an end."""
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines = journal_lines(journal)
     headers = [line for line in lines if line["kind"] == "header"]
     assert [line["launch"] for line in headers] == list(range(number))
     assert {len(line["ranks"]) for line in headers} == {2}
@@ -179,7 +180,7 @@ def running(tmp_path: Path):
 
 
 def ranks_of(journal: Path) -> list[int]:
-    header = json.loads(journal.read_text().splitlines()[0])
+    header = journal_lines(journal)[0]
     return [rank["pid"] for rank in header["ranks"]]
 
 

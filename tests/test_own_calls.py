@@ -71,7 +71,7 @@ def test_a_factor_and_sizes_of_its_own_count(right: Ended) -> None:
     assert float(own["busbw_GBps"]) == pytest.approx(float(own["algbw_GBps"]), rel=1e-5)
     case = read_run(right.folder).measurements[-1].case
     assert case.buffer_bytes(0) == (8192, 4096)
-    assert list(COLUMNS)[-1] == "call"
+    assert "call" in COLUMNS
 
 
 def test_a_run_is_read_back_and_compared_without_the_code(right: Ended, tmp_path: Path) -> None:

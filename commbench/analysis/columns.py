@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.numerics import worst_numerics
 from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
@@ -94,6 +95,24 @@ def _counted(row: ResultRow, number: int | None) -> int | None:
 def _work(row: ResultRow) -> str:
     """What an iteration computes; of several launches the last."""
     return next((batch.work for batch in reversed(without_samples(row.measurement.batches))), "")
+
+
+def _wire_bytes(row: ResultRow) -> int | None:
+    """Bytes that a rank sends, of a row with numerics."""
+    sent = row.measurement.case.wire_bytes if row.measurement.numerics else None
+    return None if sent is None else round(sent)
+
+
+def _numerics(row: ResultRow, name: str) -> float | None:
+    """A figure of the errors; None where no element was compared."""
+    found = worst_numerics(row.measurement.numerics)
+    return getattr(found, name) if found and found.elements > found.not_finite else None
+
+
+def _same_bits(row: ResultRow) -> int | None:
+    """1 where all ranks have the same bits, 0 where not; None where they have other elements."""
+    found = worst_numerics(row.measurement.numerics)
+    return None if found is None or found.same_on_ranks is None else int(found.same_on_ranks)
 
 
 _DIMENSIONS = {
@@ -187,6 +206,13 @@ COLUMNS: dict[str, Column] = {
         Column("interference_ci_low", lambda row: _interference(row, "low")),
         Column("interference_ci_high", lambda row: _interference(row, "high")),
         *(_DIMENSIONS[name] for name in _LATER),
+        Column("wire_bytes", _wire_bytes, INTEGER),
+        Column("rms_relative_error", partial(_numerics, name="rms_relative_error")),
+        Column("max_abs_error", partial(_numerics, name="max_abs_error")),
+        Column("max_ulp", partial(_numerics, name="max_ulp")),
+        Column("sqnr_db", partial(_numerics, name="sqnr_db"), is_signed=True),
+        Column("bias", partial(_numerics, name="bias"), is_signed=True),
+        Column("same_bits", _same_bits, INTEGER),
     )
 }
 """New columns are appended. No column is renamed without a new schema."""

@@ -23,7 +23,7 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
-from commbench.results.schema import PRECISION, Batch, is_imported
+from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
@@ -64,16 +64,19 @@ class Interference(NamedTuple):
 
 
 def find_interference(
-    batches: Sequence[Batch], ordered_s: Sequence[float] | None = None
+    batches: Sequence[Batch],
+    ordered_s: Sequence[float] | None = None,
+    rank_times: Sequence[RankTimes] = (),
 ) -> Interference:
     """What disturbed the batches of one case. `ordered_s` are all their samples, where the caller
-    has sorted them already."""
+    has sorted them already, and `rank_times` what is known of each rank."""
     if ordered_s is None:
         ordered_s = in_order(samples_of(batches))
     iterations, batches = sum(lengths_of(samples_of(batches))), without_samples(batches)
     elapsed = sum(batch.elapsed_s for batch in batches)
-    counted = [batch.last_in for batch in batches]
+    counted = [times.last_in for times in rank_times]
     last = [sum(counts) for counts in zip(*counted, strict=True)] if all(counted) else []
+    of_all = sum(last)
 
     def known(field: str) -> list[float]:
         """The values of a field; empty where one is not known."""
@@ -94,7 +97,7 @@ def find_interference(
         stolen_share=share("stolen_s"),
         entry_skew_s=median(known("entry_skew_s")) if known("entry_skew_s") else None,
         operation_s=median(known("operation_s")) if known("operation_s") else None,
-        last_share=tuple(count / sum(last) for count in last) if sum(last) else (),
+        last_share=tuple(count / of_all for count in last) if of_all else (),
     )
 
 
@@ -107,10 +110,10 @@ def _stalled_share(batches: Sequence[Batch], ordered: Sequence[float]) -> float 
     return (len(ordered) - bisect_right(ordered, limit)) / len(ordered)
 
 
-def mean_by_rank(batches: Sequence[Batch], field: str) -> list[float]:
-    """For each rank the mean of a field, weighted by iterations; empty where a batch lacks it."""
-    weights = lengths_of(samples_of(batches))
-    total, values = sum(weights), [getattr(batch, field) for batch in without_samples(batches)]
+def mean_by_rank(rank_times: Sequence[RankTimes], field: str) -> list[float]:
+    """For each rank the mean of a field, weighted by iterations; empty where a launch lacks it."""
+    weights = [times.iterations for times in rank_times]
+    total, values = sum(weights), [getattr(times, field) for times in rank_times]
     if not total or not all(values):
         return []
     by_rank = zip(*values, strict=True)

@@ -1,15 +1,18 @@
-"""What hardware a run used, by its header: accelerators, links, networks, and NCCL's algorithm."""
+"""What hardware a run used, by its header: accelerators, links, networks, cores, and NCCL's
+algorithm."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import chain
 from typing import TypeVar
 
 from commbench.analysis.rows import ResultRow
 from commbench.plan.fabrics import Fabric, Nics, unique_gpu
 from commbench.plan.links import Peak
 from commbench.results.schema import RunHeader
-from commbench.units import GB
+from commbench.units import GB, format_count
 
 T = TypeVar("T")
 _HCA_RATE = re.compile(r"(\d{1,5}) Gb/sec", re.ASCII)
@@ -110,3 +113,16 @@ def algorithm_of(row: ResultRow) -> str | None:
     """The algorithm of NCCL by its log, or where a variable allows only one; None if unknown."""
     asked = str(_recorded(row.header, "variables", dict).get("NCCL_ALGO", ""))
     return _ALGORITHMS.get((row.nccl_selection[0] or asked).strip().upper())
+
+
+def find_crowd(headers: Sequence[RunHeader], threads: int = 1) -> str:
+    """`4 ranks share 2 cores`, of the run and host with the most ranks, or `threads` of each, for
+    its cores; empty where none on CPUs share cores."""
+    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
+    for number, header in enumerate(headers):
+        for rank in header.ranks if header.plan.device == "cpu" else ():
+            cores.setdefault((number, rank.host), []).append(rank.cores)
+    pairs = [(threads * len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
+    most, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
+    what = "ranks" if threads == 1 else "threads"
+    return f"{most} {what} share {format_count(number, 'core')}" if most > number else ""

@@ -27,6 +27,7 @@ from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.load import Load
 from commbench.plan.pairs import count_pairs
+from commbench.results.rank_times import with_rank_times
 from commbench.results.samples import in_order, samples_of, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.stats.estimate import Estimate, ratio
@@ -139,7 +140,8 @@ class ResultRow:
     @cached_property
     def interference(self) -> Interference:
         """What disturbed the measurement."""
-        return find_interference(self.measurement.batches, self.ordered_s)
+        found = self.measurement
+        return find_interference(found.batches, self.ordered_s, found.rank_times)
 
     @cached_property
     def nccl_selection(self) -> tuple[str, str, str]:
@@ -198,10 +200,10 @@ class ResultRow:
         """The rank that was furthest behind the first one, when it entered or left the call. Where
         clocks of hosts are not shared, the rank whose own times are the longest. None for one rank,
         and on GPUs, where the longest time is that of the rank which began first."""
-        batches = self.measurement.batches
-        behind = mean_by_rank(batches, "rank_behind_s")
+        known = self.measurement.rank_times
+        behind = mean_by_rank(known, "behind_s")
         if not behind and self.header.plan.device == "cpu":
-            behind = mean_by_rank(batches, "rank_medians_s")
+            behind = mean_by_rank(known, "medians_s")
         if len(behind) < 2:
             return None
         return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
@@ -232,7 +234,7 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     time = summarise(batches, samples_by_launch(measurement), spread) if any(batches) else None
     if measurement.reported:
         time = _reported_summary(measurement.reported)
-    return ResultRow(header=header, measurement=measurement, time=time)
+    return ResultRow(header=header, measurement=with_rank_times(measurement), time=time)
 
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:

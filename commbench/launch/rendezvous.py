@@ -26,14 +26,17 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from commbench.errors import CommbenchError, UnavailableError, first_line
-from commbench.launch.supervisor import NodeExitProtocol, RankSupervisor
+from commbench.launch.supervisor import CHECKS_PER_S, NodeExitProtocol, RankSupervisor
 from commbench.launch.torch_internals import raise_missed_signal
+from commbench.output.paragraphs import list_some
 
 POLL_S = 0.05
 OWN_PORT_S = 10
 """Timeout of node 0's connection to its own port, and of each node's second one to it."""
-JOINED = "node-"
-"""Key by node of a counter: whether it has joined."""
+JOINED, NUMBER_JOINED = "node-", "nodes"
+"""Keys: by node a counter of whether it has joined; how many have."""
+MOST_MISSING = 20
+"""Nodes that an error names."""
 REFUSAL = "refusal"
 """Key under which node 0 says why the launch cannot start; empty if all nodes have joined."""
 DECIDED = "decided"
@@ -132,11 +135,13 @@ class TcpStoreRendezvous(SingleRendezvous):
         """Node 0: open the store, and wait for the others."""
         self._try_port()
         store = self._open_store(deadline - time.monotonic(), server=True)
-        missing = set(range(1, self._count))
-        while missing:
-            missing = {node for node in missing if not store.add(f"{JOINED}{node}", 0)}
-            if missing and time.monotonic() > deadline:
-                nodes = f"node{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))}"
+        while store.add(NUMBER_JOINED, 0) < self._count - 1:
+            if time.monotonic() > deadline:
+                missing = [n for n in range(1, self._count) if not store.add(f"{JOINED}{n}", 0)]
+                if not missing:
+                    break
+                names = list_some([*map(str, missing)], MOST_MISSING)
+                nodes = f"node{'s' * (len(missing) > 1)} {names}"
                 refusal = (
                     f"{nodes} of {self._count} did not connect within {self._timeout_s:g} s to "
                     f"{self._endpoint}"
@@ -144,7 +149,7 @@ class TcpStoreRendezvous(SingleRendezvous):
                 _decide(store, refusal)
                 time.sleep(10 * POLL_S)  # the nodes that have joined read it meanwhile
                 raise _missing_error(refusal)
-            time.sleep(POLL_S if missing else 0)
+            time.sleep(POLL_S)
         _decide(store, "")
         return store
 
@@ -180,11 +185,12 @@ class TcpStoreRendezvous(SingleRendezvous):
                 # TCPStore reports a timeout, never what caused it.
                 socket.create_connection((self._host, self._port), left).close()
                 store = self._open_store(left)
-                store.add(f"{JOINED}{self._rank}", 1)
+                if store.add(f"{JOINED}{self._rank}", 1) == 1:  # not again after a lost connection
+                    store.add(NUMBER_JOINED, 1)
                 while not store.add(DECIDED, 0):
                     if time.monotonic() > deadline:
                         raise self._unreachable("node 0 does not answer")
-                    time.sleep(POLL_S)
+                    time.sleep(max(POLL_S, self._count / CHECKS_PER_S))
                 refusal = store.get(REFUSAL).decode()
             except OSError as error:
                 why = _os_error_text(error)

@@ -167,23 +167,29 @@ class RankSupervisor:
 
 
 POLL_S = 0.02
+CHECKS_PER_S = 500
+"""How often all nodes together look whether a launch that ends has a root cause."""
 NODE_0_LOST = "the launcher of node 0 ended, or cannot be reached"
-ROOT_CAUSE, HAS_ROOT_CAUSE = "root_cause", "has_root_cause"
-"""Keys: the first root cause that a node published, and a counter of them."""
+ROOT_CAUSE, ENDS = "root_cause", "ends"
+"""Keys: the first root cause that a node published; what is set once it is, or once all nodes have
+ended."""
 HOST, HEARTBEATS, ENDED, READ = "host/", "heartbeats/", "ended/", "read/"
-"""Keys by node: its host, and counters of its heartbeats, of whether its launch has ended, and of
-whether it needs the store no more."""
+"""Keys by node: its host, and counters of its heartbeats, of whether its
+launch has ended, and of whether it needs the store no more."""
 
 
 class NodeExitProtocol:
     """One node's part of the protocol.
 
-    Threads of its own use the store: a call may never return where a link is cut.
+    Threads of its own use the store: a call may never return where a link is cut. Where nodes are
+    many, their heartbeats are rare (`Delays.launcher_beat_s`): a launcher whose ranks lost others
+    reads the root cause when it ends.
     """
 
     def __init__(self, node: int, nodes: int, delays: Delays | None = None) -> None:
         self._node, self._nodes = node, nodes
         self._delays = delays or read_delays()
+        self._beat_s = self._delays.launcher_beat_s(nodes)
         self._store: Any = None
         self._root_cause: CommbenchError | None = None
         self._lost_node: CommbenchError | None = None
@@ -198,6 +204,9 @@ class NodeExitProtocol:
         """Take part, once all nodes have joined the store of node 0; `connect` makes another client
         of it."""
         self._store = store
+        for key in (HEARTBEATS, ENDED, READ) if self._node == 0 else ():
+            for node in range(self._nodes):  # a read of one that is not there would wait for it
+                store.add(f"{key}{node}", 0)
         _start_thread(self._run, connect)
 
     def raise_if_failed(self, is_joining: Callable[[], bool]) -> None:
@@ -228,7 +237,7 @@ class NodeExitProtocol:
     def _run(self, connect: Callable[[], Any]) -> None:
         """Publish this node's heartbeats, and look for a root cause and for lost nodes."""
         store: Any = None
-        while not self._stopped.wait(self._delays.heartbeat_s):
+        while not self._stopped.wait(self._beat_s if store else self._delays.heartbeat_s):
             try:
                 if not store:
                     connection = connect()
@@ -250,13 +259,13 @@ class NodeExitProtocol:
         """Count the heartbeats of the other nodes, and record the first node that sends none any
         more."""
         now = time.monotonic()
+        silent_s = max(self._delays.node_silent_s, 2 * self._beat_s)
         lost = None
-        for node in range(1, self._nodes):
-            heartbeats = store.add(f"{HEARTBEATS}{node}", 0)
+        for node, heartbeats in enumerate(self._count(store, HEARTBEATS)):
             last, since = self._heartbeats.get(node, (0, now))
             if heartbeats != last:
                 self._heartbeats[node] = (heartbeats, now)
-            elif heartbeats and now - since > self._delays.node_silent_s and not lost:
+            elif heartbeats and now - since > silent_s and not lost:
                 host = store.get(f"{HOST}{node}").decode()
                 lost = RankError(
                     f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
@@ -274,22 +283,29 @@ class NodeExitProtocol:
         if own.error and own.is_root_cause:
             root_cause = to_wire(_for_other_nodes(own.error, self._node))
             store.compare_set(ROOT_CAUSE, "", json.dumps(root_cause))
-            store.add(HAS_ROOT_CAUSE, 1)
+            store.set(ENDS, "")
         if own.error:
             release_exit_barrier(store, self._nodes)
         store.add(f"{ENDED}{self._node}", 1)
-        _wait_until(lambda: store.add(HAS_ROOT_CAUSE, 0) or self._have_all(store, ENDED), cause_s)
+        if self._node == 0:
+            _wait_until(lambda: store.check([ENDS]) or self._have_all(store, ENDED), cause_s)
+            store.set(ENDS, "")
+        else:
+            _wait_until(lambda: store.check([ENDS]), cause_s, self._nodes / CHECKS_PER_S)
         self._root_cause = _read_root_cause(store) or self._root_cause
         store.add(f"{READ}{self._node}", 1)
         if self._node == 0:  # the store ends with it
             _wait_until(lambda: self._have_all(store, READ), self._delays.node_store_s)
 
+    def _count(self, store: Any, key: str) -> list[int]:
+        """The counters of all nodes."""
+        return [*map(int, store.multi_get([f"{key}{node}" for node in range(self._nodes)]))]
+
     def _have_all(self, store: Any, key: str) -> bool:
         """Whether all nodes that still have heartbeats have counted up their key."""
-        now, gone_s = time.monotonic(), self._delays.node_gone_s
+        now, gone_s = time.monotonic(), max(self._delays.node_gone_s, 2 * self._beat_s)
         gone = {node for node, (_, since) in self._heartbeats.items() if now - since > gone_s}
-        nodes = [node for node in range(self._nodes) if node not in gone]
-        return all(store.add(f"{key}{node}", 0) for node in nodes)
+        return all(n or node in gone for node, n in enumerate(self._count(store, key)))
 
 
 def _start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:
@@ -304,15 +320,15 @@ def _start_thread(function: Callable[..., None], *arguments: Any) -> threading.T
 
 
 def _read_root_cause(store: Any) -> CommbenchError | None:
-    if not store.add(HAS_ROOT_CAUSE, 0):
+    if not store.check([ROOT_CAUSE]):
         return None
     return from_wire(json.loads(store.get(ROOT_CAUSE)))
 
 
-def _wait_until(condition: Callable[[], object], limit_s: float) -> None:
+def _wait_until(condition: Callable[[], object], limit_s: float, poll_s: float = POLL_S) -> None:
     deadline = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    while not condition() and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(max(poll_s, POLL_S), left))
 
 
 def _for_other_nodes(error: CommbenchError, node: int) -> CommbenchError:

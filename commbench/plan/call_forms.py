@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
+from commbench.plan import compression
+from commbench.plan.compression import Compression
 from commbench.plan.operation import Operation, Works
 from commbench.plan.operations import OPERATIONS
 from commbench.units import format_size, parse_size
@@ -57,6 +59,8 @@ class CallForm(NamedTuple):
     calls_before: int | None = None
     """It is a call on a process group that was made for it, after so many calls there. The host's
     clock times it, call by call. None for a call on the group that is measured."""
+    compression: Compression | None = None
+    """What it needs and promises where it sends fewer bytes, and its result is not exact."""
 
     @property
     def has_tensors(self) -> bool:
@@ -177,6 +181,16 @@ def _composition(operation: str, *steps: str) -> CallForm:
     )  # fmt: skip
 
 
+def _compressed(name: str, summary: str, calls: str, how: Compression, **facts: Any) -> CallForm:
+    """A form that sends fewer bytes."""
+    operations = tuple(o.name for o in OPERATIONS.values() if how.of in o.compressions)
+    return CallForm(
+        name, summary, calls, lambda _, __, b: b.compressed.run(), operations=operations,
+        compression=how, **facts,
+    )  # fmt: skip
+
+
+_EXCHANGED = "all_to_all, float32 sum, all_gather"
 CALL_FORMS = by_name(
     CallForm(
         DIRECT, "the operation's own call, of one tensor", "call", *_DIRECT,
@@ -223,7 +237,36 @@ CALL_FORMS = by_name(
         )
         for before, name in enumerate(("first", "second"))
     ),
+    *(
+        _compressed(name, f"compressed: cast to {short}", "cast, call, cast", how)
+        for name, short, how in (
+            ("bf16", "bfloat16", compression.CAST_BF16), ("fp16", "float16", compression.CAST_FP16),
+        )
+    ),
+    *(
+        _compressed(
+            name, f"compressed: {short}, a scale for {compression.SCALED} elements", _EXCHANGED,
+            how, is_divided_by_ranks=True,
+        )
+        for name, short, how in (
+            ("int8", "int8", compression.SCALED_INT8),
+            ("fp8", compression.FP8, compression.SCALED_FP8),
+        )
+    ),
+    *(
+        _compressed(
+            f"powersgd:{columns}", f"compressed: two factors of rank {columns}",
+            "all_reduce of each factor", how,
+        )
+        for columns, how in compression.POWERSGD.items()
+    ),
 )  # fmt: skip
+
+
+def is_compressed(name: str) -> bool:
+    """Whether a name is that of a compressed form."""
+    return name in CALL_FORMS and CALL_FORMS[name].compression is not None
+
 
 ONE_TENSOR = "1"
 MOST_TENSORS = 10_000
@@ -286,10 +329,11 @@ def _bucket_elements(split: str, granule_bytes: int) -> tuple[int, int]:
 def choose_forms(chosen: Iterable[str], operation: Operation, tensors: str) -> tuple[str, ...]:
     """The forms of an operation that are measured with a value of Case.tensors: the reference, and
     those of `chosen` that take so many tensors. By default these are all for several tensors, and
-    none for one. `all` are those that need no new process group."""
+    none for one. `all` are those that need no new process group and give the same result."""
     chosen, usable = tuple(chosen), [form for form in CALL_FORMS.values() if form.takes(tensors)]
     if ALL_FORMS in chosen or (not chosen and tensors != ONE_TENSOR):
-        usable = [f for f in usable if f.calls_before is None or f.name in chosen]
+        is_other = [f.calls_before is not None or bool(f.compression) for f in usable]
+        usable = [f for f, is_ in zip(usable, is_other, strict=True) if not is_ or f.name in chosen]
         return tuple(form.name for form in usable if form.suits(operation))
     return tuple(form.name for form in usable if form.is_reference or form.name in chosen)
 

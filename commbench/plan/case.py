@@ -16,6 +16,7 @@ from commbench.plan.call_forms import (
     count_tensors,
     split_count,
 )
+from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
@@ -133,8 +134,10 @@ class Case(NamedTuple):
 
     @property
     def has_result(self) -> bool:
-        """Whether it leaves data to check."""
-        return OPERATIONS[self.operation].has_result and self.part != COMPUTATION
+        """Whether it leaves data to check, and it is known how far off they may be."""
+        compression = self.call_form.compression
+        is_known = compression is None or compression.bound is not None
+        return OPERATIONS[self.operation].has_result and is_known and self.part != COMPUTATION
 
     @property
     def is_plain(self) -> bool:
@@ -319,8 +322,24 @@ class Case(NamedTuple):
 
     def needed_bytes(self, rank: int) -> int:
         """Bytes that `rank`, numbered within the group, needs for this case: of buffers, in all its
-        pieces, and of the tensors of the computation beside it."""
-        return self.pieces * self.piece_bytes(rank) + overlap_bytes(self.overlap)
+        pieces, of compressed data, and of the tensors of the computation beside it."""
+        own = self.pieces * self.piece_bytes(rank) + self.space_bytes
+        return own + overlap_bytes(self.overlap)
+
+    @property
+    def space_bytes(self) -> int:
+        """Bytes that a compressed form needs beside the buffers; all its calls share them."""
+        how = self.call_form.compression
+        return how.of_case(how.space_bytes, self) if how else 0
+
+    @property
+    def wire_bytes(self) -> float | None:
+        """Bytes that a rank sends in a compressed form, or without one as the bus-bandwidth factor
+        says; None for an operation without bandwidth."""
+        how, factor = self.call_form.compression, self.busbw_factor
+        if how is None:
+            return None if factor is None else factor * self.size_bytes
+        return exchanges(OPERATIONS[self.operation]) * how.of_case(how.exchange_bytes, self)
 
     def piece_bytes(self, rank: int) -> int:
         """Bytes of buffers that `rank` needs for one piece: where each tensor has memory of its

@@ -202,6 +202,8 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
     if backend_name in operation.equal_only and case.load and case.load.is_unequal:
         yield (f"{backend_name} has {name} with equal blocks only",)
     yield (why_form_unsupported(case.form, operation, backend_name, device),)
+    if compression := case.call_form.compression:
+        yield compression.why_not(case.dtype, case.reduce_op), "write --dtype float32 --via int8"
     if case.overlap:
         yield _why_no_overlap(case, operation), _OF_OVERLAP
         hint = "write --overlap matmul, or a shape as in matmul:256x256x256"

@@ -127,6 +127,9 @@ class Operation(NamedTuple):
     """It is a batch of calls already, and batches do not nest."""
     compositions: tuple[tuple[str, ...], ...] = ()
     """Operations that have its result together, one after another, in the same memory."""
+    compressions: tuple[str, ...] = ()
+    """What its tensor can be compressed as (plan.compression): `parts`, one for each rank, or a
+    `matrix`."""
     is_transfers: bool = False
     """Whether a send of each block, and a receive of each, have its result."""
     nccl_function: str = ""

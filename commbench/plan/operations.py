@@ -33,7 +33,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _all_gather(dist: Any, b: Any, async_op: bool = False) -> Any:
+def all_gather(dist: Any, b: Any, async_op: bool = False) -> Any:
+    """torch's all_gather of one tensor into another."""
     # torch 2.13 renamed all_gather_into_tensor; the old name warns there.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return gather(b.receive, b.send, group=b.group, async_op=async_op)
@@ -62,12 +63,13 @@ COLLECTIVES = by_name(
             b.receive, op=b.reduce_op, group=b.group, async_op=async_op),
         expected=lambda _: BlockOrigin(block=0), busbw_formula="2(n-1)/n", placements=(IN_PLACE,),
         reduces=True, compositions=(("reduce_scatter", "all_gather"), ("reduce", "broadcast")),
-        is_coalesced=True, nccl_function="AllReduce", nccl_tests="all_reduce_perf",
+        compressions=("parts", "matrix"), is_coalesced=True, nccl_function="AllReduce",
+        nccl_tests="all_reduce_perf",
         nccl_algorithms=("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree"),
     ),
     Operation(
         name="all_gather", summary="every rank gets the blocks of all ranks",
-        torch_call="all_gather_into_tensor", send=Extent.BLOCK, call=_all_gather,
+        torch_call="all_gather_into_tensor", send=Extent.BLOCK, call=all_gather,
         expected=lambda at: BlockOrigin(rank=at.block, block=0), busbw_formula="(n-1)/n",
         placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, compositions=(("gather", "broadcast"),),
         is_coalesced=True, nccl_function="AllGather", nccl_tests="all_gather_perf",
@@ -78,7 +80,7 @@ COLLECTIVES = by_name(
         torch_call="reduce_scatter_tensor", receive=Extent.BLOCK, call=_reduce_scatter,
         expected=lambda at: BlockOrigin(block=at.rank), busbw_formula="(n-1)/n",
         placements=(OUT_OF_PLACE, IN_PLACE), blocks=True, reduces=True, is_coalesced=True,
-        nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
+        compressions=("parts",), nccl_function="ReduceScatter", nccl_tests="reduce_scatter_perf",
         nccl_algorithms=("ring", "collnetdirect", "nvls", "pat"),
     ),
     Operation(

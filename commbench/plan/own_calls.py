@@ -8,17 +8,17 @@ Importing it may import torch. Only `describe` and `load` do.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from commbench.errors import UnavailableError, UsageError, first_line, name_error
 from commbench.plan.call_forms import CALL_FORMS, CallForm
@@ -188,7 +188,7 @@ def _find(source: str) -> Any:
         return _registered[source]
     where, colon, name = source.rpartition(":")
     if not colon:
-        points = {point.name: point for point in metadata.entry_points(group=ENTRY_POINTS)}
+        points = {point.name: point for point in _entry_points()}
         if source not in points:
             raise name_error(
                 "call", source, [*points, "package.module:name", "file.py:name"],
@@ -237,7 +237,7 @@ def _import_file(text: str) -> ModuleType:
         raise UsageError(f"there is no file {text}", "write --call file.py:name, from this folder")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    name = f"commbench_call_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    name = f"commbench_call_{crc32(str(path).encode()):08x}_{path.stem}"
     spec = util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = sys.modules[name] = util.module_from_spec(spec)
@@ -258,6 +258,8 @@ def source_file(kind: type) -> str:
 
 
 def _digest(kind: type) -> str:
+    import hashlib
+
     try:
         return hashlib.sha256(Path(source_file(kind)).read_bytes()).hexdigest()[:16]
     except OSError:
@@ -278,10 +280,16 @@ class InstalledCall(NamedTuple):
     """Why it cannot be loaded."""
 
 
+def _entry_points() -> Iterable[Any]:
+    from importlib import metadata
+
+    return metadata.entry_points(group=ENTRY_POINTS)
+
+
 def installed_calls() -> list[InstalledCall]:
     """The calls of the entry point group; each is loaded."""
     found = []
-    for point in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+    for point in sorted(_entry_points(), key=lambda each: each.name):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else ""
         operation = trouble = ""
         try:

@@ -27,6 +27,7 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
+from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
@@ -94,6 +95,16 @@ _NORMAL_FORMS = {
 """Makes the normal form of a text, in which the plan has it; raises UsageError for a wrong one."""
 
 
+JOIN_S_PER_RANK = 0.05
+"""What each rank may add to the time until all have joined. On 8,000 ranks gloo needed 20 min
+(gloo, pull request 407), TCPStore 1 to 19 ms on 96,000 (pytorch/tutorials, pull request 2966)."""
+
+
+def longest_join_s(world_size: int) -> float:
+    """How long so many ranks may need to join each other, beside --timeout."""
+    return JOIN_S_PER_RANK * world_size
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that is measured, and how. Raises UsageError for a value that makes no sense."""
@@ -148,6 +159,11 @@ class Plan:
     launches: int = 1
     """In how many parts the run is measured, each in fresh processes."""
     check: bool = True
+    numerics: bool = False
+    """Whether the results of sums are compared with exact ones; those of compressed forms always
+    are."""
+    data: str = NORMAL
+    """What these are sums of (plan.numerics)."""
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the
     run is given up (worker.watchdog.hang_analysis)."""
@@ -203,6 +219,7 @@ class Plan:
         if self.cpu_mode:
             require_known("cpu mode", (self.cpu_mode,), list(CPU_MODES))
         require_known("order", (self.order,), list(ORDERS))
+        require_known("data", (self.data,), list(DATA))
         for name, parse in _NORMAL_FORMS.items():
             for text in getattr(self, name):
                 if text != (normal := parse(text)):

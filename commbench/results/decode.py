@@ -12,7 +12,8 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, require_known
 from commbench.plan.plan import Plan
 from commbench.plan.splits import parse_imbalance
-from commbench.results import schema
+from commbench.results import rank_times, schema
+from commbench.results.numerics import Numerics
 from commbench.results.samples import MANY
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits, texts_of
@@ -34,6 +35,8 @@ _OTHER_LIMITS: dict[tuple[Any, str], tuple[float, float]] = {
     (schema.RunHeader, "num_nodes"): (1, LARGEST_SIZE),
     (schema.Batch, "temperature_c"): (-inf, inf),
     (schema.RunEnd, "elapsed_s"): (0, inf),
+    (Numerics, "bias"): (-inf, inf),
+    (Numerics, "sqnr_db"): (-inf, inf),
 }
 
 
@@ -55,7 +58,7 @@ def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     """The record of a header line."""
     values = dict(line)
     values["plan"] = Plan.from_json(values["plan"])
-    values["ranks"] = tuple(_build(schema.RankInfo, rank) for rank in values["ranks"])
+    values["ranks"] = _decode_ranks(values["ranks"])
     values["link_probes"] = tuple(
         _build(schema.LinkProbe, probe) for probe in values.get("link_probes", ())
     )
@@ -64,6 +67,20 @@ def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     header = _build(schema.RunHeader, values)
     _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header
+
+
+def _decode_ranks(found: Any) -> tuple[schema.RankInfo, ...]:
+    """The ranks of a header; before schema 4 they were a list."""
+    if isinstance(found, dict):
+        number, same, each = found["number"], found["same"], found["each"]
+        if any(len(column) != number for column in each.values()):
+            raise ValueError(f"ranks are not {brief(number)}")
+        if each:
+            rows: Any = zip(*each.values(), strict=True)
+            found = [same | dict(zip(each, row, strict=True)) for row in rows]
+        else:
+            found = [same] * number
+    return tuple(_build(schema.RankInfo, rank) for rank in found)
 
 
 def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
@@ -78,6 +95,8 @@ def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
         values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
     if values.get("reported"):
         values["reported"] = _build(schema.ReportedTiming, values["reported"])
+    values["rank_times"] = tuple(map(rank_times.decode, values.get("rank_times", ())))
+    values["numerics"] = tuple(_build(Numerics, each) for each in values.get("numerics", ()))
     found = _build(schema.Measurement, values)
     if why := schema.contradiction(found.status, found.wrong):
         raise ValueError(why)

@@ -22,9 +22,10 @@ from zlib import crc32
 from commbench.errors import RecordsError, unwritable_error
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
+from commbench.results import rank_times
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples
-from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
+from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
 
 _BLOCK_BYTES = 1 << 16
 CHECKSUM = "crc32"
@@ -68,7 +69,7 @@ class Journal:
 
     def header(self, header: RunHeader) -> None:
         """Write the header of a launch."""
-        self.write(_encode("header", header))
+        self.write(_encode_header(header))
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
@@ -76,7 +77,7 @@ class Journal:
 
     def measurement(self, measurement: Measurement) -> None:
         """Write one finished case, whose batches were written before."""
-        self.write(_encode("case", measurement._replace(batches=())))
+        self.write(_encode_measurement(measurement))
 
     def end(self, end: RunEnd) -> None:
         """Write how the run ended, and close the file."""
@@ -139,6 +140,23 @@ def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
     return line | {"case": case.index, "digest": case.digest}
 
 
+def _encode_measurement(measurement: Measurement) -> dict[str, Any]:
+    """The JSON object of a finished case."""
+    line = _encode("case", measurement._replace(batches=(), rank_times=()))
+    del line["rank_times"]
+    times = [rank_times.encode(each) for each in measurement.rank_times]
+    return line | ({"rank_times": times} if times else {})
+
+
+def _encode_header(header: RunHeader) -> dict[str, Any]:
+    """The JSON object of a header. Fields that all ranks have in common are in it once."""
+    line = _encode("header", header._replace(ranks=()))
+    columns = dict(zip(RankInfo._fields, map(list, zip(*header.ranks, strict=True)), strict=False))
+    same = {name: own[0] for name, own in columns.items() if own.count(own[0]) == len(own)}
+    each = {name: own for name, own in columns.items() if name not in same}
+    return line | {"ranks": _as_json({"number": len(header.ranks), "same": same, "each": each})}
+
+
 def _encode(kind: str, record: Any) -> dict[str, Any]:
     """The JSON object of a record, for a line of this kind."""
     return {"kind": kind, **_as_json(record)}
@@ -151,8 +169,10 @@ def _as_json(value: Any) -> Any:
         return {name: _as_json(inner) for name, inner in value._asdict().items()}
     if isinstance(value, Samples):
         return value.tolist()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [_as_json(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: _as_json(inner) for name, inner in value.items()}
     return value
 
 
@@ -166,11 +186,11 @@ def write_run(folder: Path, run: Run) -> None:
 
 def encode_run(run: Run) -> Iterator[dict[str, Any]]:
     """The lines of the journal of a complete run, as JSON objects."""
-    yield _encode("header", run.header)
-    for measurement in run.measurements:
+    yield _encode_header(run.header)
+    for measurement in map(rank_times.with_rank_times, run.measurements):
         for batch in measurement.batches:
             yield _encode_batch(measurement.case, batch)
-        yield _encode("case", measurement._replace(batches=()))
+        yield _encode_measurement(measurement)
     yield _encode("end", run.end or RunEnd(status="complete"))
 
 

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.plan import MOST_CASES
-from commbench.results import decode, schema
+from commbench.results import decode, rank_times, schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
+from commbench.results.rank_times import RankTimesSum
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.samples import Batches
-from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, Run, RunHeader
+from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
 from commbench.validation import brief
 
 LONGEST_LINE = 1 << 28
@@ -136,6 +137,9 @@ class JournalReader:
         self._cases: tuple[Case, ...] = ()
         self._found: dict[int, Measurement] = {}
         self._batches: defaultdict[int, Batches] = defaultdict(Batches)
+        self._ranks: defaultdict[tuple[int, int], RankTimesSum] = defaultdict(RankTimesSum)
+        """What older lines have of each rank, by case and launch."""
+        self._rank_times: defaultdict[int, tuple[RankTimes, ...]] = defaultdict(tuple)
         self._latest: dict[int, tuple[dict[str, Any], Batch]] = {}
         """Of cases the fields of their latest batch, as read and as a record without samples."""
         self._risen: dict[str, dict[str, int]] = {}
@@ -187,7 +191,7 @@ class JournalReader:
         before, batch = self._latest.get(index, (None, None))
         try:
             if batch and values == before:
-                self._batches[index].append(samples, batch)
+                self._add(index, samples, batch)
                 return True
             fields = {"samples_s": []} | values
             digest = fields.pop("digest", None)
@@ -242,13 +246,17 @@ class JournalReader:
         if index in self.finished:
             raise ValueError(f"case {index} was finished before")
         for name in ("rank_medians_s", "rank_behind_s", "last_in"):
-            if (found := getattr(batch, name)) and len(found) != ranks:
-                raise ValueError(f"{name} is not of {ranks} ranks")
+            _require_ranks(name, getattr(batch, name), ranks)
         if len(batch.group_medians_s) not in (0, groups):
             raise ValueError(f"group_medians_s is not of {groups} groups")
         if len(batch.group_samples_s) not in (0, len(batch.group_medians_s) * len(samples)):
             raise ValueError("group_samples_s is not of all groups and iterations")
-        self._batches[index].append(samples, batch)
+        self._add(index, samples, batch)
+
+    def _add(self, index: int, samples: Sequence[float], batch: Batch) -> None:
+        """Add a batch; before schema 4 it may have what is recorded of each rank."""
+        found = self._ranks[index, batch.launch].add(batch, len(samples))
+        self._batches[index].append(samples, found)
 
     def _take_measurement(self, measurement: Measurement) -> None:
         assert self.header is not None
@@ -263,6 +271,11 @@ class JournalReader:
             raise ValueError(f"case {index} was finished before")
         if not self._is_imported:
             self._require_planned(measurement.case)
+        ranks = len(self.header.plan.ranks_of(case)) if case.group else ranks
+        for times in measurement.rank_times:
+            for name in rank_times.TYPES:
+                _require_ranks(name, getattr(times, name), ranks)
+        self._rank_times[index] += measurement.rank_times
         self._latest.pop(index, None)
         self._found[index] = schema.worse_outcome(self._found.get(index), measurement)
         self.finished.add(index)
@@ -289,10 +302,20 @@ class JournalReader:
         }
         found = sorted((self._found | unfinished).items())
         batches: Any = self._batches  # of each case a sequence that equals a tuple
-        measurements = tuple(m._replace(batches=batches.get(i, ())) for i, m in found)
+        recorded = {i: self._rank_times.get(i, ()) for i, _ in found}
+        for (index, launch), added in self._ranks.items():
+            recorded[index] += added.result(launch)
+        measurements = tuple(
+            m._replace(batches=batches.get(i, ()), rank_times=recorded[i]) for i, m in found
+        )
         return Run(
             path, self.header, measurements, self.end, self.resumed, self.checked, self.launches
         )
+
+
+def _require_ranks(name: str, values: Sequence[object], ranks: int) -> None:
+    if len(values) not in (0, ranks):
+        raise ValueError(f"{name} is not of {ranks} ranks")
 
 
 def _parse(

@@ -4,12 +4,13 @@ History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
     3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
+    4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -17,10 +18,11 @@ from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
+from commbench.results.numerics import Numerics
 from commbench.units import format_count
 from commbench.validation import brief
 
-SCHEMA = 3
+SCHEMA = 4
 CHECKED_SINCE = 3
 """The first schema whose lines have checksums."""
 
@@ -35,6 +37,7 @@ def _upgrade_from_1(line: dict[str, Any]) -> dict[str, Any]:
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: _upgrade_from_1,
     2: lambda line: line,
+    3: lambda line: line,  # what it has of each rank in a batch is added up as it is read
 }
 """For each older version, the function that upgrades one of its lines to the next version."""
 
@@ -216,7 +219,8 @@ class Batch(NamedTuple):
     warmup: int = 0
     """Untimed calls before the timed ones."""
     rank_medians_s: tuple[float, ...] = ()
-    """For each rank the median of its own times."""
+    """For each rank the median of its own times. This and the next field of ranks, and `last_in`,
+    are of a batch that was just measured: what is recorded, is in Measurement.rank_times."""
     rank_behind_s: tuple[float, ...] = ()
     """For each rank the median of how far it was behind the first rank, when entering or leaving
     the call, whichever was more. Empty where clocks are not shared."""
@@ -280,6 +284,24 @@ class Batch(NamedTuple):
     group_bytes: int | None = None
     """Of calls on new process groups, the memory that a group needed on the rank where it needed
     most: of the process on a CPU, of the device on a GPU. None elsewhere, and where unknown."""
+    rank_quantiles_s: tuple[float, ...] = ()
+    """Least, quartiles and most of the ranks' medians of their own times."""
+
+
+class RankTimes(NamedTuple):
+    """What is recorded of each rank in the batches of a case, in one launch. In the order of ranks;
+    empty where it is not known."""
+
+    launch: int
+    iterations: int
+    """Of these batches."""
+    medians_s: Sequence[float]
+    """The lower quartile over the batches, weighted by iterations, of the median of its own times:
+    what disturbs a batch makes it longer."""
+    behind_s: Sequence[float]
+    """The mean over iterations of the medians of how far it was behind the first rank."""
+    last_in: Sequence[int]
+    """The number of iterations in which it was the last to enter."""
 
 
 class ReportedTiming(NamedTuple):
@@ -309,6 +331,10 @@ class Measurement(NamedTuple):
     first_wrong: WrongElement | None = None
     batches: tuple[Batch, ...] = ()
     reported: ReportedTiming | None = None
+    rank_times: tuple[RankTimes, ...] = ()
+    """One for each launch that has some."""
+    numerics: tuple[Numerics, ...] = ()
+    """What each launch found out about its numbers; empty where that was not asked for."""
 
     def __repr__(self) -> str:
         return f"<Measurement: {self.case.name}: {self.status}, {len(self.samples_s)} samples>"
@@ -328,10 +354,12 @@ _SEVERITY = {OK: 0, SKIPPED: 1, UNSUPPORTED: 2, FAILED: 3, WRONG: 4}
 
 
 def worse_outcome(earlier: Measurement | None, later: Measurement) -> Measurement:
-    """The measurement with the worse status of a case's two launches; the later of equal ones."""
+    """The measurement with the worse status of a case's two launches, the later of equal ones; with
+    the numerics of both."""
     if earlier is None:
         return later
-    return max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
+    worse = max(later, earlier, key=lambda measurement: _SEVERITY.get(measurement.status, 5))
+    return worse._replace(numerics=earlier.numerics + later.numerics)
 
 
 class RunEnd(NamedTuple):

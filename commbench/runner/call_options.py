@@ -14,6 +14,7 @@ from commbench.plan.call_forms import CALL_FORMS, parse_tensors
 from commbench.plan.computations import parse_overlap
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
+from commbench.plan.numerics import DATA, DATA_HELP
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
 from commbench.plan.own_calls import parse_calls
 from commbench.plan.pairs import parse_pairs
@@ -29,7 +30,12 @@ from commbench.validation import choose
 
 DEFAULT_SIZES = "1K-64M"
 _MEMORIES = {name: ALLOCATORS[name] for name in MEMORY_CHOICES}
-_FORMS = ", ".join(form.name for form in CALL_FORMS.values() if not form.is_reference)
+_FORMS, _COMPRESSED = (
+    ", ".join(form.name for form in CALL_FORMS.values() if is_chosen(form))
+    for is_chosen in (
+        lambda form: not form.is_reference and not form.compression, lambda form: form.compression,
+    )
+)  # fmt: skip
 
 
 def declare(metavar: str, text: str, *, default: Any = ..., **declared: Any) -> Any:
@@ -110,6 +116,16 @@ class CallOptions:
         "Timed calls are not checked.", plan="check", chooses_calls=False,
     )  # fmt: skip
 
+    numerics: bool = _what(
+        "", "Compare sums with exact ones: the errors, whether all ranks and repeated calls have "
+        "the same bits. Compressed forms always are. Untimed.", plan="numerics",
+        needs=lambda o: o.reduces, chooses_calls=False,
+    )  # fmt: skip
+    data: str = _what(
+        "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
+        choices=tuple(DATA), chooses_calls=False,
+    )  # fmt: skip
+
     mesh: str = _group(
         "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
         "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
@@ -153,8 +169,9 @@ class CallOptions:
         needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
-        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all. "
-        "`commbench ops` explains them. Several with commas.", flags="--form --via", plan="forms",
+        "FORM", f"Ways to the same result, measured beside the direct call: {_FORMS}, or all; or "
+        f"with fewer bytes to a result that is not exact: {_COMPRESSED}. `commbench ops` explains "
+        "them. Several with commas.", flags="--form --via", plan="forms",
         parse=list_of(str.lower), default_text="the direct call; with --tensors, all",
     )  # fmt: skip
     calls: tuple[str, ...] = _forms(

@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.plan.backends import ALLOCATORS
+from commbench.plan.call_forms import is_compressed
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
@@ -346,6 +347,8 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
             where = "with --iters"
         elif name == "overlap_ratio" and "overlap" not in changed:
             where, hint = "without --overlap", "write --overlap matmul"
+        elif name == "data" and not (values.numerics or any(map(is_compressed, values.form))):
+            where, hint = "without --numerics and compressed forms", "add --numerics"
         if where:
             raise UsageError(f"{option.flag} has no effect {where}", hint)
 

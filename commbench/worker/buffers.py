@@ -27,6 +27,7 @@ from commbench.plan.pairs import Peer, find_peer
 from commbench.plan.replay import ReplayedStep, replayed_step
 from commbench.worker.call_forms import Objects, make_copies, make_steps
 from commbench.worker.communicator import Communicator
+from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
 from commbench.worker.groups import GroupView, NewGroups
 from commbench.worker.own_calls import BoundCall, bind, release, set_up
@@ -85,6 +86,8 @@ class Buffers:
     """The calls of a form that consists of other operations, with the buffers of each."""
     own: BoundCall | None = None
     """The user's own call with these buffers, where a case has one."""
+    compressed: Compressed | None = None
+    """What runs a compressed form."""
     run_step: Callable[[], object] = lambda: None
     """Makes the calls of the step that a case replays."""
     replayed: tuple[tuple[Case, Buffers], ...] = ()
@@ -126,6 +129,9 @@ class Arena:
         """By the dimension of groups."""
         self._own: dict[tuple[int, int], Any] = {}
         """The user's objects that make own calls, by case and group."""
+        self._space: torch.Tensor | None = None
+        own_sizes = (self._in_group(c, v).space_bytes for c in cases for v in comm.views(c))
+        self._space_bytes = max(own_sizes, default=0) + SPACE_RESERVE
         needed = {} if cases else {DEFAULT_MEMORY: 0}
         groups: dict[str, dict[Any, None]] = {}
         for case in cases:
@@ -162,6 +168,7 @@ class Arena:
     def release(self) -> None:
         """Give up all memory, before the process group ends."""
         self.release_spare()
+        self._space = None
         while self._own:
             release(self._own.popitem()[1])
         for made in self._new_groups.values():
@@ -239,7 +246,18 @@ class Arena:
         buffers, steps = self._buffers(case, view, begin), case.call_form.steps
         if case.call:
             return replace(buffers, own=self._bind(case, view, begin, buffers))
+        if case.call_form.compression:
+            made = make_compressed(case, buffers, self._space_for(case))
+            return replace(buffers, compressed=made)
         return replace(buffers, steps=make_steps(steps, buffers)) if steps else buffers
+
+    def _space_for(self, case: Case) -> torch.Tensor:
+        """The memory of compressed data, which all compressed calls share."""
+        if self._space is None:
+            device = self._comm.device.torch_device
+            self._space = torch.empty(self._space_bytes, dtype=torch.uint8, device=device)
+        assert case.space_bytes <= self._space_bytes
+        return self._space
 
     def _bind(self, case: Case, view: GroupView, begin: int, buffers: Buffers) -> BoundCall:
         """The user's own call of a case with these buffers, in the memory from byte `begin`."""

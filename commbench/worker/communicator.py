@@ -22,18 +22,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import CommbenchError, UnavailableError, from_wire, reason_of, to_wire
+from commbench.errors import (
+    CommbenchError,
+    RankError,
+    UnavailableError,
+    from_wire,
+    reason_of,
+    to_wire,
+)
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
-from commbench.plan.plan import Plan
+from commbench.plan.plan import Plan, longest_join_s
 from commbench.worker import groups
 from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import LostRanks, longest_check_s
-from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, RankFailure, set_phase
+from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog.heartbeats import Diagnosis
+from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PART_BYTES = 4096
@@ -167,7 +175,8 @@ class Communicator:
         data = json.dumps(part).encode()
         if len(data) > PART_BYTES:
             raise ValueError(f"a part of {len(data)} bytes exceeds {PART_BYTES}")
-        parts = self.gather(_as_bytes(bytearray(data.ljust(PART_BYTES))))
+        width = int(self.all_reduce_max(torch.tensor(len(data))))
+        parts = self.gather(_as_bytes(bytearray(data.ljust(width))))
         decision, error = None, None
         if not self.rank:
             try:
@@ -215,7 +224,8 @@ def communicator(
     plan: Plan, rank_context: RankContext, watchdog: Watchdog, logs_nccl: bool = True
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
-    set_phase(watchdog.state, JOINING)
+    join_s = longest_join_s(plan.world_size)
+    set_phase(watchdog.state, JOINING, expected_s=join_s)
     if plan.device == "cpu":
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
@@ -226,7 +236,7 @@ def communicator(
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     log = groups.start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
-    timeout = timedelta(seconds=longest_s + TORCH_EXTRA_S)
+    timeout = timedelta(seconds=longest_s + join_s + TORCH_EXTRA_S)
     began = time.perf_counter()
     _init_process_group(plan, rank_context, timeout)
     init_s = time.perf_counter() - began
@@ -251,12 +261,11 @@ def communicator(
     except CommbenchError:
         raise  # every rank has come this far, and no operation is under way
     except BaseException as error:
-        failure = _publish_failure(error, rank_context, watchdog)
+        lost = _publish_failure(error, rank_context, watchdog)
         _abort(comm)
-        if failure.lost_ranks and rank_context.is_external:
-            lost = LostRanks(failure.lost_ranks, failure.is_reporter)
+        if lost and lost.message and rank_context.is_external:
             watchdog.report_lost_ranks(lost)
-            raise lost._replace(is_reporter=False).error() from error
+            raise RankError(lost.message, lost.hint, is_reporter=False) from error
         raise
     finally:
         if log:
@@ -292,7 +301,7 @@ def _connect_or_report(
 ) -> None:
     """Connect; where this rank cannot, the error says why. The other ranks may wait for it, so that
     they learn of it as of a lost rank."""
-    set_phase(watchdog.state, CONNECTING)
+    set_phase(watchdog.state, CONNECTING, expected_s=longest_join_s(plan.world_size))
     try:
         connect(comm)
     except (RuntimeError, ValueError) as error:
@@ -311,18 +320,19 @@ def _connect_or_report(
 
 def _publish_failure(
     error: BaseException, rank_context: RankContext, watchdog: Watchdog
-) -> RankFailure:
+) -> Diagnosis | None:
     """Publish a failure before this rank leaves its groups, which its peers see as a lost
-    connection. A secondary failure first waits for the ranks that failed to be known."""
+    connection. A secondary failure first waits for the ranks that failed to be known, and returns
+    the diagnosis."""
     failure = rank_state.make_failure(error, rank_context.rank, socket.gethostname())
-    if failure.is_secondary:
-        lost = watchdog.find_lost_ranks()
-        failure = failure._replace(lost_ranks=lost.message, is_reporter=lost.is_reporter)
+    lost = watchdog.find_lost_ranks() if failure.is_secondary else None
+    if lost:
+        failure = failure._replace(lost_ranks=lost.message)
     else:
         watchdog.publish(failure=failure.text)
     if rank_context.scratch_dir:
         rank_state.record_failure(rank_context.scratch_dir, failure)
-    return failure
+    return lost
 
 
 def _prepare_variables(plan: Plan, rank_context: RankContext) -> None:

@@ -1,18 +1,10 @@
-"""Every rank runs the commands that rank 0 schedules: check, warm up or time a batch of a case.
-
-In between, rank 0 measures the speed of the host itself, by a small measurement that is the same in
-every run. A comparison of two runs then knows whether the host was slower during one of them.
-"""
+"""Every rank runs the commands that rank 0 schedules: check, warm up or time a batch of a case."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from itertools import cycle, islice
-from statistics import median
 from typing import Any
 
 import torch
@@ -23,91 +15,34 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.plan.replay import blocks_host
 from commbench.plan.timing_modes import GRAPH
+from commbench.results.numerics import Numerics
 from commbench.results.schema import Batch, WrongElement
-from commbench.worker import measure, verify
+from commbench.worker import measure, numerics, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
+from commbench.worker.host_speed import HostSpeedProbe
 from commbench.worker.measure import Call, LocalSamples, Timer
 from commbench.worker.overlap import Overlaps
 from commbench.worker.own_calls import blaming
 from commbench.worker.own_checks import Witness
 from commbench.worker.reduction import reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import CHECK, END, MEASURE, WARM_UP, Command, Scheduler
+from commbench.worker.scheduler import (
+    CHECK,
+    END,
+    MEASURE,
+    NUMERICS,
+    WARM_UP,
+    Command,
+    Outcome,
+    Scheduler,
+)
 from commbench.worker.verify import PERIOD, CheckResult
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
-
-INTERVAL_S = 0.1
-"""The least time between two measurements. One takes about 2 ms."""
-MOST_S = 1e-3
-"""Round trips, and copies, are repeated for so long; one of each is made on a slow host too."""
-COPY_BYTES = 4 << 20
-
-
-class HostSpeedProbe:
-    """Measures the speed of the host now and then."""
-
-    def __init__(self) -> None:
-        self._due = 0.0
-        self._source = torch.zeros(COPY_BYTES, dtype=torch.uint8)
-        self._target = torch.zeros_like(self._source)
-        self._echo: subprocess.Popen[bytes] | None = None
-        with suppress(OSError):
-            self._echo = subprocess.Popen(
-                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-            )
-            # Not on the core of this rank: the message has to wake another one.
-            own = os.sched_getaffinity(0)
-            if others := set(range(os.cpu_count() or 1)) - own:
-                os.sched_setaffinity(self._echo.pid, others)
-
-    def measure_if_due(self) -> dict[str, Any]:
-        """Fields of a Batch: the median seconds of a message to another process and back, None
-        where none answers, and of a copy in memory. Empty where they were measured a short time
-        ago."""
-        if time.monotonic() < self._due:
-            return {}
-        found = {
-            "host_round_trip_s": self._time_round_trip(),
-            "host_copy_s": _median_s(lambda: self._target.copy_(self._source)),
-        }
-        self._due = time.monotonic() + INTERVAL_S
-        return found
-
-    def close(self) -> None:
-        """End the other process."""
-        if self._echo:
-            self._echo.kill()
-            self._echo.communicate()
-
-    def _time_round_trip(self) -> float | None:
-        echo = self._echo
-        if not (echo and echo.stdin and echo.stdout):
-            return None
-        to, back = echo.stdin.fileno(), echo.stdout.fileno()
-
-        def round_trip() -> None:
-            os.write(to, b"\0")
-            os.read(back, 1)
-
-        try:
-            return _median_s(round_trip)
-        except OSError:
-            return None
-
-
-def _median_s(call: Callable[[], object]) -> float:
-    spent: list[float] = []
-    while not spent or sum(spent) < MOST_S:
-        began = time.perf_counter()
-        call()
-        spent.append(time.perf_counter() - began)
-    return median(spent)
-
 
 RATE_FROM = 1 << 20
 """Bytes of a case from which its check says something about the rate of larger ones."""
@@ -168,7 +103,7 @@ class CaseRunner:
             if probe:
                 probe.close()
 
-    def _run(self, command: Command, case: Case) -> CheckResult | tuple[float, ...] | Batch:
+    def _run(self, command: Command, case: Case) -> Outcome:
         """Run a command, together with all other ranks; the result is valid on rank 0."""
         pieces = self._arena.pieces(case)
         is_alone = bool(case.group_ranks and pieces[0])
@@ -178,8 +113,12 @@ class CaseRunner:
             set_phase(self._state, rank_state.MEASURING, command.case)
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
-        run = self._check if command.what == CHECK else self._time
-        result = run(command, case, pieces)
+        result: Outcome
+        if command.what == NUMERICS:
+            result = self._find_numerics(command, case, pieces)
+        else:
+            run = self._check if command.what == CHECK else self._time
+            result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
 
@@ -233,6 +172,14 @@ class CaseRunner:
                 rate = moved_bytes / checked.seconds
                 self._slowest_bps = min(self._slowest_bps or rate, rate)
         return checked._replace(calls=command.iterations, elapsed_s=time.perf_counter() - began)
+
+    def _find_numerics(self, command: Command, case: Case, pieces: list[GroupBuffers]) -> Numerics:
+        """Compare the numbers of a case with exact ones, in its first piece of memory."""
+        expected_s = numerics.MOST_TIMES * longest_check_s(case.size_bytes, self._slowest_bps)
+        set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
+        call = self._iterations(case, pieces)[0]
+        source = numerics.Source(self._plan.data, case.dtype, self._plan.seed, 0)
+        return numerics.measure(case, pieces[0], call, self._comm, self._timer, self._state, source)
 
     def _time_more(self, case: Case, pieces: list[GroupBuffers]) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.

@@ -59,8 +59,6 @@ class GroupInfo(NamedTuple):
     where they differ from those of rank 0's host. Empty where nothing differs."""
     first_ranks: list[int]
     """Of each rank, the first rank on its host."""
-    pids: list[int]
-    """Of each rank."""
     folder: str
     """The run folder: only rank 0 knows it where a launcher started the ranks."""
 
@@ -99,7 +97,6 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
         first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
         return {
             "first_ranks": [first_of[host] for host in hosts],
-            "pids": [rank.pid for rank in ranks],
             "folder": str(task.folder),
             "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
             "others": _first_others(parts, "variables", range(len(parts))),

@@ -43,7 +43,7 @@ from commbench.worker.reduction import aligner_s
 from commbench.worker.sampling import make_quick_search
 from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.watchdog import hang_evidence, rank_state
-from commbench.worker.watchdog.rank_state import StateBuffer, is_process_alive, set_phase
+from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -72,12 +72,6 @@ def _run_launch(
     state = watchdog.state
     with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
-        if rank_context.is_external:
-            watchdog.local_pids = {
-                rank: pid
-                for rank, (first, pid) in enumerate(zip(group.first_ranks, group.pids, strict=True))
-                if first == group.first_ranks[comm.rank] and is_process_alive(pid)
-            }
         if not task.is_silent:
             watchdog.dump_folder = Path(group.folder) / hang_evidence.FOLDER
         set_phase(state, rank_state.TRYING)

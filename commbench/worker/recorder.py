@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
@@ -11,6 +12,7 @@ from commbench.output.progress import ProgressListener, work_listener
 from commbench.plan.case import Case
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
+from commbench.results.rank_times import RankTimesSum
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
 from commbench.worker.entrypoint import LaunchTask
@@ -22,17 +24,33 @@ class RunCollector(ResultSink):
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
-        self._header = header
+        self._header, self._launch = header, header.launch
         self._batches: dict[int, list[Batch]] = {}
+        self._ranks: defaultdict[int, RankTimesSum] = defaultdict(RankTimesSum)
+        """What the batches of a case have of each rank."""
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
 
     def batch_done(self, case: Case, batch: Batch) -> None:
+        self._keep(case, batch)
+
+    def _keep(self, case: Case, batch: Batch) -> Batch:
+        """Keep a batch, without what it has of each rank: that is recorded once per case."""
+        batch = self._ranks[case.index].add(batch, len(batch.samples_s))
         self._batches.setdefault(case.index, []).append(batch)
+        return batch
 
     def finished(self, measurement: Measurement) -> None:
-        batches = tuple(self._batches.pop(measurement.case.index, ()))
-        self._measurements.append(measurement._replace(batches=batches))
+        self._measurements.append(self._whole(self._with_ranks(measurement)))
+
+    def _with_ranks(self, measurement: Measurement) -> Measurement:
+        """A case that has ended, with what is recorded of each rank in this launch."""
+        added = self._ranks.pop(measurement.case.index, RankTimesSum())
+        return measurement._replace(rank_times=added.result(self._launch))
+
+    def _whole(self, measurement: Measurement) -> Measurement:
+        """The same with its batches."""
+        return measurement._replace(batches=tuple(self._batches.pop(measurement.case.index, ())))
 
     def counted(self, risen: dict[str, dict[str, int]]) -> None:
         self._risen = risen
@@ -58,7 +76,7 @@ class Recorder(RunCollector):
     def __init__(self, task: LaunchTask, header: RunHeader) -> None:
         super().__init__(header)
         folder = task.folder
-        self._folder, self._launch = folder, header.launch
+        self._folder = folder
         earlier: tuple[Measurement, ...] = ()
         if header.launch or header.resumed:
             run = read_run(folder)
@@ -82,25 +100,29 @@ class Recorder(RunCollector):
             self._progress = work_listener(header.launch, launches, task.is_verbose)
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
-        batches = self._batches.get(case.index, ())
-        return tuple(batch for batch in batches if batch.launch == self._launch)
+        found = [b for b in self._batches.get(case.index, ()) if b.launch == self._launch]
+        before = self._outcomes.get(case.index)
+        for times in before.rank_times if before and found else ():
+            if times.launch == self._launch:
+                found[0] = found[0]._replace(rank_medians_s=tuple(times.medians_s))
+        return tuple(found)
 
     def started(self, case: Case) -> None:
         self._progress.started(case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        self._journal.batch(case, batch)
-        super().batch_done(case, batch)
+        self._journal.batch(case, self._keep(case, batch))
 
     def advanced(self, done: float) -> None:
         self._progress.advanced(done)
 
     def finished(self, measurement: Measurement) -> None:
+        measurement = self._with_ranks(measurement)
         self._journal.measurement(measurement)
-        index = measurement.case.index
-        batches = tuple(self._batches.pop(index, ()))
-        found = worse_outcome(self._outcomes.get(index), measurement)
-        row = make_row(self._header, found._replace(batches=batches))
+        before = self._outcomes.get(measurement.case.index)
+        known = (before.rank_times if before else ()) + measurement.rank_times
+        found = worse_outcome(before, measurement)._replace(rank_times=known)
+        row = make_row(self._header, self._whole(found))
         self._add(row)
         self._progress.finished(measurement.case.name, result_text(row))
 

@@ -289,7 +289,7 @@ class QuickSearch:
         if is_of_matrix(case):
             kind = _kind_of(case)
             values = self._values.setdefault(kind, PairValues(self._header, case))
-            values.add(case, batches)
+            values.add(case, [(b.rank_medians_s, len(b.samples_s)) for b in batches])
 
     def choose(self) -> set[int]:
         """The indices of the cases that are measured in full after the first look; empty where no

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from commbench.plan.case import FINISHED, READY, Case
+from commbench.plan.numerics import has_numerics
 from commbench.plan.plan import Plan
+from commbench.results.numerics import Numerics
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
 from commbench.worker.sampling import (
     LOOK_ITERATIONS,
@@ -18,7 +20,7 @@ from commbench.worker.sampling import (
 )
 from commbench.worker.verify import CheckResult
 
-END, CHECK, WARM_UP, MEASURE = range(4)
+END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
 CHECK_SHARE = 0.05
@@ -41,6 +43,10 @@ class Command(NamedTuple):
     """Calls before the first iteration."""
     sent_ns: int = 0
     """When rank 0 sent it, by its own clock."""
+
+
+Outcome: TypeAlias = CheckResult | Numerics | tuple[float, ...] | Batch
+"""The result of a command."""
 
 
 class ResultSink:
@@ -69,9 +75,9 @@ class ResultSink:
 class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.
 
-    `next` gives a command, `record` takes its result: of CHECK a CheckResult, of WARM_UP the
-    slowest rank's durations in seconds, of MEASURE a Batch. With a quick search, the cases that it
-    does not choose are not measured.
+    `next` gives a command, `record` takes its result: of CHECK a CheckResult, of NUMERICS Numerics,
+    of WARM_UP the slowest rank's durations in seconds, of MEASURE a Batch. With a quick search, the
+    cases that it does not choose are not measured.
     """
 
     def __init__(
@@ -100,7 +106,9 @@ class Scheduler:
                 self._unlooked[case.index] = case
             elif case.status == READY:
                 is_look = search is not None and case.index in search.looks
-                made = CaseProgress(plan, case, before, self._is_last, is_look)
+                # What was read again of a look that had begun has no times of ranks.
+                seen = () if is_look else before
+                made = CaseProgress(plan, case, seen, self._is_last, is_look)
                 self._unfinished[case.index] = made
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
@@ -154,7 +162,7 @@ class Scheduler:
             self._unfinished[index] = CaseProgress(self._plan, case, before, self._is_last)
         self._search, self._cases = None, max(1, round(self._done) + len(self._unfinished))
 
-    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+    def record(self, result: Outcome) -> None:
         """Take the result of the last command."""
         current = self._current
         assert current is not None
@@ -202,6 +210,8 @@ class CaseProgress:
         self._check_s = self._checking_s = self._timed_s = 0.0
         """How long the check of a call takes, all further checks took, and all batches took."""
         self._random = Random(plan.seed + case.index)
+        self._needs_numerics = has_numerics(plan, case)
+        self._numerics: tuple[Numerics, ...] = ()
         if not is_checked:
             self._record_check(CheckResult())
 
@@ -226,6 +236,8 @@ class CaseProgress:
             return Command(CHECK, self.case.index, 1)
         if self._schedule is None or (self.is_look and self._batches):
             return None
+        if self._needs_numerics:
+            return Command(NUMERICS, self.case.index)
         self._request = request = self._schedule.next()
         checks = max(self._fitting_checks, request is None and self._is_last_launch)
         if self._checks_again and checks > 0 and (self._checks_now or request is None):
@@ -251,9 +263,12 @@ class CaseProgress:
         allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2 / self._plan.launches, self._timed_s)
         return int((allowed_s - self._checking_s) / self._check_s) if self._check_s else 0
 
-    def record(self, result: CheckResult | tuple[float, ...] | Batch) -> None:
+    def record(self, result: Outcome) -> None:
         if isinstance(result, CheckResult):
             self._record_check(result)
+            return
+        if isinstance(result, Numerics):
+            self._needs_numerics, self._numerics = False, (result,)
             return
         assert self._schedule is not None and self._request is not None
         if isinstance(result, Batch):
@@ -280,6 +295,7 @@ class CaseProgress:
             stop_reason=self._schedule.stop_reason if self._schedule else "",
             wrong=checked.wrong,
             first_wrong=checked.first,
+            numerics=self._numerics,
         )
 
     def _record_check(self, checked: CheckResult) -> None:

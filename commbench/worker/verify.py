@@ -51,6 +51,7 @@ class _ReducedRows(NamedTuple):
     """The row of a rank."""
     result: torch.Tensor
     tolerance: float
+    largest: float  # what the magnitudes of all ranks' elements can add up to
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ class VerificationData:
     @property
     def tolerance(self) -> float:
         """The largest allowed difference of an element; 0 where the arithmetic is exact."""
-        return self._reduced.tolerance if self.case.reduce_op else 0.0
+        own = self._reduced.tolerance if self.case.reduce_op else 0.0
+        form = self.case.call_form.compression
+        return own + form.tolerance(self.case) * self._reduced.largest if form else own
 
     @property
     def _reduced(self) -> _ReducedRows:
@@ -115,13 +118,12 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
     for rank in range(ranks):
         result = reduction.combine(result, sent(rank))
     result *= reduction.factor
-    tolerance = 0.0
+    tolerance, largest = 0.0, contributors * reduction.factor * float(values.abs().max())
     if reduction.divides:
-        result = result.double() / ranks
+        result, largest = result.double() / ranks, largest / ranks
         if ranks & (ranks - 1):
-            largest = contributors * float(values.max()) / ranks
             tolerance = (contributors + 1) * dtype.epsilon / 2 * largest
-    return _ReducedRows(sent, result, tolerance)
+    return _ReducedRows(sent, result, tolerance, largest)
 
 
 @lru_cache(maxsize=SHARED_ROWS)

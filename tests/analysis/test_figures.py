@@ -7,6 +7,7 @@ from math import hypot
 from typing import Any
 
 import pytest
+from synthetic_journal import CASES
 from synthetic_rows import batches, row
 
 import commbench
@@ -32,7 +33,8 @@ from commbench.analysis.statistics import Summary
 from commbench.errors import UsageError
 from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operations import OPERATIONS
-from commbench.results.schema import Batch
+from commbench.results.rank_times import with_rank_times
+from commbench.results.schema import Batch, Measurement, RankTimes
 
 
 def figures(a: float, b: float, t: float, *, known: float = 0.0, told: bool = True) -> Overlap:
@@ -295,7 +297,8 @@ def test_figures_are_taken_over_all_batches() -> None:
         samples_s=(1e-3,) * 5, calls=2, last_in=(1, 4), entry_skew_s=3e-6, operation_s=9e-4,
         elapsed_s=0.030, queued_s=0.009, switches=1, throttled_s=0.004, stolen_s=0.0,
     )  # fmt: skip
-    assert find_interference((first, second)) == Interference(
+    found = with_rank_times(Measurement(CASES[0], "ok", batches=(first, second)))
+    assert find_interference(found.batches, rank_times=found.rank_times) == Interference(
         calls=2,
         stalled_share=0.0,
         queued_share=pytest.approx(0.010 / 0.040),
@@ -362,9 +365,8 @@ def test_what_some_batch_does_not_know_is_not_told() -> None:
 
 
 def test_a_figure_of_each_rank_is_its_mean_weighted_by_iterations() -> None:
-    few = Batch(samples_s=(1.0,) * 2, rank_behind_s=(1.0, 4.0))
-    many = Batch(samples_s=(1.0,) * 6, rank_behind_s=(3.0, 0.0))
-    assert mean_by_rank((few, many), "rank_behind_s") == pytest.approx([2.5, 1.0])
-    assert mean_by_rank((few, many), "rank_medians_s") == []
-    assert mean_by_rank((few, Batch(samples_s=(1.0,))), "rank_behind_s") == []
-    assert mean_by_rank((), "rank_behind_s") == []
+    few, many = RankTimes(0, 2, [], [1.0, 4.0], []), RankTimes(1, 6, [], [3.0, 0.0], [])
+    assert mean_by_rank((few, many), "behind_s") == pytest.approx([2.5, 1.0])
+    assert mean_by_rank((few, many), "medians_s") == []
+    assert mean_by_rank((few, RankTimes(2, 1, [], [], [])), "behind_s") == []
+    assert mean_by_rank((), "behind_s") == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from commands import START_TIMEOUT_S, Ended
+from commands import START_TIMEOUT_S, Ended, journal_lines
 
 from commbench.results.run_folder import JOURNAL
 
@@ -36,8 +35,7 @@ def await_the_large_one(process: subprocess.Popen[str], folder: Path) -> list[in
 def lines_of(folder: Path) -> list[dict[str, Any]]:
     """The complete lines of a run's journal."""
     journal = folder / JOURNAL
-    text = journal.read_text() if journal.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]
+    return journal_lines(journal) if journal.exists() else []
 
 
 def cut_off(process: subprocess.Popen[str], folder: Path) -> bytes:

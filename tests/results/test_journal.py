@@ -29,6 +29,7 @@ from commbench.results import journal_reader, samples
 from commbench.results.decode import LONGEST_S, SHORTEST_S
 from commbench.results.journal import CHECKSUM, Journal, encode_run, write_run
 from commbench.results.journal_reader import JournalReader, decode_run, read_run
+from commbench.results.rank_times import with_rank_times
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order
 from commbench.results.schema import (
@@ -168,6 +169,7 @@ batches = st.builds(
     host_round_trip_s=st.none() | seconds,
     host_copy_s=st.none() | seconds,
     work=st.text(max_size=20),
+    rank_quantiles_s=st.just(()),  # they follow from the medians
 )
 measurements = st.builds(
     Measurement,
@@ -181,6 +183,7 @@ measurements = st.builds(
     batches=st.lists(batches, max_size=4).map(tuple),
     reported=st.none()
     | st.builds(ReportedTiming, seconds, st.text(), st.integers(0, 9), *[st.none() | seconds] * 5),
+    rank_times=st.just(()),  # they follow from the batches
 ).filter(lambda measurement: measurement.status != "ok" or not measurement.wrong)
 
 
@@ -200,7 +203,8 @@ def test_whatever_was_measured_is_read_back_to_the_last_bit(
 ) -> None:
     with TemporaryDirectory() as folder:
         run = read_run(write(Path(folder), *measured, end=end))
-    planned = tuple(sorted(measured, key=lambda measurement: measurement.case.index))
+    recorded = map(with_rank_times, measured)
+    planned = tuple(sorted(recorded, key=lambda measurement: measurement.case.index))
     assert (run.header, run.measurements, run.end) == (HEADER, planned, end)
     assert len(make_rows(run)) == len([written_row(row) for row in make_rows(run)]) == len(measured)
 
@@ -305,13 +309,13 @@ def test_what_was_read_from_a_short_journal_needs_no_numpy(tmp_path: Path) -> No
 def test_a_batch_line_leaves_out_what_is_the_default_and_reads_back_the_same(
     tmp_path: Path,
 ) -> None:
-    batch = Batch((1e-3, 2e-3), rank_behind_s=(0.0, 1e-6), throttled_s=0.0, launch=0, switches=2)
+    batch = Batch((1e-3, 2e-3), rank_quantiles_s=(0.0, 1e-6), throttled_s=0.0, switches=2)
     folder = tmp_path / "new"
     run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
     folder.mkdir()
     write_run(folder, run)
     line = json.loads((folder / JOURNAL).read_text().splitlines()[1])
-    written = {"samples_s", "rank_behind_s", "throttled_s", "switches"}
+    written = {"samples_s", "rank_quantiles_s", "throttled_s", "switches"}
     assert line.keys() == {"kind", "case", "digest", CHECKSUM} | written
     assert read_run(folder).measurements == run.measurements
     whole = [*encode_run(run)]  # as journals were written before

@@ -23,6 +23,7 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress, read_run
+from commbench.results.rank_times import with_rank_times
 from commbench.results.run_folder import JOURNAL, create_folder, find_run
 from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd, StartUp
 
@@ -30,6 +31,7 @@ DATA = Path(__file__).parents[1] / "data"
 FROZEN = DATA / "journal-schema-1.jsonl"
 FROZEN_2 = DATA / "journal-schema-2.jsonl"
 FROZEN_3 = DATA / "journal-schema-3.jsonl"
+FROZEN_4 = DATA / "journal-schema-4.jsonl"
 
 
 def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
@@ -55,7 +57,7 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
     )  # fmt: skip
     assert run.header.ranks[1].cores == (1,)
     assert (run.header.overhead_s, run.header.resolution_s) == (1.9e-07, 1e-9)
-    assert run.measurements[0] == Measurement(
+    expected = Measurement(
         case=small,
         status="ok",
         stop_reason="fixed",
@@ -79,6 +81,8 @@ def test_the_journal_of_the_first_schema_still_reads_to_its_values() -> None:
             ),
         ),
     )
+    assert run.measurements[0].batches[1] == with_rank_times(expected).batches[1]
+    assert run.measurements[0]._replace(batches=(), rank_times=()) == expected._replace(batches=())
     assert run.end == RunEnd(status="complete", elapsed_s=0.301371)
 
 
@@ -114,7 +118,10 @@ def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
     assert (run.header.hosts, run.header.ranks[1].interface) == (("example",), "lo")
     assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
     batch = run.measurements[1].batches[1]
-    assert (batch.samples_s, batch.calls, batch.last_in) == ((0.00924321,), 2, (1, 0))
+    assert (batch.samples_s, batch.calls) == ((0.00924321,), 2)
+    assert [(t.launch, t.iterations, sum(t.last_in)) for t in run.measurements[1].rank_times] == [
+        (0, 3, 3), (1, 3, 3)
+    ]  # fmt: skip
     assert (batch.stolen_s, batch.switches) == (0.01, 2)
     assert run.end == RunEnd(status="complete", elapsed_s=0.297995)
 
@@ -122,10 +129,10 @@ def test_the_journal_of_the_second_schema_still_reads_to_its_values() -> None:
 def test_the_journal_of_the_third_schema_still_reads_to_its_values() -> None:
     progress = read_progress(FROZEN_3)
     run = progress.run
-    assert (run.header.schema, run.checked, run.incomplete) == (3, True, "")
+    assert (run.header.schema, run.checked, run.incomplete) == (SCHEMA, True, "")
     assert (progress.launch, progress.finished) == (1, {0, 1, 2, 3})
     assert run.header.start_up == StartUp(0.012382559, 0.002727055, 0.000337286, 0.003674829)
-    assert run.measurements[1].batches[1] == Batch(
+    batch = Batch(
         samples_s=(0.0002445701,),
         calls=20,
         warmup=1,
@@ -140,7 +147,16 @@ def test_the_journal_of_the_third_schema_still_reads_to_its_values() -> None:
         throttled_s=0.0,
         stolen_s=0.0,
     )
+    expected = with_rank_times(Measurement(run.measurements[1].case, "ok", batches=(batch,)))
+    assert run.measurements[1].batches[1] == expected.batches[0]
+    assert len(run.measurements[1].rank_times[0].medians_s) == 2
     assert run.end == RunEnd(status="complete", elapsed_s=0.065633)
+
+
+def test_the_journal_of_the_fourth_schema_has_what_that_of_the_third_had() -> None:
+    before, after = read_run(FROZEN_3), read_run(FROZEN_4)
+    assert (after.header, after.measurements) == (before.header, before.measurements)
+    assert '"ranks": {"number": 2, "same": {"host": "example",' in FROZEN_4.read_text()
 
 
 def as_schema_1(line: str) -> str:
@@ -227,7 +243,9 @@ def test_a_run_of_the_first_schema_is_resumed_in_the_newest(tmp_path: Path) -> N
     assert [schema for schema in schemas if schema] == [1, SCHEMA]
     after = read_progress(tmp_path)
     assert (after.finished, after.run.resumed, after.launch) == ({0, 1, 2}, 1, 0)
-    assert (after.run.measurements, after.run.end) == (whole.measurements, whole.end)
+    found = [m._replace(rank_times=()) for m in after.run.measurements]
+    assert found == [m._replace(rank_times=()) for m in whole.measurements]
+    assert after.run.end == whole.end
 
     # After a header of schema 3 a line of schema 1 is no longer one.
     path.write_text(path.read_text() + last_batch)

@@ -19,6 +19,7 @@ from commands import (
     START_TIMEOUT_S,
     Ended,
     clean_environment,
+    journal_lines,
     run_commbench,
     start_command,
 )
@@ -69,8 +70,7 @@ def _has(journal: Path, kind: str, number: int) -> bool:
 
 def lines_of(journal: Path, kind: str = "") -> list[dict[str, Any]]:
     """The complete lines of a journal, or those of a kind."""
-    lines = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
-    return [line for line in lines if not kind or line["kind"] == kind]
+    return [line for line in journal_lines(journal) if not kind or line["kind"] == kind]
 
 
 def finished(journal: Path) -> list[int]:

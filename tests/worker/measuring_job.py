@@ -84,7 +84,7 @@ def main() -> None:
             "launcher": run.header.launcher,
             "rows": [
                 [m.case.operation, m.status, m.wrong, len(m.samples_s),
-                 len(m.batches[0].rank_behind_s)]
+                 len(m.rank_times[0].behind_s)]
                 for m in run.measurements
             ],
             "end": run.end.status if run.end else "",

@@ -41,6 +41,9 @@ def test_every_operation_is_right_in_every_form_and_at_odd_sizes(said: list[Said
     assert [of_rank["wrong"] for of_rank in said] == [[]] * len(said)
     right = said[0]["right"]
     for form in CALL_FORMS.values():
+        if form.compression and not form.compression.bound:
+            assert not any(f" {form.name} " in name for name in right)  # nothing to check
+            continue
         assert any(form.name == "direct" or f" {form.name} " in name for name in right), form.name
     forms = {" ".join(name.split()[-4:-2]) for name in right if "3 tensors" in name}
     assert forms >= {"tensors flat", "tensors separate", "tensors async", "tensors flat_copy"}

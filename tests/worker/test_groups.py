@@ -63,7 +63,6 @@ def test_every_group_has_its_time_and_every_rank_of_a_group_its_own(measured: En
         case, groups = measurement.case, run.header.plan.groups_of(measurement.case)
         for batch in measurement.batches:
             assert len(batch.group_medians_s) == (len(groups) if len(groups) > 1 else 0)
-            assert len(batch.rank_medians_s) == len(run.header.plan.ranks_of(case))
             assert max(batch.group_medians_s, default=0) <= max(batch.samples_s)
             if len(groups) > 1:
                 number, found = len(batch.samples_s), batch.group_samples_s
@@ -71,7 +70,9 @@ def test_every_group_has_its_time_and_every_rank_of_a_group_its_own(measured: En
                 slowest = tuple(map(max, zip(*by_group, strict=True)))
                 assert slowest == pytest.approx(batch.samples_s, abs=1e-9)
                 assert len(by_group) == len(groups)
-            assert min(batch.rank_medians_s) > 0
+        (times,) = measurement.rank_times
+        assert len(times.medians_s) == len(run.header.plan.ranks_of(case))
+        assert min(times.medians_s) > 0
 
 
 def test_rows_say_how_many_groups_call_at_once_and_how_much_they_interfere(measured: Ended) -> None:

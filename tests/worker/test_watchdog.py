@@ -20,17 +20,28 @@ from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.watchdog.hang_analysis import (
-    FileHeartbeats,
-    Heartbeat,
-    LostRanks,
-    TcpStoreHeartbeats,
+    Watched,
+    diagnose,
     diagnose_hang,
-    diagnose_lost_ranks,
     longest_check_s,
     longest_iteration_s,
     make_hang_error,
 )
 from commbench.worker.watchdog.hang_evidence import RasRequest
+from commbench.worker.watchdog.heartbeats import (
+    HANGS,
+    LOST,
+    Diagnosis,
+    Heartbeat,
+    Heartbeats,
+    HostFolder,
+    HostLeader,
+    SharedFolder,
+    StoreRecords,
+    decode_record,
+    encode_record,
+    join_records,
+)
 from commbench.worker.watchdog.rank_state import (
     DONE,
     HANDING_IN,
@@ -38,13 +49,18 @@ from commbench.worker.watchdog.rank_state import (
     ITERATION,
     JOINING,
     MEASURING,
+    MISSED_BEATS,
+    PHASE,
     PID,
     STEP,
     WAITING,
     Delays,
+    Predecessors,
     RankState,
     StateBuffer,
     open_state,
+    open_states,
+    own_state,
     read_state,
     read_states,
     set_phase,
@@ -59,16 +75,16 @@ ELSEWHERE = ("/a/coordinator.py:9 run_cases", "/b/mine.py:3 spin")
 
 def beat(
     iteration: int, stack: tuple[str, ...] = IN_TORCH, *, phase: int = MEASURING, step: int = 7,
-    beats: int = 50, host: str = "a",
+    host: str = "a",
 ) -> Heartbeat:  # fmt: skip
-    state = RankState(1, beats, step, phase, 1, iteration, 50, 0, 30_000)
+    state = RankState(1, 50, step, phase, 1, iteration, 50, 0, 30_000)
     return Heartbeat(host, state, stack)
 
 
-def later(heartbeats: dict[int, Heartbeat], *stopped: int) -> dict[int, Heartbeat]:
-    """The same some heartbeats later, but for those ranks whose watchdogs have stopped."""
+def silenced(heartbeats: dict[int, Heartbeat], *stopped: int) -> dict[int, Heartbeat]:
+    """The same, where the watchdogs of these ranks have stopped."""
     return {
-        rank: p if rank in stopped else p._replace(state=p.state._replace(heartbeats=99))
+        rank: p._replace(missed=MISSED_BEATS if rank in stopped else 1)
         for rank, p in heartbeats.items()
     }
 
@@ -97,14 +113,12 @@ def test_the_rank_that_holds_up_the_others_is_named_with_the_reason(
     beats: tuple[Heartbeat, ...], stopped: tuple[int, ...], expected: tuple[tuple[int, ...], str]
 ) -> None:
     heartbeats = dict(enumerate(beats))
-    assert diagnose_hang(heartbeats, later(heartbeats, *stopped), 3) == expected
+    assert diagnose_hang(silenced(heartbeats, *stopped), 3) == expected
 
 
 def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
     heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
-    error = make_hang_error(
-        diagnose_hang(heartbeats, later(heartbeats), 3), heartbeats, PLAN.cases(), 20.0
-    )
+    error = make_hang_error(diagnose_hang(heartbeats, 3), heartbeats, PLAN.cases(), 20.0)
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
@@ -130,54 +144,80 @@ def test_a_check_may_be_ten_times_slower_than_the_slowest_before() -> None:
 DOING = "last seen measuring all_reduce float32 sum in_place 64 MiB, iteration 13 of 50"
 
 
-def lost(
-    first: dict[int, Heartbeat], second: dict[int, Heartbeat], rank: int, store_host: str = ""
-) -> LostRanks:
-    return diagnose_lost_ranks(first, second, rank, 3, store_host, PLAN.cases())
+def diagnosed(
+    heartbeats: Heartbeats, rank: int = 0, why: str = LOST, is_store_lost: bool = False,
+    world_size: int = 3,
+) -> Diagnosis:  # fmt: skip
+    watched = Watched(rank, world_size, 1, PLAN.cases(), 20.0, "a", None)
+    return diagnose(watched, why, heartbeats, is_store_lost)
 
 
 def test_a_rank_without_further_heartbeats_is_lost_and_the_lowest_that_is_left_reports_it() -> None:
     heartbeats = {rank: beat(12) for rank in range(3)}
-    message = f"rank 0 on a ended, {DOING}"
-    assert lost(heartbeats, later(heartbeats, 0), rank=1) == (message, True)
-    assert lost(heartbeats, later(heartbeats, 0), rank=2) == (message, False)
-    assert lost(heartbeats, later(heartbeats), rank=2) == ("", True)
+    found = diagnosed(silenced(heartbeats, 0), rank=1)
+    assert (found.message, found.reporter) == (f"rank 0 on a ended, {DOING}", 1)
+    assert (found.ranks, found.silent) == ((0,), (0,))
+    assert diagnosed(silenced(heartbeats), rank=2).message == ""
 
 
 def test_a_rank_that_published_a_failure_is_lost_before_those_that_followed_it() -> None:
     heartbeats = {rank: beat(12) for rank in range(3)}
     heartbeats[2] = heartbeats[2]._replace(failure="ValueError: lost")
     message = f"rank 2 on a failed, {DOING}: ValueError: lost"
-    assert lost(heartbeats, later(heartbeats, 1), rank=0) == (message, True)
+    for why in (LOST, HANGS):  # it did not end: what it has under way may wait
+        assert diagnosed(silenced(heartbeats, 1), 0, why).message == message
 
 
-def test_where_the_store_of_rank_0_is_gone_rank_0_is_lost_and_rank_1_reports_it() -> None:
-    message = "rank 0 on a ended, or cannot be reached"
-    for rank in (1, 2):
-        alone = {rank: beat(12)}
-        assert lost(alone, later(alone), rank, store_host="a") == (message, rank == 1)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_where_the_store_of_rank_0_is_gone_rank_0_is_lost_and_rank_1_reports_it(rank: int) -> None:
+    found = diagnosed({rank: beat(12)}, rank, is_store_lost=True)
+    assert found.message == "rank 0 on a ended, or cannot be reached"
+    assert (found.reporter == rank) is (rank == 1)
 
 
-def test_states_in_the_scratch_folder_are_heartbeats(tmp_path: Path) -> None:
+def test_many_ranks_that_are_lost_are_named_in_a_line() -> None:
+    heartbeats = {rank: beat(12, host=f"n{rank // 8}") for rank in range(1000)}
+    odd = diagnosed(silenced(heartbeats, *range(1, 1000, 2)), world_size=1000)
+    assert len(odd.message) < 400
+    assert "ranks 1, 3, 5, " in odd.message and " and more, 500 ranks in all ended" in odd.message
+    away = {rank: beat(rank % 50, host=f"n{rank // 8}") for rank in range(1000)}
+    hang = diagnosed(away, why=HANGS, world_size=1000)
+    assert len(hang.message) < 4000 and " other ranks elsewhere" in hang.message
+    assert len(hang.details.splitlines()) <= 30
+
+
+def test_states_and_what_ranks_tell_are_heartbeats(tmp_path: Path) -> None:
     states = [open_state(tmp_path, rank) for rank in range(2)]
     for rank, state in enumerate(states):
         state[PID], state[HEARTBEATS], state[STEP] = 100 + rank, 5, 2
-    store = FileHeartbeats(tmp_path, 0)
-    store.publish(Heartbeat("here", read_state(states[0]), IN_TORCH))
-    heartbeats = store.read()
+    folder = HostFolder(tmp_path)
+    folder.tell(0, IN_TORCH, "", "call 3")
+    heartbeats = folder.heartbeats({1: 2})
     assert [heartbeats[rank].state.pid for rank in (0, 1)] == [100, 101]
     assert heartbeats[0].is_in_torch and heartbeats[0].stack == IN_TORCH
-    assert not heartbeats[1].stack
+    assert (heartbeats[0].recorded, heartbeats[0].missed) == ("call 3", 0)
+    assert (heartbeats[1].stack, heartbeats[1].missed) == ((), 2)
+
+
+def test_a_record_of_a_host_has_what_its_ranks_tell_once() -> None:
+    told = {rank: beat(rank)._replace(missed=rank) for rank in range(8)}
+    told = {r: b._replace(state=b.state._replace(rank=r)) for r, b in told.items()}
+    assert decode_record(encode_record(told)) == told
+    silent = {rank: each._replace(stack=()) for rank, each in told.items()}
+    assert len(encode_record(told)) < len(encode_record(silent)) + 200
+
+
+def test_a_host_that_does_not_answer_is_silent() -> None:
+    one, two = ({r: beat(1)._replace(state=RankState(5, rank=r))} for r in (0, 1))
+    first = {"a": encode_record(one), "b": encode_record(two)}
+    found = join_records(first, {"a": encode_record(one), "b": b"!"})
+    assert [found[rank].is_silent for rank in (0, 1)] == [False, True]
 
 
 @pytest.fixture
-def ranks() -> Iterator[list[TcpStoreHeartbeats]]:
-    """Three ranks with one store."""
+def address() -> Iterator[tuple[str, int]]:
     server = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=5))
-    stores = [TcpStoreHeartbeats(("127.0.0.1", server.port), rank, 3, 5.0) for rank in range(3)]
-    yield stores
-    for store in stores:
-        store.close()
+    yield "127.0.0.1", server.port
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -187,35 +227,77 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_ranks_read_in_the_store_what_others_published(ranks: list[TcpStoreHeartbeats]) -> None:
-    state = RankState(pid=7, phase=MEASURING, iteration=3)
-    ranks[1].publish(Heartbeat("b", state, IN_TORCH, "ValueError: lost", "call 3"))
-    ranks[0].publish(Heartbeat("a", RankState()))
-    expected = {
-        0: ("a", RankState(), (), "", ""),
-        1: ("b", state, IN_TORCH, "ValueError: lost", "call 3"),
-    }
-    wait_for(lambda: ranks[0].read() == expected)  # rank 2 has published nothing
+def test_a_message_takes_the_place_of_a_record_and_is_returned_once(
+    address: tuple[str, int],
+) -> None:
+    clients = [
+        TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
+        for _ in range(3)
+    ]
+    one, two = (StoreRecords(client, name) for client, name in zip(clients, "ab", strict=False))
+    assert one.beat(b"{1}") == two.beat(b"{2}") == b""
+    assert one.read() == {"a": b"{1}", "b": b"{2}"}
+    assert one.claim(takes_over=False) and not two.claim(takes_over=False)
+    one.send(b"!")
+    assert two.read() == {"a": b"!", "b": b"!"}
+    assert (two.beat(b"{3}"), two.beat(b"{4}")) == (b"!", b"")
+    assert one.read() == {"a": b"!", "b": b"{4}"}
+    after = StoreRecords(clients[2], "b")  # of the leader that follows
+    assert after.beat(b"{5}") == b""
+    assert one.read()["b"] == b"{5}"
+    assert two.claim(takes_over=True)  # from one that has not come to an end
+    two.release()
+    assert one.claim(takes_over=False)
 
 
-def test_a_lost_rank_that_one_reports_all_notice(ranks: list[TcpStoreHeartbeats]) -> None:
-    for rank in ranks:
-        rank.publish(Heartbeat("a", RankState()))
-    assert not ranks[2].has_lost_rank
-    ranks[0].report_lost_rank()
+def test_ranks_of_a_host_find_one_folder_that_the_last_one_removes(
+    address: tuple[str, int],
+) -> None:
+    found = [SharedFolder(address, rank, 5.0) for rank in range(3)]
+    (path,) = {each.path for each in found}
+    assert path.stat().st_mode & 0o777 == 0o700
+    for each in found:
+        assert path.exists()
+        each.close()
+    assert not path.exists()
 
-    def is_noticed() -> bool:
-        ranks[2].publish(Heartbeat("a", RankState()))
-        return ranks[2].has_lost_rank
 
-    wait_for(is_noticed)
+@pytest.fixture
+def hosts(address: tuple[str, int], tmp_path: Path) -> Iterator[list[HostFolder]]:
+    """Three hosts with a rank each, of which rank 1 has stopped."""
+    folders, leaders = [], []
+    for rank in range(3):
+        path = tmp_path / f"host{rank}"
+        path.mkdir()
+        state = open_state(path, rank)
+        state[PID] = 2**22 + 1 if rank == 1 else os.getpid()
+        context = RankContext(
+            rank=rank, world_size=3, local_rank=0, local_world_size=1, launcher="srun",
+            init_method=f"tcp://{address[0]}:{address[1]}",
+        )  # fmt: skip
+        folders.append(HostFolder(path))
+        leaders.append(
+            HostLeader(
+                folders[-1], context, Delays().scaled(0.1),
+                lambda why, beats, lost, rank=rank: diagnosed(beats, rank, why, lost),
+            )
+        )  # fmt: skip
+    for leader in leaders:
+        leader.look()
+    yield folders
+    for leader in leaders:
+        leader.close()
 
 
-def test_what_was_published_before_the_end_can_be_read(ranks: list[TcpStoreHeartbeats]) -> None:
-    failed = Heartbeat("b", RankState(), failure="ValueError: lost")
-    ranks[1].publish(failed)
-    ranks[1].close()
-    wait_for(lambda: ranks[0].read() == {1: failed})
+def test_one_diagnosis_is_made_and_reaches_every_host(hosts: list[HostFolder]) -> None:
+    time.sleep(0.3)
+    hosts[2].ask(LOST)
+    hosts[0].ask(LOST)
+    wait_for(lambda: all(host.read() for host in hosts))
+    (found,) = {host.read() for host in hosts}
+    assert found and found.message.startswith("rank 1 on ")
+    assert " ended, last seen starting" in found.message and found.reporter == 0
+    assert not any(host.asked for host in hosts)
 
 
 CASES = PLAN.cases()
@@ -245,19 +327,22 @@ def reports() -> list[tuple[str, bool]]:
     return []
 
 
-@pytest.fixture
-def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchdog]:
-    """Of rank 0 of two in a scratch folder."""
+def make_watchdog(tmp_path: Path, reports: list[tuple[str, bool]], rank: int = 0) -> Watchdog:
+    """Of a rank of two in a scratch folder."""
     context = RankContext(
-        rank=0, world_size=2, local_rank=0, local_world_size=2, launcher=LOCAL,
+        rank=rank, world_size=2, local_rank=rank, local_world_size=2, launcher=LOCAL,
         init_method=f"file:{tmp_path / 'ranks'}", scratch_dir=tmp_path,
     )  # fmt: skip
 
     def report(error: RankError, is_reporter: bool) -> None:
         reports.append((error.message, is_reporter))
 
-    state, store = open_state(tmp_path, 0), FileHeartbeats(tmp_path, 0)
-    watchdog = Watchdog(state, store, context, PAIR, report, SHORT)
+    return Watchdog(context, PAIR, report, SHORT)
+
+
+@pytest.fixture
+def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchdog]:
+    watchdog = make_watchdog(tmp_path, reports)
     yield watchdog
     watchdog.stop()
 
@@ -266,6 +351,24 @@ def other_rank(tmp_path: Path) -> StateBuffer:
     state = open_state(tmp_path, 1)
     state[PID], state[HEARTBEATS] = 2**22 + 1, 1  # no such process
     return state
+
+
+def test_the_first_rank_of_a_host_that_lives_leads_it(tmp_path: Path) -> None:
+    every = [open_states(tmp_path, rank) for rank in (5, 3, 4)]
+    first, second, third = (own_state(states) for states in every)
+    of_second, of_third = Predecessors(every[1]), Predecessors(every[2])
+    for _ in range(2 * MISSED_BEATS):
+        first[HEARTBEATS] += 1
+        assert of_second.is_any_alive() and of_third.is_any_alive()
+    assert not Predecessors(every[0]).is_any_alive()
+    found = [of_second.is_any_alive() for _ in range(2 * MISSED_BEATS)]
+    assert found == sorted(found, reverse=True) and found[0] and not found[-1]
+    second[HEARTBEATS] += 1
+    first[PHASE] = DONE
+    assert of_third.is_any_alive()
+    second[PID] = 2**22 + 1
+    assert not of_third.is_any_alive()
+    assert read_states(tmp_path).keys() == {5, 3, 4} and read_state(third).rank == 4
 
 
 def test_heartbeats_are_published_until_the_end(tmp_path: Path, watchdog: Watchdog) -> None:
@@ -285,7 +388,7 @@ def test_after_a_lost_connection_the_rank_without_heartbeats_is_found_and_report
 ) -> None:
     other_rank(tmp_path)
     lost = watchdog.find_lost_ranks()
-    assert lost.message.startswith("rank 1 on ") and lost.is_reporter
+    assert lost.message.startswith("rank 1 on ") and lost.reporter == 0
     assert lost.message.endswith(" ended, last seen starting")
     watchdog.report_lost_ranks(lost)
     assert reports == [(lost.message, True)]
@@ -295,8 +398,8 @@ def test_at_sigterm_the_rank_whose_process_has_ended_is_reported_once_it_is_not_
     tmp_path: Path, watchdog: Watchdog, reports: list[tuple[str, bool]]
 ) -> None:
     watchdog.on_sigterm()
-    assert not reports  # the ranks of this host are not known yet
-    watchdog.local_pids = {0: os.getpid(), 1: other_rank(tmp_path)[PID]}
+    assert not reports  # no rank is missing
+    other_rank(tmp_path)
     watchdog.on_sigterm()
     ((message, is_reporter),) = reports
     assert message.startswith("rank 1 on ") and is_reporter

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import measured as commands
 from commbench.answers.advise.choices import (
@@ -26,7 +27,6 @@ from commbench.answers.advise.training_step import (
     find_buckets,
     find_grouping,
 )
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words

@@ -22,6 +22,7 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.paragraphs import join_words
 from commbench.results.schema import Run
@@ -168,6 +169,7 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
 
 
 def _blocks(found: Comparison) -> list[Block]:
+    a, b = distinct_names([found.a, found.b])
     notes = [P5] if any(row.undisturbed for row in found.rows) else []
     return [
         Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
@@ -177,6 +179,7 @@ def _blocks(found: Comparison) -> list[Block]:
         ),
         Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
+        bits_items((row.samples for row in found.rows if row.samples), a, b),
         Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
         Table(
             "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,

@@ -67,7 +67,7 @@ def document(machine: Machine) -> Document:
 
 
 def crowd_text(crowd: str | None) -> list[str]:
-    """What it means that ranks shared cores, where they did (selection.find_crowd)."""
+    """What it means that ranks shared cores, where they did (hardware.find_crowd)."""
     said = f"In the runs {crowd}: their times show the processor more than the network."
     return [said] if crowd else []
 

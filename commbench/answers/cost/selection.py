@@ -10,10 +10,10 @@ data does not tell from the best model is its rival.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.hardware import find_crowd
 from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, doublings_beyond, fit_curve
 from commbench.answers.cost.intervals import Errors, errors_of
@@ -23,7 +23,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.units import LARGEST_SIZE, format_count, parse_size
+from commbench.units import LARGEST_SIZE, parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,19 +100,6 @@ def fit_machine(
         {fact: list_some([*dict.fromkeys(values)], 4) for fact, values in facts.items()},
         tuple(fitted), tuple(dict.fromkeys([*notes, *said])),
     )  # fmt: skip
-
-
-def find_crowd(headers: Sequence[RunHeader], threads: int = 1) -> str:
-    """`4 ranks share 2 cores`, of the run and host with the most ranks, or `threads` of each, for
-    its cores; empty where none on CPUs share cores."""
-    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
-    for number, header in enumerate(headers):
-        for rank in header.ranks if header.plan.device == "cpu" else ():
-            cores.setdefault((number, rank.host), []).append(rank.cores)
-    pairs = [(threads * len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
-    most, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
-    what = "ranks" if threads == 1 else "threads"
-    return f"{most} {what} share {format_count(number, 'core')}" if most > number else ""
 
 
 def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:

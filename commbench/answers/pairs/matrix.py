@@ -20,7 +20,8 @@ from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
 from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
 from commbench.plan.plan import Plan
-from commbench.results.schema import Batch, Run, RunHeader
+from commbench.results.rank_times import with_rank_times
+from commbench.results.schema import Run, RunHeader
 from commbench.stats.student import student_quantile
 from commbench.units import GB
 
@@ -124,16 +125,14 @@ class PairValues:
         """`case` is one of its cases."""
         self._header, self._case = header, case
         self._batches: dict[Pair, list[tuple[float, int]]] = {}
-        """The median of each batch, and its iterations."""
+        """The median of each batch, or of the batches of a launch, and its iterations."""
 
-    def add(self, case: Case, batches: Iterable[Batch]) -> None:
-        """Add batches of a case; those without the times of each rank are left out."""
+    def add(self, case: Case, times: Iterable[tuple[Sequence[float], int]]) -> None:
+        """Add the times of each rank in some batches of a case, and their iterations."""
         pairs = first_ranks(self._header.plan, case)
-        for batch in batches:
-            if batch.rank_medians_s:
-                for index, pair in pairs:
-                    own = batch.rank_medians_s[index], len(batch.samples_s)
-                    self._batches.setdefault(pair, []).append(own)
+        for times_s, iterations in times:
+            for index, pair in pairs if times_s else ():
+                self._batches.setdefault(pair, []).append((times_s[index], iterations))
 
     def matrix(self) -> RankMatrix:
         """The value of each pair: the lower quartile of the medians of its batches, weighted by
@@ -181,8 +180,11 @@ def pair_matrices(run: Run) -> list[RankMatrix]:
     for measurement in run.measurements:
         case = measurement.case
         if is_of_matrix(case) and measurement.batches:
+            known = with_rank_times(measurement).rank_times
+            # 32 bits hold seven digits.
+            times = [([float(f"{s:.7g}") for s in own.medians_s], own.iterations) for own in known]
             key = (case.title_without("pairs"), case.size_bytes)
-            kinds.setdefault(key, PairValues(run.header, case)).add(case, measurement.batches)
+            kinds.setdefault(key, PairValues(run.header, case)).add(case, times)
     found = [values.matrix() for values in kinds.values()]
     return sorted(
         (matrix for matrix in found if matrix.values),

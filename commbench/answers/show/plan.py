@@ -20,9 +20,9 @@ from commbench.plan.groups import (
 )
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
-from commbench.plan.plan import Plan
+from commbench.plan.plan import Plan, longest_join_s
 from commbench.plan.workload import Workload, make_workload
-from commbench.units import format_about, format_bytes, format_count
+from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table
 
@@ -101,6 +101,10 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
     return list(found.values())
 
 
+MANY_S = 10.0
+"""From here on the time to join is worth a line."""
+
+
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
@@ -117,6 +121,9 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")
         yield f"{ranks} share {cores}: the times will show the scheduler."
+    if (join_s := longest_join_s(plan.world_size)) >= MANY_S:
+        most = format_time(plan.timeout_s + join_s)
+        yield f"{plan.world_size} ranks may take {most} to join: --timeout and 50 ms for each."
 
 
 def _shapes(cases: Sequence[Case]) -> Iterator[str]:

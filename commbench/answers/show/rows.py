@@ -13,9 +13,9 @@ from commbench.analysis.figures import (
     find_peak_fraction,
     summarise_curve,
 )
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines

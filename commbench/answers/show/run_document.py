@@ -16,6 +16,12 @@ from commbench.answers.show import rows as run_table
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.groups import groups_blocks
+from commbench.answers.show.numerics import (
+    NumericsResult,
+    find_numerics,
+    numerics_blocks,
+    numerics_sentences,
+)
 from commbench.answers.show.plan import left_out, list_missing
 from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
 from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
@@ -80,6 +86,11 @@ class ShownRun:
         return [] if plan.workload or has_matrix(plan) else find_shapes(self.rows)
 
     @cached_property
+    def numerics(self) -> NumericsResult:
+        """What the run found out about its numbers."""
+        return find_numerics(self.rows)
+
+    @cached_property
     def peak(self) -> Peak | None:
         """The speed of which a column has the part that was reached."""
         if not (text := self.given_peak or self.run.header.plan.peak):
@@ -110,7 +121,12 @@ class ShownRun:
             replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
             verdict = replay_answer(self.run, self.steps)
             replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
-        facts = {"rows": loaded.rows, "warnings": self.warnings, "shapes": self.shapes}
+        facts: dict[str, Any] = {
+            "rows": loaded.rows,
+            "warnings": self.warnings,
+            "shapes": self.shapes,
+        }
+        facts |= {"numerics": self.numerics} if self.numerics.rows else {}
         return json_facts(loaded) | facts | {REPLAY: replay}
 
 
@@ -124,6 +140,7 @@ def document(shown: ShownRun) -> Document:
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes else run_table.highest_sentence(kinds)
     found = [highest, *(special or [shapes_sentence(run.header, shown.shapes)])]
+    found += numerics_sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
     answer = [*_status(shown), *found] if is_bad else [*found, *_status(shown)]
     missing = list_missing(
@@ -149,6 +166,7 @@ def document(shown: ShownRun) -> Document:
         Items(wrong, "What is wrong"),
         Items(left_out(run.header.plan)),
         Items([note for note in notes if "left out" not in note], "Notes about the imported file"),
+        *numerics_blocks(shown.numerics),
         run_table.timings_table(rows),
         *overlap_blocks(rows),
         *(each_group if are_both else [Folded("Each group", each_group)] if of_groups else []),

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
-from commbench.answers.cost.selection import find_crowd
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.groups import BOTH
@@ -173,10 +173,11 @@ def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
-    of the forms of several, where there are others."""
+    of the forms of several, where there are others. Compressed forms give another result."""
     kinds: dict[Any, list[ResultRow]] = {}
     for row in _whole(rows):
-        if row.measurement.case.call_form.calls_before is None:
+        form = row.measurement.case.call_form
+        if form.calls_before is None and not form.compression:
             kinds.setdefault(row.measurement.case.key(*WAYS), []).append(row)
     for own in kinds.values():
         apart = [row for row in own if row.measurement.case.call_form.has_tensors]

@@ -11,6 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep.ranking import (
     BEST,
@@ -29,7 +30,7 @@ from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
 from commbench.output.paragraphs import list_some
 from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
-from commbench.units import format_count
+from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table, Text
@@ -69,6 +70,7 @@ def document(result: SweepResult) -> Document:
     )
     blocks = [
         Items(items),
+        Items(bits_sentences(result)),
         *(_times(result, points) for points in (steps, others) if points),
         *([Text(_FEW)] if result.compared and result.sweep.rounds < ENOUGH_ROUNDS else []),
         _ranges(result),
@@ -130,6 +132,18 @@ def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
                 f"{title}: nothing to compare: {_why_alone(result, kind)}."
             ]
     return found
+
+
+def bits_sentences(result: SweepResult) -> list[str]:
+    """How the bits of the results differ between settings, at the largest size of each kind."""
+    titles, largest = _short_kinds(result), {}
+    for point in sorted(result.points, key=attrgetter("size_bytes")):
+        largest[point.kind] = point
+    found = []
+    for kind, point in largest.items():
+        rows = {result.names[row.setting]: row.row.measurement for row in point.rows if row}
+        found.append(ways_sentence(f"{titles[kind]} {format_bytes(point.size_bytes)}", rows))
+    return [*filter(None, found)]
 
 
 def _why_alone(result: SweepResult, kind: str) -> str:

@@ -2,16 +2,18 @@
 detection. Needs no torch.
 
 The state of a rank is numbers in a memory map that the rank rewrites as it runs (40 ns a number).
-The map is a file, `state-RANK`, which others can read and which outlives the rank; without a
-scratch folder it is memory of the rank alone.
+The map is a part of the file `states`, which others can read and which outlives the rank; without a
+folder it is memory of the rank alone.
 
 `error-RANK.json` holds a CommbenchError. `failure-RANK.json` holds any other exception: a failure
 of that rank, or a secondary one, a connection that was lost because another rank ended. `log-RANK`
-is the output of a rank, and `stack-RANK` the stack of a crash.
+is the output of a rank, `stack-RANK` the stack of a crash, and `report-RANK` what a rank tells of a
+hang or of its failure (see heartbeats).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -68,6 +70,7 @@ class RankState(NamedTuple):
     still_ms: int = 0
     """Time since `progress` changed, as the watchdog measures it."""
     previous_phase: int = STARTING
+    rank: int = 0
 
     @property
     def progress(self) -> tuple[int, int, int]:
@@ -93,17 +96,38 @@ class RankState(NamedTuple):
 
 
 PID, HEARTBEATS, STEP, PHASE, CASE, ITERATION, ITERATIONS = range(7)
-EXPECTED_MS, STILL_MS, PREVIOUS_PHASE = range(7, len(RankState._fields))
-_SIZE = 8 * len(RankState._fields)
+EXPECTED_MS, STILL_MS, PREVIOUS_PHASE, RANK = range(7, len(RankState._fields))
+_NUMBERS = len(RankState._fields)
+_SIZE = 8 * _NUMBERS
+STATES = "states"
+"""The file with the states of the ranks of a host, in the order in which they came."""
 
 
-def open_state(scratch_dir: Path | None, rank: int) -> StateBuffer:
-    """A rank's own state, all zeros."""
-    if scratch_dir is None:
-        return memoryview(mmap.mmap(-1, _SIZE)).cast("q")
-    with (scratch_dir / f"state-{rank}").open("w+b") as file:
-        file.truncate(_SIZE)
-        return memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("q")
+def open_state(folder: Path | None, rank: int) -> StateBuffer:
+    """A rank's own state, zeros but for its number."""
+    return own_state(open_states(folder, rank) if folder else _of_rank(mmap.mmap(-1, _SIZE), rank))
+
+
+def open_states(folder: Path, rank: int) -> StateBuffer:
+    """The states of the ranks that came before this one, and its own, new one, at the end."""
+    with (folder / STATES).open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(bytes(_SIZE))
+        file.flush()
+        memory = mmap.mmap(file.fileno(), 0)
+        fcntl.flock(file, fcntl.LOCK_UN)  # the map keeps the file open
+    return _of_rank(memory, rank)
+
+
+def own_state(states: StateBuffer) -> StateBuffer:
+    """The last one of several states."""
+    return states[-_NUMBERS:]
+
+
+def _of_rank(memory: mmap.mmap, rank: int) -> StateBuffer:
+    numbers = memoryview(memory).cast("q")
+    numbers[RANK - _NUMBERS], numbers[PID - _NUMBERS] = rank, os.getpid()
+    return numbers
 
 
 def set_phase(
@@ -126,14 +150,40 @@ def read_state(state: StateBuffer) -> RankState:
     return RankState(*state.tolist())
 
 
-def read_states(scratch_dir: Path) -> dict[int, RankState]:
-    """The states in a scratch folder, by rank."""
-    found: dict[int, RankState] = {}
-    for path in scratch_dir.glob("state-*"):
-        numbers = memoryview(path.read_bytes())
-        if len(numbers) == _SIZE:
-            found[int(path.name.partition("-")[2])] = RankState(*numbers.cast("q").tolist())
-    return found
+def split_states(states: StateBuffer) -> list[RankState]:
+    """Several states that follow each other."""
+    numbers = states.tolist()
+    return [RankState(*numbers[i : i + _NUMBERS]) for i in range(0, len(numbers), _NUMBERS)]
+
+
+def read_states(folder: Path) -> dict[int, RankState]:
+    """The states in a folder, by rank."""
+    with suppress(FileNotFoundError):
+        numbers = memoryview((folder / STATES).read_bytes()).cast("q")
+        return {state.rank: state for state in split_states(numbers) if state.pid}
+    return {}
+
+
+class Predecessors:
+    """The ranks of a host that came before this one: while one of them lives, it leads the host."""
+
+    def __init__(self, states: StateBuffer) -> None:
+        """`states` as open_states gave them."""
+        self._states = states
+        self._first, self._seen, self._missed = 0, -1, 0
+        """The state of the first one that may live, its heartbeats, and since how many looks."""
+
+    def is_any_alive(self) -> bool:
+        """Whether one of them lives, as far as is known; to be asked once per heartbeat."""
+        while self._first < len(self._states) - _NUMBERS:
+            found = RankState(*self._states[self._first : self._first + _NUMBERS].tolist())
+            self._missed = self._missed + 1 if found.heartbeats == self._seen else 0
+            self._seen = found.heartbeats
+            is_there = found.phase != DONE and is_process_alive(found.pid)
+            if is_there and self._missed < MISSED_BEATS:
+                return True
+            self._first, self._seen, self._missed = self._first + _NUMBERS, -1, 0
+        return False
 
 
 def is_process_alive(pid: int) -> bool:
@@ -143,6 +193,14 @@ def is_process_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def is_process_stopped(pid: int) -> bool:
+    """Whether a process of this host is stopped by a signal or a debugger."""
+    with suppress(OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+    return False
 
 
 def kill_process(pid: int) -> None:
@@ -173,8 +231,6 @@ class RankFailure(NamedTuple):
     """Most likely the end of another rank was the cause."""
     lost_ranks: str = ""
     """For a secondary failure, which ranks were lost, in words; empty where none is known."""
-    is_reporter: bool = True
-    """Of the ranks that found the same lost ranks, this one reports it."""
 
 
 def make_failure(error: BaseException, rank: int, host: str) -> RankFailure:
@@ -242,6 +298,10 @@ def _read(scratch_dir: Path, kind: str) -> dict[int, Any]:
     return {rank: json.loads(path.read_text("utf-8")) for rank, path in sorted(paths.items())}
 
 
+MISSED_BEATS = 3
+"""A rank whose heartbeats did not change for so many looks, one per heartbeat, has stopped."""
+RANKS_PER_S, LAUNCHERS_PER_S = 170, 25
+"""Operations per second of all hosts together on the store in which the ranks met, at most."""
 SCALE = "COMMBENCH_TEST_DELAY_SCALE"
 """Environment variable, for tests only: a number that multiplies every delay, such as 0.25."""
 
@@ -251,13 +311,13 @@ class Delays:
     """Seconds."""
 
     heartbeat_s: float = 1.0
-    """Between two heartbeats of a rank, or of a launcher."""
+    """Between two heartbeats of a rank; also of a host or of a launcher, where these are few."""
     late_s: float = 5.0
     """A process that was not scheduled for so long knows nothing about that time."""
     listen_s: float = 3.0
-    """Between the two readings of all heartbeats that a diagnosis compares."""
+    """How long ranks are watched before a diagnosis: more than MISSED_BEATS heartbeats."""
     stay_s: float = 3.0
-    """How long a rank that knows of a lost rank stays: others learn of it up to 2 s later."""
+    """How long a rank that knows of a lost rank stays, on few hosts."""
     sigterm_s: float = 0.5
     """From SIGTERM to the end of a rank. Open MPI sends SIGKILL after 1 s; a rank that ended
     earlier would look to the others like the one that failed."""
@@ -274,6 +334,19 @@ class Delays:
     after they are done; in between the ranks detect it themselves, after --timeout."""
     node_gone_s: float = 3.0
     """At the end of a launch no node waits for one without heartbeats for so long."""
+
+    def host_beat_s(self, hosts: int) -> float:
+        """Between two heartbeats of a host in the store."""
+        return max(self.heartbeat_s, hosts / RANKS_PER_S)
+
+    def launcher_beat_s(self, nodes: int) -> float:
+        """Between two heartbeats of a launcher in the store."""
+        return max(self.heartbeat_s, 2 * nodes / LAUNCHERS_PER_S)
+
+    def answer_s(self, hosts: int) -> float:
+        """How long hosts have to answer to an alarm: each does so at its next heartbeat."""
+        beat_s = self.host_beat_s(hosts)
+        return max(self.listen_s, 1.05 * beat_s) + self.heartbeat_s
 
     def scaled(self, factor: float) -> Delays:
         """All delays multiplied by `factor`."""

@@ -1,10 +1,11 @@
-"""The watchdog thread of a rank: publishes heartbeats, notices hung and lost ranks, and ends its
-rank.
+"""The watchdog thread of a rank: shows that the rank lives, notices hung and lost ranks, and ends
+its rank.
 
 It looks once a second. Three things make it act, each with a method of its own: the rank has made
-no progress for longer than its operation may take (`_end_hang`), another rank has reported a lost
-one (`_follow_report`), another launcher sends SIGTERM (`on_sigterm`). Where torch reports a lost
-connection to the rank itself, the rank asks its watchdog which one was lost (`find_lost_ranks`).
+no progress for longer than its operation may take (`_end_hang`), there is a diagnosis of lost ranks
+(`_follow`), another launcher sends SIGTERM (`on_sigterm`). Where torch reports a lost connection to
+the rank itself, the rank asks which one was lost (`find_lost_ranks`). `heartbeats` says how all
+come to one diagnosis.
 
 mpirun and `srun --kill-on-bad-exit` send SIGTERM to all ranks as soon as one has ended. A rank then
 stays for a moment, in which it can report which rank that was.
@@ -14,12 +15,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from commbench.errors import RankError
@@ -27,24 +27,29 @@ from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.groups import uses_nccl
 from commbench.worker.watchdog import hang_analysis, rank_state
-from commbench.worker.watchdog.hang_analysis import (
-    Heartbeat,
-    Heartbeats,
-    HeartbeatStore,
-    LostRanks,
-    find_store,
-    open_heartbeats,
-)
 from commbench.worker.watchdog.hang_evidence import ASKING_RANKS, FlightRecorderDump, RasRequest
+from commbench.worker.watchdog.heartbeats import (
+    HANGS,
+    LOST,
+    Diagnosis,
+    Heartbeats,
+    HostFolder,
+    HostLeader,
+    SharedFolder,
+    find_store,
+)
 from commbench.worker.watchdog.rank_state import (
+    DONE,
     LOST_RANK_HINT,
     Delays,
+    Predecessors,
     StateBuffer,
     read_delays,
     read_state,
 )
 
 CALLS_SHOWN = 8
+POLL_S = 0.2
 
 ReportError = Callable[[RankError, bool], None]
 """Reports an error to people; the second argument: this rank reports it for all."""
@@ -54,47 +59,63 @@ class Watchdog:
     """Watches one rank until `stop` is called."""
 
     def __init__(
-        self,
-        state: StateBuffer,
-        store: HeartbeatStore,
-        rank_context: RankContext,
-        plan: Plan,
-        report: ReportError,
-        delays: Delays,
+        self, rank_context: RankContext, plan: Plan, report: ReportError, delays: Delays
     ) -> None:
-        self.state = state
-        self.local_pids: Mapping[int, int] = {}
-        """The processes of the ranks of this host that another launcher started, by rank."""
-        self._store = store
         self._context, self._rank = rank_context, rank_context.rank
         self._plan, self._cases = plan, plan.cases()
         self._report = report
         self._delays = delays
-        self._host = socket.gethostname()
-        address = find_store(rank_context)
-        self._store_host = address[0] if address else ""
-        """The host of the store in which ranks publish; empty where they publish in files."""
-        if address and rank_context.is_single_node:
-            self._store_host = self._host
-        self._main_thread = threading.main_thread().ident or 0
-        self._stopped = threading.Event()
-        self._diagnosing = threading.Lock()
         self.dump_folder: Path | None = None
         """For what torch's flight recorder has recorded; None where that is not kept."""
         self._dump: FlightRecorderDump | None = None
-        self._failure = ""
+        hosts = -(-rank_context.world_size // rank_context.local_world_size)
+        self._answer_s = delays.answer_s(hosts)
+        self._stay_s = delays.stay_s if hosts == 1 else max(delays.stay_s, self._answer_s)
+        self._main_thread = threading.main_thread().ident or 0
+        self._stopped = threading.Event()
+        self._told: tuple[tuple[str, ...], str, str] = (), "", ""
+        """What this rank tells the others: a stack, a failure, what torch has recorded."""
         self._is_diagnosed = False
         """This rank knows which ranks are lost."""
-        state[rank_state.PID] = os.getpid()
+        self._folder: HostFolder | None = None
+        """None until the ranks of this host have one."""
+        self._shared: SharedFolder | None = None
+        self._leader: HostLeader | None = None
+        self.state: StateBuffer
+        """What the rank does, which it records itself."""
+        if rank_context.scratch_dir:
+            self._open(rank_context.scratch_dir)
+            self.state = self._shown
+        else:
+            self.state = rank_state.open_state(None, self._rank)
         self.publish()
         self._thread = threading.Thread(target=self._run, daemon=True, name="commbench-watchdog")
         self._thread.start()
+
+    def _open(self, path: Path) -> None:
+        """Have a place among the ranks of this host."""
+        states = rank_state.open_states(path, self._rank)
+        self._predecessors = Predecessors(states)
+        self._shown = rank_state.own_state(states)
+        self._folder = HostFolder(path)
+
+    def _join_host(self) -> None:
+        """Find the folder of the ranks of this host; where the store is not there yet, the next
+        heartbeat tries again."""
+        if address := find_store(self._context):
+            with suppress(RuntimeError, OSError):
+                self._shared = SharedFolder(address, self._rank, self._delays.store_s)
+                self._open(self._shared.path)
 
     def stop(self) -> None:
         """Watch no more: the rank is done, or ends with an error."""
         self._stopped.set()
         self._thread.join()
-        self._store.close()
+        self.publish()
+        if self._leader:
+            self._leader.close()
+        if self._shared:
+            self._shared.close()
 
     def report_failure(self, failure: str) -> bool:
         """Publish a failure that other ranks may have too, at the same time. Returns whether this
@@ -102,41 +123,34 @@ class Watchdog:
         self.publish(failure=failure)
         if not self._context.is_external:
             return True  # the launcher chooses
-        with self._diagnosing:
-            self._store.report_lost_rank()
-            self._is_diagnosed = True
-            time.sleep(self._delays.listen_s)
-            failed = [rank for rank, found in self._store.read().items() if found.failure]
-            is_reporter = self._rank == min(failed, default=self._rank)
-            time.sleep(self._delays.stay_s)
-        return is_reporter
+        diagnosis = self._ask(LOST)
+        self._stay(self._stay_s)
+        return self._rank == min((diagnosis or Diagnosis("")).ranks, default=self._rank)
 
-    def find_lost_ranks(self) -> LostRanks:
-        """Which ranks ended, after torch has reported a lost connection; takes `listen_s`."""
-        with self._diagnosing:
-            self._store.report_lost_rank()
-            return self._diagnose_lost_ranks(time.sleep)
+    def find_lost_ranks(self) -> Diagnosis:
+        """Which ranks ended, after torch has reported a lost connection; takes seconds."""
+        return self._ask(LOST) or Diagnosis("", reporter=self._rank)
 
-    def report_lost_ranks(
-        self, lost: LostRanks, sleep: Callable[[float], object] = time.sleep
-    ) -> None:
+    def report_lost_ranks(self, lost: Diagnosis) -> None:
         """Report lost ranks, where this rank is the reporter. Then stay until the others know them
         too: some launchers end all ranks with the first, and rank 0's store ends with it."""
-        if lost.is_reporter:
-            self._report(lost.error(), True)
-        sleep(self._delays.stay_s)
+        if self._rank == lost.reporter:
+            self._report(RankError(lost.message, lost.hint), True)
+        self._stay(self._stay_s)
 
     def on_sigterm(self) -> None:
         """Report which ranks of this host have ended, when another launcher ends this one: nobody
         will live to see their heartbeats stop. The lowest rank that is left reports."""
-        left = [rank for rank, pid in self.local_pids.items() if rank_state.is_process_alive(pid)]
-        lost = [rank for rank in self.local_pids if rank not in left]
-        if not lost or self._stopped.is_set() or self._is_diagnosed or self._rank != min(left):
+        if not self._folder or self._stopped.is_set() or self._is_diagnosed:
             return
-        known = {rank: h for rank, h in self._store.read().items() if rank in lost}
-        if not any(heartbeat.failure for heartbeat in known.values()):  # else they report it
-            where = "" if known else f" on {self._host}"
-            message = hang_analysis.describe_lost_ranks(lost, known, self._cases, where)
+        known = self._folder.heartbeats()
+        pids = {rank: beat.state.pid for rank, beat in known.items() if beat.state.phase != DONE}
+        left = [rank for rank, pid in pids.items() if rank_state.is_process_alive(pid)]
+        lost = [rank for rank in pids if rank not in left]
+        if not lost or self._rank != min(left, default=self._rank):
+            return
+        if not any(known[rank].failure for rank in lost):  # else they report it
+            message = hang_analysis.describe_lost_ranks(lost, known, self._cases)
             self._report(RankError(message, LOST_RANK_HINT), True)
 
     def _run(self) -> None:
@@ -149,97 +163,120 @@ class Watchdog:
                 moved = updated
             stalled_s = updated - moved
             self.state[rank_state.STILL_MS] = round(1000 * stalled_s)
-            self.publish()
-            if self._context.is_external and self._store.has_lost_rank:
-                self._follow_report()
+            if not self._folder:
+                self._join_host()
+            self._keep_up()
+            if self._context.is_external and stalled_s > self._delays.listen_s:
+                self._follow()
             expected_s = self.state[rank_state.EXPECTED_MS] / 1e3
             if stalled_s > self._plan.timeout_s + expected_s:
                 self._end_hang()
 
+    def _keep_up(self) -> None:
+        """What is due once per heartbeat: to show that this rank lives, and to lead the host if the
+        ranks before it do not."""
+        self.publish()
+        if not self._folder:
+            return
+        if not self._leader and not self._predecessors.is_any_alive():
+            delays, context = self._delays, self._context
+            self._leader = HostLeader(self._folder, context, delays, self._diagnose)
+        if self._leader:
+            self._leader.look()
+
     def publish(self, stack: tuple[str, ...] = (), failure: str = "") -> None:
-        """Publish a heartbeat with what this rank does, and how it failed, if it did."""
+        """Show that this rank lives, and tell how it failed or where it hangs, if it does."""
         self.state[rank_state.HEARTBEATS] += 1
-        self._failure = failure or self._failure
         recorded = self._dump.summary if self._dump else ""
-        state = read_state(self.state)
-        self._store.publish(Heartbeat(self._host, state, stack, self._failure, recorded))
+        told = stack or self._told[0], failure or self._told[1], recorded
+        if not self._folder:
+            return
+        if self._shown is not self.state:
+            self._shown[:] = self.state
+        if told != self._told:
+            self._folder.tell(self._rank, *told)
+            self._told = told
 
-    def _keep_publishing(self, seconds: float, stack: tuple[str, ...] = ()) -> None:
-        """Publish heartbeats for so long, or until the rank is done."""
-        for _ in range(round(seconds / self._delays.heartbeat_s)):
-            if not self._stopped.wait(self._delays.heartbeat_s):
-                self.publish(stack)
+    def _stay(self, seconds: float) -> None:
+        """Go on for so long, whichever thread this is."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, self._delays.heartbeat_s))
+            if threading.current_thread() is self._thread:
+                self._keep_up()
 
-    def _diagnose_lost_ranks(self, sleep: Callable[[float], object]) -> LostRanks:
-        first = self._store.read()
-        sleep(self._delays.listen_s)
+    def _diagnose(self, why: str, heartbeats: Heartbeats, is_store_lost: bool) -> Diagnosis:
+        address, context = find_store(self._context), self._context
+        watched = hang_analysis.Watched(
+            self._rank, context.world_size, context.local_world_size, self._cases,
+            self._plan.timeout_s, address[0] if address else "", self.dump_folder,
+        )  # fmt: skip
+        return hang_analysis.diagnose(watched, why, heartbeats, is_store_lost)
+
+    def _ask(self, why: str) -> Diagnosis | None:
+        """The diagnosis of all ranks, which one of them makes; None where none comes, and where
+        this rank ends meanwhile."""
+        began, deadline = time.time(), time.monotonic() + 4 * self._answer_s
+        is_own_thread = threading.current_thread() is self._thread
+        found, next_beat = None, 0.0
+        while not found and time.monotonic() < deadline:
+            if is_own_thread and self._stopped.is_set():
+                return None
+            if self._folder:
+                self._folder.ask(why)
+                found = self._folder.read(began)
+            if is_own_thread and time.monotonic() >= next_beat:
+                next_beat = time.monotonic() + self._delays.heartbeat_s
+                self._keep_up()
+            time.sleep(min(POLL_S, self._delays.heartbeat_s))
+        if not found and why == HANGS:
+            found = self._diagnose(why, self._folder.heartbeats() if self._folder else {}, False)
+        self._is_diagnosed = bool(found and found.message)
+        return found
+
+    def _follow(self) -> None:
+        """There may be a diagnosis of lost ranks, which this rank may not notice for long, as it
+        makes no progress: report it, and end this rank."""
+        lost = self._folder.read() if self._folder else None
+        if not lost or not lost.message or self._is_diagnosed:
+            return
         self._is_diagnosed = True
-        second = self._store.read()
-        return hang_analysis.diagnose_lost_ranks(
-            first, second, self._rank, self._context.world_size, self._store_host, self._cases
-        )
-
-    def _follow_report(self) -> None:
-        """Another rank has reported a lost one, which this rank may not notice for long. Unless it
-        makes progress, find out which one was lost, report it and end this rank."""
-        if self._is_diagnosed or not self._diagnosing.acquire(blocking=False):
-            return  # the main thread has noticed it
-        try:
-            before = read_state(self.state).progress
-            lost = self._diagnose_lost_ranks(self._keep_publishing)
-            after = read_state(self.state).progress
-            self._is_diagnosed = bool(lost.message) and before == after
-        finally:
-            self._diagnosing.release()
-        if self._is_diagnosed and not self._stopped.is_set():
-            self.report_lost_ranks(lost, self._keep_publishing)
+        self.report_lost_ranks(lost)
+        if not self._stopped.is_set():
             os._exit(RankError.exit_code)
 
     def _end_hang(self) -> None:
         """Find out which ranks keep all others waiting, report it and end this rank."""
-        stack = _read_stack(self._main_thread)
         ras = self._ask_nccl()
         if self.dump_folder:
             self._dump = FlightRecorderDump(self.dump_folder, self._rank, self._delays.listen_s)
-        self.publish(stack)
-        first = self._store.read()
-        self._keep_publishing(self._delays.listen_s, stack)
-        if self._stopped.is_set():
+        self.publish(_read_stack(self._main_thread))
+        found = self._ask(HANGS)
+        if not found or self._stopped.is_set():
             return
-        second = self._store.read()
-        silent = hang_analysis.find_silent(first, second)
-        is_reporter = self._rank == min((r for r in second if r not in silent), default=self._rank)
-        diagnosis = hang_analysis.diagnose_hang(first, second, self._context.world_size)
-        error = hang_analysis.make_hang_error(diagnosis, second, self._cases, self._plan.timeout_s)
-        if failed := [rank for rank, heartbeat in second.items() if heartbeat.failure]:
-            # It failed first, and then did not end: what it has under way, or NCCL, may wait.
-            message = hang_analysis.describe_lost_ranks(failed, second, self._cases)
-            error = RankError(message, LOST_RANK_HINT)
-        if is_reporter:
-            dumps = hang_analysis.describe_dumps(second, self.dump_folder)
-            found = (error.details, dumps, ras.finish() if ras else "")
-            error.details = "\n".join(filter(None, found))
-        self._report(error, is_reporter)
-        self._kill(silent, second)
-        if not is_reporter:
-            time.sleep(self._delays.heartbeat_s)  # the first to end may end all
+        is_reporter = self._rank == found.reporter
+        said = ras.finish() if ras and is_reporter else ""
+        details = "\n".join(filter(None, (found.details, said)))
+        self._report(RankError(found.message, found.hint, details), is_reporter)
+        self._kill(found)
+        if not is_reporter or self._context.is_external:
+            self._stay(self._stay_s if self._context.is_external else self._delays.heartbeat_s)
         os._exit(RankError.exit_code)
 
     def _ask_nccl(self) -> RasRequest | None:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
-        if uses_nccl(self._plan) and self._rank < ASKING_RANKS:
-            return RasRequest(self._delays.listen_s, pids=self.local_pids.values())
-        return None
+        if not uses_nccl(self._plan) or self._rank >= ASKING_RANKS:
+            return None
+        states = rank_state.read_states(self._folder.path) if self._folder else {}
+        return RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
 
-    def _kill(self, ranks: Sequence[int], heartbeats: Heartbeats) -> None:
+    def _kill(self, found: Diagnosis) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
         stopped process does not react to SIGTERM."""
-        if self._context.scratch_dir:
-            here = set(rank_state.read_states(self._context.scratch_dir))
-        else:
-            here = {rank for rank in ranks if heartbeats[rank].host == self._host}
-        for rank in here.intersection(ranks) - {self._rank}:
-            rank_state.kill_process(heartbeats[rank].state.pid)
+        if found.silent and self._folder:
+            for rank, state in rank_state.read_states(self._folder.path).items():
+                if rank in found.silent and rank != self._rank:
+                    rank_state.kill_process(state.pid)
 
 
 @contextmanager
@@ -248,14 +285,7 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
     if rank_context.is_external:
         block_sigterm()  # the threads that are started from now on inherit that
     delays = read_delays()
-    watchdog = Watchdog(
-        rank_state.open_state(rank_context.scratch_dir, rank_context.rank),
-        open_heartbeats(rank_context, delays.store_s),
-        rank_context,
-        plan,
-        report,
-        delays,
-    )
+    watchdog = Watchdog(rank_context, plan, report, delays)
     termination = None
     if rank_context.is_external:
         termination = TerminationThread(watchdog.on_sigterm, delays.sigterm_s)

@@ -1,0 +1,324 @@
+"""What a run found out about its numbers: errors, bits that differ, and when compressing pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from commbench.analysis.numerics import (
+    Difference,
+    codec_time,
+    find_difference,
+    launches_difference,
+    paying_speed,
+    plain_wire_bytes,
+    worst_numerics,
+)
+from commbench.analysis.row_names import short_titles
+from commbench.analysis.rows import WAYS, ResultRow
+from commbench.answers.show.rows import time_of
+from commbench.output.paragraphs import join_words
+from commbench.plan.case import Case
+from commbench.results.numerics import Numerics
+from commbench.results.schema import Measurement
+from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide
+from commbench.units import format_bytes, format_count
+from commbench.views import cells
+from commbench.views.cells import Column
+from commbench.views.document import Block, Facts, Folded, Items, Table
+
+GBIT = 1e9 / 8
+REPEATS = "each repeats itself"
+MOST_SENTENCES = 4
+"""Of compressed forms in the answer; more are below their table."""
+FEW = 3
+"""Ways to one result of which every two are compared; of more, each with the first."""
+_WAY = (*WAYS, "placement")
+
+
+class NumericsRow(NamedTuple):
+    """The numbers of a case, in SI units."""
+
+    case: Case
+    found: Numerics
+    between_launches: Difference | None
+    """The largest difference of a launch from the first."""
+    wire_bytes: float | None
+    """Bytes that a rank sends."""
+    plain_wire_bytes: float | None
+    """Bytes that a rank sends in the direct call."""
+    time_ratio: Estimate | None
+    """Its time over that of the direct call."""
+    codec: Estimate | None
+    """Seconds of encoding, adding and decoding."""
+    pays_below: Estimate | None
+    """The speed of a link, in bytes per second, below which it is faster than the direct call."""
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether elements were compared with exact ones."""
+        return self.found.elements > self.found.not_finite
+
+    def as_json(self) -> dict[str, Any]:
+        """Its figures; not the sampled bits."""
+        own = {k: v for k, v in self.found._asdict().items() if k not in ("sample", "codec_s")}
+        others = {k: v for k, v in self._asdict().items() if k not in ("case", "found")}
+        return {"case": self.case.name, **own, **others}
+
+
+class Unlike(NamedTuple):
+    """Two ways to one result whose bits differ, or not."""
+
+    call: str
+    a: str
+    b: str
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class NumericsResult:
+    """The numbers of a run."""
+
+    rows: tuple[NumericsRow, ...]
+    measured: tuple[Measurement, ...]
+
+    @cached_property
+    def unlike(self) -> tuple[Unlike, ...]:
+        """How the ways to each result differ, that are not compressed."""
+        return tuple(one for call, ways in self._ways for one in compare_ways(call, ways))
+
+    @property
+    def _ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
+        """Each call, with the ways to its result."""
+        calls: dict[Any, list[Measurement]] = {}
+        for found in self.measured:
+            if not found.case.call_form.compression:
+                calls.setdefault(found.case.key(*_WAY), []).append(found)
+        cases = {key: own[0].case for key, own in calls.items()}
+        titles = short_titles(cases, _WAY)
+        for key, own in calls.items():
+            places = {found.case.placement for found in own}
+            names = [_way(found.case, has_place=len(places) > 1) for found in own]
+            name = f"{titles[key]} {format_bytes(cases[key].size_bytes)}"
+            yield name, dict(zip(names, own, strict=True))
+
+    @property
+    def largest_ways(self) -> list[tuple[str, dict[str, Measurement]]]:
+        """The same for the largest size of each kind of call that has several ways."""
+        kinds: dict[Any, tuple[str, dict[str, Measurement]]] = {}
+        for call, ways in self._ways:
+            case = next(iter(ways.values())).case
+            if len(ways) > 1:
+                kinds[case.key(*_WAY, "size_bytes")] = call, ways  # sizes ascend
+        return [*kinds.values()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Its rows, and how the ways to each result differ."""
+        return {"rows": self.rows, "differences": self.unlike}
+
+
+def _way(case: Case, has_place: bool) -> str:
+    name = case.call or case.form
+    return f"{name} {case.placement}" if has_place else name
+
+
+def find_numerics(rows: Sequence[ResultRow]) -> NumericsResult:
+    """The numbers of the rows that have any, by kind and size."""
+    measured = [row for row in rows if row.measurement.numerics]
+    measured.sort(key=lambda row: row.measurement.case.size_bytes)
+    kinds = dict.fromkeys(row.measurement.case.title for row in rows)
+    order = {kind: number for number, kind in enumerate(kinds)}
+    by_kind = sorted(measured, key=lambda row: order[row.measurement.case.title])
+    return NumericsResult(tuple(map(_row, by_kind)), tuple(row.measurement for row in measured))
+
+
+def _row(row: ResultRow) -> NumericsRow:
+    measurement, case = row.measurement, row.measurement.case
+    found = worst_numerics(measurement.numerics)
+    assert found is not None
+    times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
+    return NumericsRow(
+        case, found, launches_difference(measurement.numerics, case.dtype), case.wire_bytes,
+        plain_wire_bytes(case), times, codec_time(measurement.numerics), paying_speed(measurement),
+    )  # fmt: skip
+
+
+def compare_ways(call: str, ways: Mapping[str, Measurement]) -> Iterator[Unlike]:
+    """How the results of some ways, by name, differ: every two of few, or each from the first."""
+    pairs = [*combinations(ways, 2)]
+    if len(ways) > FEW:
+        pairs = [(first, other) for first, other in pairs if first == next(iter(ways))]
+    for a, b in pairs:
+        first, second = ways[a].numerics, ways[b].numerics
+        if first and second and ways[a].case.dtype == ways[b].case.dtype:
+            found = find_difference(first[0], second[0], ways[a].case.dtype)
+            if found:
+                yield Unlike(call, a, b, found)
+
+
+def difference_text(found: Difference) -> str:
+    """`differ in 35 % of elements, by at most 1 ULP`."""
+    if not found.share:
+        return "have the same bits"
+    percent = cells.SHARE.write(found.share)
+    return f"differ in {percent} of elements, by at most {found.max_ulp} ULP"
+
+
+def ways_sentence(call: str, ways: Mapping[str, Measurement]) -> str:
+    """How the results of some ways differ, and whether each repeats itself; empty where they are
+    not comparable."""
+    found = [*compare_ways(call, ways)]
+    if not found:
+        return ""
+    texts = [f"{one.a} and {one.b} {difference_text(one.difference)}" for one in found]
+    if not any(one.difference.share for one in found):
+        texts = [f"{join_words([*ways])} have the same bits"]
+    return f"{call}: {'; '.join([*texts, *_repeats(ways)])}."
+
+
+def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
+    odd = [name for name, found in ways.items() if not all(n.repeats for n in found.numerics)]
+    if odd:
+        yield f"{join_words(odd)} {'does' if len(odd) == 1 else 'do'} not repeat the same bits"
+    else:
+        yield REPEATS
+    for name, found in ways.items():
+        apart = launches_difference(found.numerics, found.case.dtype)
+        if apart and apart.share:
+            yield f"fresh launches of {name} {difference_text(apart)}"
+
+
+def numerics_sentences(result: NumericsResult) -> list[str]:
+    """What the numbers of a run say: which bits differ, and when compressing pays."""
+    found = [ways_sentence(call, ways) for call, ways in result.largest_ways]
+    odd = [row for row in result.rows if row.found.same_on_ranks is False]
+    if odd:
+        found.append(f"Ranks have different bits in {_names(odd)}.")
+    elif any(row.found.same_on_ranks for row in result.rows):
+        found.append("All ranks have the same bits.")
+    if not result.largest_ways:
+        alone = {row.case.name: m for row, m in zip(result.rows, result.measured, strict=False)}
+        texts = [text for text in _repeats(alone) if text != REPEATS] if alone else []
+        found += [f"{text[:1].upper()}{text[1:]}." for text in texts]
+        found += ["Repeated calls have the same bits."] * (bool(alone) and not texts)
+    paying = paying_sentences(result)
+    return [*filter(None, found), *(paying if len(paying) <= MOST_SENTENCES else ())]
+
+
+def paying_sentences(result: NumericsResult) -> list[str]:
+    """When each compressed form pays."""
+    kinds: dict[str, list[NumericsRow]] = {}
+    for row in result.rows:
+        if row.codec:
+            kinds.setdefault(row.case.title, []).append(row)
+    titles = short_titles({kind: rows[0].case for kind, rows in kinds.items()}, WAYS)
+    return [_pays(titles[kind], rows) for kind, rows in kinds.items()]
+
+
+def _names(rows: Sequence[NumericsRow]) -> str:
+    more = f" and {format_count(len(rows) - 1, 'more row')}" * (len(rows) > 1)
+    return f"{rows[0].case.name}{more}"
+
+
+def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
+    """From which size a compressed form is faster here, and on which links it would be."""
+    last, start = rows[-1], ""
+    verdicts = [decide(row.time_ratio, TOLERANCE) for row in rows]
+    for row, verdict in zip(reversed(rows), reversed(verdicts), strict=True):
+        if verdict != FASTER:
+            break
+        start = format_bytes(row.case.size_bytes)
+    here = f"pays here from {start}" if start else "does not pay here"
+    if verdicts[-1] == UNDECIDED:
+        here = "may pay here or not"
+    error = f" (RMS error {last.found.rms_relative_error:.2g})" if last.has_errors else ""
+    text = f"{last.case.form} of {title}{error} {here}"
+    if last.pays_below:
+        links = cells.ratio_with_interval_text(last.pays_below.scaled(1 / GBIT))
+        size = format_bytes(last.case.size_bytes)
+        text += f"; at {size} it pays on links slower than {links} Gbit/s"
+    return f"{text}."
+
+
+def _error(name: str) -> Any:
+    return lambda row: getattr(row.found, name) if row.has_errors else None
+
+
+def _is_true(name: str) -> Any:
+    words = {True: "yes", False: "no", None: ""}
+    return lambda row: words[getattr(row.found, name)]
+
+
+_THREE = cells.Unit("{:.3g}".format)
+_ONE = cells.Unit("{:.1f}".format)
+_SPEED = cells.Unit(lambda found: cells.ratio_text(found.scaled(1 / GBIT)))
+_SPEEDS = cells.Unit(lambda found: cells.ratio_interval_text(found.scaled(1 / GBIT)))
+ERROR_COLUMNS = (
+    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    Column("RMS\nerror", _error("rms_relative_error"), _THREE),
+    Column("largest\nerror", _error("max_abs_error"), _THREE, 6),
+    Column("largest\nULP", _error("max_ulp"), _THREE, 6),
+    Column("SQNR\ndB", _error("sqnr_db"), _ONE, 7),
+    Column("bias", _error("bias"), cells.Unit("{:.1e}".format), 4),
+    Column("not\nfinite", lambda row: row.found.not_finite or None, cells.NUMBER),
+    Column("same\nbits", _is_true("same_on_ranks"), cells.TEXT),
+    Column("repeats", _is_true("repeats"), cells.TEXT),
+    Column(
+        "launches\ndiffer in", lambda row: row.between_launches and row.between_launches.share,
+        cells.SHARE, 5,
+    ),
+)  # fmt: skip
+PAYING_COLUMNS = (
+    Column("size", attrgetter("case.size_bytes"), cells.BYTES),
+    Column("bytes sent\nof direct", lambda row: row.wire_bytes / row.plain_wire_bytes, cells.RATIO),
+    Column("time over\ndirect", attrgetter("time_ratio"), cells.RATIO),
+    Column("95 %\ninterval", attrgetter("time_ratio"), cells.RATIO_INTERVAL, 6),
+    Column("encoding,\ndecoding", attrgetter("codec"), cells.TIME),
+    Column("pays below\nGbit/s", attrgetter("pays_below"), _SPEED),
+    Column("95 %\ninterval ", attrgetter("pays_below"), _SPEEDS, 6),
+)
+MEANINGS = (
+    ("RMS error", "Root mean square of the errors against the exact sum in FP64, over that of the "
+     "exact elements. SQNR is the same in dB, bias the mean error over the latter."),
+    ("ULP", "Units in the last place of the exact element, of the element type."),
+    ("same bits, repeats", "Whether all ranks, and 3 calls with the same data, have the same bits. "
+     "None of torch, NCCL and gloo promises it."),
+    ("pays below", "The bytes that a rank does not send over the time that it needs to encode, add "
+     "and decode: on a slower link the compressed form is faster."),
+)  # fmt: skip
+
+
+def numerics_blocks(result: NumericsResult) -> list[Block]:
+    """The tables of the errors, and of when compressing pays."""
+    rows = result.rows
+    if not rows:
+        return []
+    titles = short_titles({row.case.title: row.case for row in rows})
+    paying = [row for row in rows if row.codec and row.plain_wire_bytes]
+    data = next(iter(rows)).found.data
+    return [
+        Table(f"Numerics: {data} data", ERROR_COLUMNS, rows, lambda row: titles[row.case.title]),
+        Table("Compressed forms", PAYING_COLUMNS, paying, lambda row: titles[row.case.title]),
+        Items(told if len(told := paying_sentences(result)) > MOST_SENTENCES else ()),
+        Folded("What the columns of numerics mean", [Facts(MEANINGS)]),
+    ]
+
+
+def bits_items(pairs: Iterable[tuple[Measurement, Measurement]], a: str, b: str) -> Items:
+    """How the bits of two runs differ: the row in which they do most."""
+    found = [
+        (one.difference, first.case.name)
+        for first, second in pairs
+        for one in compare_ways("", {a: first, b: second})
+    ]
+    if not found:
+        return Items(())
+    most, where = max(found)
+    text = f"{a} and {b} {difference_text(most)}"
+    every = f" in all {format_count(len(found), 'row')}" if len(found) > 1 else ""
+    return Items([f"{text} of the result{f' of {where}' if most.share else every}."])

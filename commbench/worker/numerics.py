@@ -1,0 +1,268 @@
+"""Compares the result of a sum with the exact one, and its bits on all ranks and in several calls.
+
+Data are made in chunks of CHUNK elements, by seed, group, chunk and rank, so that a rank makes
+those of all others without communication. The first MOST_CHUNKS chunks repeat behind them. So many
+chunks of a result are compared at most, over all ranks together: each rank compares its share, so
+that the cost of a case does not grow with the ranks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from math import log10, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from commbench.plan.case import Case
+from commbench.plan.compression import exchanges
+from commbench.plan.numerics import DATA, ROW
+from commbench.plan.operation import BlockPosition
+from commbench.plan.operations import OPERATIONS
+from commbench.results.numerics import Numerics
+from commbench.worker.buffers import Buffers, GroupBuffers
+from commbench.worker.communicator import Communicator
+from commbench.worker.measure import (
+    ALIGNER_ITERATIONS,
+    Call,
+    Timer,
+    aligner_durations,
+    back_to_back,
+    timed_loop,
+)
+from commbench.worker.reduction import slowest_durations_s
+from commbench.worker.watchdog.rank_state import StateBuffer
+
+CHUNK = 1 << 14
+MOST_CHUNKS = 256
+"""4 Mi elements."""
+CALLS = 3
+"""Calls of the same data whose bits are compared."""
+SAMPLE, SAMPLE_BYTES = 1024, 4096
+"""Elements, and bytes, of a sample at most."""
+CODEC_NS = 100_000_000
+LEAST_TIMES, MOST_TIMES = 6, 30
+"""Encoding and decoding is timed for so long, but so many times."""
+_DIGEST_BITS = 62
+
+
+class Source(NamedTuple):
+    """Where the data of a case come from."""
+
+    data: str
+    dtype: str
+    seed: int
+    group: int
+    """The number of the group among those of its dimension."""
+
+    @property
+    def wide(self) -> type:
+        """The type of exact sums: the next wider one than FP64 for sums of FP64."""
+        return np.longdouble if self.dtype == "float64" else np.float64
+
+
+@lru_cache(maxsize=2 * MOST_CHUNKS)
+def make_chunk(source: Source, rank: int, number: int) -> torch.Tensor:
+    """A chunk of the data that a rank sends, as its element type; the number is any."""
+    kind, number = DATA[source.data], number % MOST_CHUNKS
+    shared = np.random.default_rng([source.seed, source.group, number])
+    own = np.random.default_rng([source.seed, source.group, number, rank + 1])
+    is_wide = source.wide is not np.float64
+    values = own.standard_normal(CHUNK, dtype=np.float64 if is_wide else np.float32)
+    if kind.row_spread:
+        scales = np.exp(kind.row_spread * shared.standard_normal(CHUNK // ROW))
+        values = (values.reshape(-1, ROW) * scales[:, None].astype(values.dtype)).reshape(-1)
+    if kind.outlier_share:
+        values[own.random(CHUNK) < kind.outlier_share] *= kind.outlier_factor
+    return torch.from_numpy(values).to(getattr(torch, source.dtype))
+
+
+@lru_cache(maxsize=MOST_CHUNKS)
+def exact_chunk(source: Source, ranks: int, is_mean: bool, number: int) -> Any:
+    """The exact sum, or mean, over all ranks of a chunk that is one of the first."""
+    total: Any = np.zeros(CHUNK, dtype=source.wide)
+    for rank in range(ranks):
+        total += make_chunk.__wrapped__(source, rank, number).double().numpy()
+    return total / ranks if is_mean else total
+
+
+def fill(send: torch.Tensor, source: Source, rank: int) -> None:
+    """Fill a send buffer with the data of a rank."""
+    first = send[: MOST_CHUNKS * CHUNK]
+    for number, part in enumerate(first.split(CHUNK)):
+        part.copy_(make_chunk(source, rank, number)[: part.numel()])
+    for part in send[first.numel() :].split(MOST_CHUNKS * CHUNK):
+        part.copy_(first[: part.numel()])
+
+
+class Errors(NamedTuple):
+    """What the errors of some elements add up to."""
+
+    elements: int = 0
+    not_finite: int = 0
+    squares: float = 0.0
+    total: float = 0.0
+    exact_squares: float = 0.0
+    largest: float = 0.0
+    largest_ulp: float = 0.0
+
+
+def find_errors(result: torch.Tensor, exact: Any) -> Errors:
+    """The errors of elements against exact ones."""
+    info = torch.finfo(result.dtype)
+    found = result.cpu().double().numpy().astype(exact.dtype)
+    is_finite = np.isfinite(found)
+    found, exact = found[is_finite], exact[is_finite]
+    errors = found - exact
+    if not len(errors):
+        return Errors(0, len(is_finite))
+    _, exponents = np.frexp(exact)
+    ulp = info.eps * np.maximum(np.ldexp(1.0, exponents - 1), info.tiny)
+    return Errors(
+        len(errors), len(is_finite) - len(errors), float((errors**2).sum()), float(errors.sum()),
+        float((exact**2).sum()), float(abs(errors).max()), float((abs(errors) / ulp).max()),
+    )  # fmt: skip
+
+
+def results(case: Case, buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
+    """The blocks of the receive buffer that hold a sum, and the number of their first element among
+    those that a rank sends."""
+    for number, block in enumerate(buffers.receive_blocks or ()):
+        at = BlockPosition(buffers.rank, number, buffers.ranks, buffers.root)
+        origin = OPERATIONS[case.operation].expected(at)
+        if origin is not None:
+            yield block, origin.block * case.count
+
+
+def is_everywhere(case: Case) -> bool:
+    """Whether all ranks have the same elements of the result."""
+    operation = OPERATIONS[case.operation]
+    return exchanges(operation) > 1 and not operation.rooted
+
+
+def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
+    """The errors of this rank's share of the result: of some chunks, evenly spaced."""
+    share, is_mean = max(1, MOST_CHUNKS // buffers.ranks), case.reduce_op == "avg"
+    every, first = (buffers.ranks, buffers.rank) if is_everywhere(case) else (1, 0)
+    parts = []
+    for block, start in results(case, buffers):
+        end = start + block.numel()
+        own = [*range(start // CHUNK + first, -(-end // CHUNK), every)]
+        for number in own[:: -(-len(own) // share) or 1]:
+            low, high = max(start, number * CHUNK), min(end, (number + 1) * CHUNK)
+            exact = exact_chunk(source, buffers.ranks, is_mean, number % MOST_CHUNKS)
+            within = exact[low - number * CHUNK : high - number * CHUNK]
+            parts.append(find_errors(block[low - start : high - start], within))
+    sums = [sum(column) for column in zip(*(part[:5] for part in parts), strict=True)]
+    most = [max(column) for column in zip(*(part[5:] for part in parts), strict=True)]
+    return Errors(*sums, *most) if parts else Errors()
+
+
+def digest(case: Case, buffers: Buffers) -> int:
+    """A hash of the bits of some chunks of the result, evenly spaced: the same ones on all ranks
+    that have the same elements."""
+    found = hashlib.blake2b(digest_size=8)
+    for block, _ in results(case, buffers):
+        chunks = block.split(CHUNK)
+        for chunk in chunks[:: -(-len(chunks) // MOST_CHUNKS) or 1]:
+            found.update(chunk.view(torch.uint8).cpu().numpy())
+    return int.from_bytes(found.digest(), "little") >> (64 - _DIGEST_BITS)
+
+
+def take_sample(case: Case, buffers: Buffers) -> str:
+    """The bits of elements of the result, evenly spaced; base64."""
+    for block, _ in results(case, buffers):
+        number = min(block.numel(), SAMPLE, SAMPLE_BYTES // block.element_size())
+        places = torch.arange(number, device=block.device) * block.numel() // max(1, number)
+        return base64.b64encode(block[places].view(torch.uint8).cpu().numpy()).decode()
+    return ""
+
+
+def measure(
+    case: Case, parts: GroupBuffers, call: Call, comm: Communicator, timer: Timer,
+    state: StateBuffer, source: Source,
+) -> Numerics:  # fmt: skip
+    """What the numbers of a case are; all ranks take part, and the record is that of all on rank 0.
+    `parts` are the buffers of this rank's groups, which `call` uses."""
+    device, seen = comm.device, []
+    for _ in range(CALLS):
+        for _, buffers in parts:
+            own = _of_group(source, buffers)
+            device.in_stream(partial(fill, buffers.send, own, buffers.rank))()
+        device.synchronize()
+        call()
+        device.synchronize()
+        seen.append([digest(*part) for part in parts])
+    found = [compare(*part, _of_group(source, part[1])) for part in parts if not _is_other(part[1])]
+    sample = next(filter(None, (take_sample(*part) for part in parts)), "")
+    codec: list[Call] = [b.compressed.compute for _, b in parts if b.compressed]
+    is_compressed = case.call_form.compression is not None
+    times = _time_codec(codec, comm, timer, state) if is_compressed else ()
+    return _combine(case, found, seen, sample, comm, source)._replace(codec_s=times)
+
+
+def _of_group(source: Source, buffers: Buffers) -> Source:
+    return source._replace(group=buffers.group_number)
+
+
+def _is_other(buffers: Buffers) -> bool:
+    """Whether an own call has another result than its operation."""
+    return buffers.own is not None and hasattr(buffers.own.entry, "reference")
+
+
+def _combine(
+    case: Case, own: list[Errors], seen: list[list[int]], sample: str, comm: Communicator,
+    source: Source,
+) -> Numerics:  # fmt: skip
+    """The record of all ranks."""
+    first = comm.first_rank([bool(sample)])[0] or 0
+    sample = comm.share_value(sample, first)
+    differs = 0
+    for view, found in zip(comm.views(case), seen[0], strict=False):
+        ends = comm.reduce_max(torch.tensor([found, -found]), view)
+        differs |= not view.rank and int(ends.sum()) != 0
+    changes = any(again != seen[0] for again in seen[1:])
+    most = [max((each[at] for each in own), default=0.0) for at in (5, 6)]
+    flags = torch.tensor([*most, float(differs), float(changes)], dtype=torch.float64)
+    largest, largest_ulp, differs, changes = comm.all_reduce_max(flags).tolist()
+    sums = [float(sum(each[at] for each in own)) for at in range(5)]
+    gathered = comm.gather(torch.tensor(sums, dtype=torch.float64)).sum(0).tolist()
+    elements, not_finite, squares, total, exact = gathered
+    rms = sqrt(squares / exact) if exact else 0.0
+    return Numerics(
+        data=source.data, seed=source.seed, elements=int(elements), not_finite=int(not_finite),
+        max_abs_error=largest, rms_relative_error=rms, max_ulp=largest_ulp,
+        sqnr_db=-20 * log10(rms) if rms else None,
+        bias=total / elements / sqrt(exact / elements) if exact else 0.0,
+        same_on_ranks=not differs if is_everywhere(case) else None, repeats=not changes,
+        sample=sample,
+    )  # fmt: skip
+
+
+def _time_codec(
+    codec: list[Call], comm: Communicator, timer: Timer, state: StateBuffer
+) -> tuple[float, ...]:
+    """Seconds until all ranks have done the work of a compressed call, without communication, all
+    at once; on rank 0. A rank without such work waits.
+
+    Ranks may share cores, and one may begin when another has ended. So the ranks are aligned after
+    the work, too, and the time of that alone is taken off.
+    """
+    call = back_to_back([*codec, timer.aligner])
+
+    def run(times: int) -> torch.Tensor:
+        if not codec:
+            return torch.zeros(times, dtype=torch.int64)
+        start, stop = timer.prepare(times)
+        timed_loop(call, timer.align, start, stop, times, state)
+        return torch.tensor(timer.collect()[0])
+
+    idle = aligner_durations(timer, ALIGNER_ITERATIONS) if codec else run(ALIGNER_ITERATIONS)
+    idle_ns = comm.all_reduce_max(idle).median()
+    shortest = max(1, int(comm.all_reduce_max(run(2)).min()))
+    times = min(max(CODEC_NS // shortest, LEAST_TIMES), MOST_TIMES)
+    return slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)
