@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
-from math import log, sqrt
+from math import exp, log, sqrt
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -217,9 +217,29 @@ def _has_trend(batches: Sequence[Sequence[float]]) -> bool:
     return abs(score) - 1 > 2.576 * sqrt(variance) or abs(score) == number * (number - 1) / 2
 
 
+BIMODAL = 4.0
+"""Two groups are told from one that scatters by a separation above this."""
+
+
+class TwoGroups(NamedTuple):
+    """Durations that form two groups."""
+
+    separation: float
+    """Ashman's D: the distance of the groups' means over their standard deviation."""
+    low_s: float
+    """The mean of the group, of logarithms."""
+    high_s: float
+
+
 def bimodality(row: ResultRow) -> float | None:
-    """Ashman's D of the best split of the durations into two groups, on a log scale: the distance
-    of the groups' means over their standard deviation. None where it may be chance.
+    """The separation of the durations into two groups; None where it may be chance."""
+    found = find_two_groups(row.ordered_s)
+    return found.separation if found else None
+
+
+def find_two_groups(ordered: Sequence[float]) -> TwoGroups | None:
+    """The best split of sorted durations into two groups, on a log scale. None where it may be
+    chance.
 
     Two groups show above 2. One normal distribution cut in two has 2.7, a uniform one 3.5, and
     small samples more: 98 % of uniform samples stay below 3.25 + 14 / sqrt(n), by simulation.
@@ -227,7 +247,6 @@ def bimodality(row: ResultRow) -> float | None:
     A few calls that the host stalled would hide two groups. So samples above STALL_FACTOR times the
     85th percentile are left out: they are too few for a group.
     """
-    ordered = row.ordered_s
     ordered = ordered[bisect_right(ordered, 0.0) :]
     ordered = ordered[:: 1 + len(ordered) // MOST_FOR_SHAPE]  # enough of them, evenly chosen
     if len(ordered) < FEWEST_FOR_SHAPE:
@@ -250,7 +269,9 @@ def bimodality(row: ResultRow) -> float | None:
     squares = sum(map(mul, deviations, deviations))
     within = squares - cut * left**2 - (number - cut) * right**2
     separation = (right - left) / sqrt(max(within / number, 1e-12))
-    return separation if separation > 3.25 + 14 / sqrt(number) else None
+    if separation <= 3.25 + 14 / sqrt(number):
+        return None
+    return TwoGroups(separation, exp(mean + left), exp(mean + right))
 
 
 def _iteration_s(row: ResultRow) -> float | None:

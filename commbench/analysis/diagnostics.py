@@ -27,6 +27,7 @@ FEW_LAUNCHES = 6
 PRECISION = 0.02
 """Half the interval over the median that is enough for most comparisons."""
 BUDGET_S = 2.0
+MINUTE_S = 60.0
 _RUN_DOCTOR = "run `commbench doctor`"
 _SEE_RANK = "see slowest_rank in results.csv"
 
@@ -117,6 +118,8 @@ def more_launches(launches: int = 1) -> str:
 def more_time(header: RunHeader | None = None, **values: str | float) -> str:
     """`--budget 2`, or ten times the budget of the run; `--iters` where the run was asked for a
     number of iterations, which takes no budget. Other options come first."""
+    if header and header.plan.is_soak:
+        return write_options(header, duration=10 * (header.plan.soak_s or MINUTE_S))
     if header and header.plan.iterations:
         return write_options(header, **{**values, "iters": 10 * header.plan.iterations})
     budget_s = max(BUDGET_S, 10 * header.plan.budget_s if header else 0.0)
@@ -273,7 +276,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         " several (--launches), or use a sweep of several rounds (`commbench sweep --rounds`).",
     ),
     Diagnostic(
-        "bimodal", "times in two groups", figures.bimodality, 4.0,
+        "bimodal", "times in two groups", figures.bimodality, figures.BIMODAL,
         "times form two separate groups", _more_time,
         "A path or a clock may change now and then. The median is in one of the groups by chance."
         " Look at the samples in run.jsonl before you compare the median.",

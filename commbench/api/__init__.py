@@ -44,7 +44,16 @@ if TYPE_CHECKING:
     from commbench.api.expectations import expect, expect_run
     from commbench.api.fleets import fleet
     from commbench.api.keywords import SweepKeywords
-    from commbench.api.measuring import init, measure, pairs, plan_options, replay, run, run_options
+    from commbench.api.measuring import (
+        init,
+        measure,
+        pairs,
+        plan_options,
+        replay,
+        run,
+        run_options,
+        soak,
+    )
     from commbench.api.models import fit_model, predict
     from commbench.api.reports import report
     from commbench.api.runs import AnyRun
@@ -56,17 +65,19 @@ __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
     "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
-    "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "sweep",
+    "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
     "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
     "api.fleets": ("fleet",),
-    "api.measuring": ("init", "measure", "pairs", "plan_options", "replay", "run", "run_options"),
+    "api.measuring": (
+        "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
+    ),
     "api.models": ("fit_model", "predict"),
     "api.reports": ("report",),
     "api.expectations": ("expect", "expect_run"),
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

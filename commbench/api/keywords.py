@@ -41,6 +41,7 @@ class SharedKeywords(TypedDict, total=False):
     budget: float
     order: str
     seed: int
+    check_share: float | str | None
     timeout: float
     peak: str | None
 
@@ -81,6 +82,8 @@ class RunKeywords(MeasureKeywords, SweepKeywords, total=False):
     """The options of a run that `run` takes as keywords."""
 
     launches: int | None
+    duration: float | str | None
+    cycles: int | None
     resume: str | None
     history: bool
     db: str | Path | None

@@ -20,7 +20,7 @@ from commbench.plan.workload import Workload, workload_values
 from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
-from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
+from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
 from commbench.validation import require_known
 
 if TYPE_CHECKING:
@@ -254,6 +254,33 @@ def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -
     the trace, and `run.replay()` returns these figures. Raises CommbenchError.
     """
     return _record(replay_options(workload, "api", **{"plots": False, **options}))
+
+
+SOAK_S = 60.0
+"""How long a soak lasts where neither its time nor its cycles are given."""
+SOAK_OPTIONS = tuple(n for n, o in RUN_OPTIONS.items() if not o.sets and n not in NOT_OF_SOAKS)
+"""The options of a run that `commbench soak` takes."""
+
+
+def soak_options(*users: str, **options: Any) -> RunOptions:
+    """The options of a soak; UsageError for one that it does not take."""
+    require_known("option", (*options, "label"), list(SOAK_OPTIONS))
+    given = dict(options)
+    if {"resume", "duration", "cycles"}.isdisjoint(n for n, v in options.items() if v is not None):
+        given["duration"] = SOAK_S
+    if {"resume", "label", "output"}.isdisjoint(n for n, v in options.items() if v is not None):
+        given["label"] = "soak"
+    return parse_options(given, *users)
+
+
+def soak(**options: Unpack[RunKeywords]) -> Run:
+    """Measure and check all cases again and again, and return the recorded run.
+
+    The ranks are launched from here. The keywords are options of `commbench soak`, such as
+    `duration="1h"`, `cycles`, `op` and `sizes`. `run.soak()` has what it found, and `print(run)`
+    says it. Raises WrongResultError, with the run, where a result was wrong; CommbenchError.
+    """
+    return _record(soak_options("api", **{"plots": False, **options}))
 
 
 def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from commbench.answers.explain.explanation import Explanation
     from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.soak.soak import SoakResult
     from commbench.readers.source import ImportHints
     from commbench.results.run_folder import StoredRun
     from commbench.views.draw import Drawn
@@ -78,6 +79,16 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
         peak = peak or self.header.plan.peak
         return analyse_replay(self, peak=parse_peak(peak) if peak else None)
+
+    def soak(self, tolerance: float | str | None = None) -> SoakResult:
+        """What a soak found: drift, slow minutes, wrong elements by rank. Smaller changes than the
+        `tolerance`, by default 5 %, count as none. Raises UsageError for another run."""
+        from commbench.answers.soak.soak import analyse_soak
+        from commbench.stats.verdict import TOLERANCE
+        from commbench.units import parse_tolerance
+
+        within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
+        return analyse_soak(self, within)
 
     def plot(self, output: str | Path | None = None, peak: str | None = None) -> Drawn:
         """Draw bus bandwidth and time against size: see `commbench.plot`."""

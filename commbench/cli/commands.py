@@ -30,6 +30,7 @@ COMMAND_GROUPS = {
         "sweep": "Measure under several settings, and say which is fastest.",
         "replay": "Replay the collectives of your training step, and compare with its trace.",
         "pairs": "Find a slow rank, host or link: all pairs of ranks.",
+        "soak": "Measure and check for hours: wrong results, drift, slow minutes.",
         "init": "Measure how long ranks and process groups take to start.",
         "smoke": "Check that every collective works here, in less than a minute.",
         "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",

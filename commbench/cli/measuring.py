@@ -1,4 +1,5 @@
-"""The commands that measure: run, init, pairs, replay, sweep, smoke; and job, which prepares it."""
+"""The commands that measure: run, init, pairs, replay, soak, sweep, smoke; and job, which prepares
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import typer
 from commbench import api
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.cli.options import print_or_write
-from commbench.errors import CommbenchError, UsageError
+from commbench.errors import GATE_FAILS, CommbenchError, UsageError
 from commbench.output.console import print_error, print_status
 
 if TYPE_CHECKING:
@@ -107,19 +108,43 @@ def replay(context: typer.Context, **_: object) -> None:
     _carry_out(replay_options(**given_options(context)))
 
 
-def _carry_out(options: RunOptions) -> None:
-    """Measure, or print what would be measured."""
+def soak(context: typer.Context, tolerance: str | None, **_: object) -> None:
+    """Measure and check for hours: find wrong results, drift, and minutes that were slow.
+
+    Goes round all cases in cycles: a short batch of each, then checks of calls with new data, which
+    take 20 % of the time. It is an ordinary run, and all commands read it; `commbench run --resume`
+    continues it. Exit code 0: steady and right. 1: drift, or slow minutes. 5: wrong results.
+
+    \b
+    commbench soak --for 1h
+    commbench soak --for 8h --op all_reduce,all_gather --sizes 1M,64M
+    commbench soak --cycles 100 --check-share 50%
+    commbench soak --resume results/20261121-120000-soak
+    """
+    from commbench.api.measuring import soak_options
+    from commbench.stats.verdict import TOLERANCE
+    from commbench.units import parse_tolerance
+
+    within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
+    given = {name: value for name, value in given_options(context).items() if name != "tolerance"}
+    _carry_out(soak_options(**given), within)
+
+
+def _carry_out(options: RunOptions, tolerance: float | None = None) -> None:
+    """Measure, or print what would be measured. `tolerance` is that of a soak."""
     if options.dry_run:
         print_plan(options)
-    else:
-        api.run_options(options, RunPrinter(options))
+        return
+    recorded = api.run_options(options, RunPrinter(options, tolerance))
+    if recorded and recorded.header.plan.is_soak and recorded.soak(tolerance).exit_code:
+        raise typer.Exit(GATE_FAILS)
 
 
 class RunPrinter:
     """Prints the messages of a run: the table on standard output, the rest on standard error."""
 
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
+    def __init__(self, options: RunOptions, tolerance: float | None = None) -> None:
+        self._options, self._tolerance = options, tolerance
 
     def status(self, line: str) -> None:
         print_status(line)
@@ -132,7 +157,10 @@ class RunPrinter:
             if error:  # it follows, and gives the reason
                 run = run._replace(end=run.end and run.end._replace(reason=""))
             options = self._options
-            shown = ShownRun(run, options.peak, has_calls=options.verbose, is_brief=True)
+            shown = ShownRun(
+                run, options.peak, has_calls=options.verbose, is_brief=True,
+                tolerance=self._tolerance,
+            )  # fmt: skip
             format_ = "text" if error else options.format
             show(VIEW, shown, format_, is_verbose=options.verbose)
 

@@ -60,6 +60,22 @@ def of_replay() -> Mapping[str, Option]:
     return {"workload": file, **_of_run(REPLAY_DEFAULTS, REPLAY_OPTIONS)}
 
 
+def of_soak() -> Mapping[str, Option]:
+    """The options of `commbench soak`."""
+    from commbench.api.measuring import SOAK_OPTIONS, SOAK_S
+
+    found = _of_run({}, SOAK_OPTIONS)
+    time = found.pop("duration")._replace(
+        group=WHAT, flags="--for --duration", default_text=f"{SOAK_S:g}s, unless --cycles is given"
+    )
+    tolerance = Option(
+        "PART", "Smaller drifts, and minutes that are less slow, do not fail.  [default: 5%]",
+        WHAT, str,
+    )  # fmt: skip
+    cycles = found.pop("cycles")._replace(group=WHAT, default_text="as many as fit")
+    return {"duration": time, "cycles": cycles, "tolerance": tolerance, **found}
+
+
 def _of_run(defaults: Mapping[str, Any], names: Iterable[str]) -> dict[str, Option]:
     """Options of a run: those with another default, and then the other ones of these names."""
     from commbench.runner.run_options import RUN_OPTIONS
@@ -238,6 +254,7 @@ COMMANDS = {
     "run": Command("measuring", all_of_run),
     "replay": Command("measuring", of_replay),
     "pairs": Command("measuring", of_pairs),
+    "soak": Command("measuring", of_soak),
     "init": Command("measuring", of_init),
     "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
     "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke_document"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from math import floor
+from math import exp, floor, log
 from typing import Any
 
 from rich.console import Console
@@ -42,6 +42,10 @@ REDRAWN_AFTER_S = 0.1
 """Seconds of measuring after which WorkLines prints its first line, and seconds between two lines
 during the first minute; later it prints one a minute. WorkBar is drawn again after REDRAWN_AFTER_S,
 because drawing takes time from the run."""
+
+
+RECENT = 0.2
+"""The weight of the last cycle in the mean of recent ones."""
 
 
 class Work:
@@ -144,6 +148,37 @@ class WorkLines(ProgressListener):
     def _print(self, text: str) -> None:
         line = safe(clean(f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)))
         self._console.print(Text(line), soft_wrap=True)
+
+
+class SoakStatus:
+    """What a soak has found so far, for the line that shows its progress."""
+
+    def __init__(
+        self, before_s: float, most_s: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`before_s` of `most_s` seconds had passed before the clock."""
+        self.wrong = 0
+        self._clock, self._started, self._most_s = clock, clock() - before_s, most_s
+        self._cycle = 0
+        self._logs: dict[str, tuple[float, float]] = {}
+        """Of each case the mean logarithm of its medians: of all cycles, and of recent ones."""
+
+    def batch_done(self, name: str, cycle: int, seconds: float) -> None:
+        """A case has had a batch with this median."""
+        self._cycle, now = cycle, log(max(seconds, 1e-9))
+        mean, recent = self._logs.get(name, (now, now))
+        self._logs[name] = mean + (now - mean) / cycle, recent + (now - recent) * RECENT
+
+    @property
+    def text(self) -> str:
+        """`120 of 3600 s, cycle 12, 0 wrong; slowest now all_reduce ...: 1.08 times its mean`."""
+        total = f" of {self._most_s:.0f}" if self._most_s else ""
+        elapsed_s = self._clock() - self._started
+        found = f"{elapsed_s:.0f}{total} s, cycle {self._cycle}, {self.wrong} wrong"
+        if not self._logs:
+            return found
+        rise, name = max((recent - mean, name) for name, (mean, recent) in self._logs.items())
+        return f"{found}; slowest now {name}: {exp(rise):.2f} times its mean"
 
 
 def restore_cursor() -> None:

@@ -54,6 +54,8 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
     "iterations": "--iters",
     "budget_s": "--budget",
     "timeout_s": "--timeout",
+    "soak_s": "--duration",
+    "check_share": "--check-share",
     "nccl_options": "--nccl-option",
     "world_size": "--nproc-per-node times nodes",
 }
@@ -67,6 +69,9 @@ MOST_RANKS = 1 << 20
 MOST_ITERATIONS = 10_000_000
 """Of one case: every sample is kept, and a batch makes one line of the journal."""
 MOST_WINDOW = 1 << 16
+CHECKS, CHECKS_OF_SOAKS = (0.05, 0.5), (0.2, 1.0)
+"""Further checks of a case take at most this part of its time, and are made so often after a
+batch, if there is time for them."""
 _LIMITS = {
     "world_size": (1, MOST_RANKS),
     "launches": (1, MOST_RANKS),
@@ -83,6 +88,9 @@ _LIMITS = {
     "budget_s": (1e-6, MONTH_S),
     "precision": (1e-12, 1 - 1e-12),
     "overlap_ratio": (0.01, 100),
+    "soak_s": (1.0, MONTH_S),
+    "cycles": (1, MOST_ITERATIONS),
+    "check_share": (0.0, 0.9),
 }
 """The least and the largest value of fields of a Plan; None is allowed too."""
 _NORMAL_FORMS = {
@@ -164,6 +172,12 @@ class Plan:
     are."""
     data: str = NORMAL
     """What these are sums of (plan.numerics)."""
+    check_share: float | None = None
+    """The part of the time that further checks may take; None: as in CHECKS."""
+    soak_s: float | None = None
+    """A soak: seconds in which all cases are measured again and again, in cycles."""
+    cycles: int | None = None
+    """A soak ends after so many cycles, or after `soak_s`, whatever comes first."""
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the
     run is given up (worker.watchdog.hang_analysis)."""
@@ -315,6 +329,18 @@ class Plan:
         """Every case: those of the workload, or else for each operation the product of its values
         in all DIMENSIONS, in their order."""
         return replay_cases(self) if self.workload else product_cases(self)
+
+    @property
+    def is_soak(self) -> bool:
+        """Whether all cases are measured again and again, in cycles."""
+        return self.soak_s is not None or self.cycles is not None
+
+    @property
+    def checks(self) -> tuple[float, float]:
+        """The part of the time that further checks take at most, and how often they are made after
+        a batch."""
+        share, chance = CHECKS_OF_SOAKS if self.is_soak else CHECKS
+        return (share if self.check_share is None else self.check_share), chance
 
     @property
     def layout(self) -> Layout:

@@ -13,6 +13,7 @@ from commbench.plan.dimensions import DIMENSIONS, require_known
 from commbench.plan.plan import Plan
 from commbench.plan.splits import parse_imbalance
 from commbench.results import rank_times, schema
+from commbench.results.checks import Check
 from commbench.results.numerics import Numerics
 from commbench.results.samples import MANY
 from commbench.units import LARGEST_SIZE
@@ -147,6 +148,16 @@ def decode_batch(values: dict[str, Any]) -> schema.Batch:
     if batch.calls < 1:
         raise ValueError("a batch of a case has iterations of at least one call")
     return batch
+
+
+def decode_check(values: dict[str, Any]) -> Check:
+    """The record of the fields of a check."""
+    if values.get("first_wrong"):
+        values = values | {"first_wrong": _build(schema.WrongElement, values["first_wrong"])}
+    check = _build(Check, values)
+    if check.calls < 1 or len(check.wrong_ranks) != len(check.wrong_elements):
+        raise ValueError("a check is of at least one call, and of each wrong rank has the elements")
+    return check
 
 
 def decode_end(line: dict[str, Any]) -> schema.RunEnd:

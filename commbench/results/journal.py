@@ -1,4 +1,5 @@
-"""Writes run.jsonl, the journal: a header, a line per batch and per finished case, an end line.
+"""Writes run.jsonl, the journal: a header, a line per batch and per finished case, an end line;
+of a soak also a line per check.
 
 Each line ends with a checksum: the CRC-32 of all bytes of the file before it. So a line that was
 changed, doubled, moved or removed is found at this line or the next.
@@ -23,6 +24,7 @@ from commbench.errors import RecordsError, unwritable_error
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results import rank_times
+from commbench.results.checks import Check
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples
 from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
@@ -74,6 +76,10 @@ class Journal:
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
         self.write(_encode_batch(case, batch))
+
+    def check(self, check: Check) -> None:
+        """Write the check of some calls in a soak."""
+        self.write(_encode_check(check))
 
     def measurement(self, measurement: Measurement) -> None:
         """Write one finished case, whose batches were written before."""
@@ -134,9 +140,7 @@ def _crc_of(file: int, length: int) -> int:
 def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
     """The JSON object of a batch line, which tells its case twice: by index and by digest. Fields
     with their default values are left out."""
-    defaults = Batch._field_defaults
-    values = {n: v for n, v in batch._asdict().items() if n not in defaults or v != defaults[n]}
-    line = {"kind": "batch", **{name: _as_json(value) for name, value in values.items()}}
+    line = {"kind": "batch", **_without_defaults(batch)}
     return line | {"case": case.index, "digest": case.digest}
 
 
@@ -155,6 +159,17 @@ def _encode_header(header: RunHeader) -> dict[str, Any]:
     same = {name: own[0] for name, own in columns.items() if own.count(own[0]) == len(own)}
     each = {name: own for name, own in columns.items() if name not in same}
     return line | {"ranks": _as_json({"number": len(header.ranks), "same": same, "each": each})}
+
+
+def _encode_check(check: Check) -> dict[str, Any]:
+    return {"kind": "check", **_without_defaults(check)}
+
+
+def _without_defaults(record: Any) -> dict[str, Any]:
+    """The fields of a record that have not their default values."""
+    defaults = record._field_defaults
+    values = {n: v for n, v in record._asdict().items() if n not in defaults or v != defaults[n]}
+    return {name: _as_json(value) for name, value in values.items()}
 
 
 def _encode(kind: str, record: Any) -> dict[str, Any]:
@@ -187,6 +202,7 @@ def write_run(folder: Path, run: Run) -> None:
 def encode_run(run: Run) -> Iterator[dict[str, Any]]:
     """The lines of the journal of a complete run, as JSON objects."""
     yield _encode_header(run.header)
+    yield from map(_encode_check, run.checks)
     for measurement in map(rank_times.with_rank_times, run.measurements):
         for batch in measurement.batches:
             yield _encode_batch(measurement.case, batch)

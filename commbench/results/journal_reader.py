@@ -15,6 +15,7 @@ from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.plan import MOST_CASES
 from commbench.results import decode, rank_times, schema
+from commbench.results.checks import Check, with_checks
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
 from commbench.results.rank_times import RankTimesSum
@@ -147,6 +148,8 @@ class JournalReader:
         self._expected: dict[int, tuple[str, int, int]] = {}
         """Of each case with batches its digest, and the numbers of its ranks and groups."""
         self._is_imported = False
+        self._checks: list[Check] = []
+        self._restarts: list[tuple[float, str]] = []
 
     def take(self, values: dict[str, Any]) -> None:
         """Add one line, in the form of the newest schema; ValueError where it does not fit."""
@@ -166,6 +169,8 @@ class JournalReader:
             if type(index) is not int or not batch.samples_s:
                 raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
+        elif kind == "check":
+            self._take_check(decode.decode_check(values))
         elif kind == "case":
             self._take_measurement(decode.decode_measurement(values))
         elif kind == "end":
@@ -222,6 +227,7 @@ class JournalReader:
             raise ValueError(f"it resumes launch {header.launch}, after launch {self.launch}")
         self.launch = header.launch
         self.resumed += header.resumed
+        self._restarts += [(header.soaked_s, header.started)] * header.resumed
         self.end = None
 
     def _take_batch(
@@ -257,6 +263,14 @@ class JournalReader:
         """Add a batch; before schema 4 it may have what is recorded of each rank."""
         found = self._ranks[index, batch.launch].add(batch, len(samples))
         self._batches[index].append(samples, found)
+
+    def _take_check(self, check: Check) -> None:
+        assert self.header is not None
+        if not 0 <= check.case < len(self._cases) or check.case in self.finished:
+            raise ValueError(f"no case {brief(check.case)} is being measured")
+        if any(rank >= self.header.plan.world_size for rank in check.wrong_ranks):
+            raise ValueError(f"wrong_ranks has {brief(max(check.wrong_ranks))}")
+        self._checks.append(check)
 
     def _take_measurement(self, measurement: Measurement) -> None:
         assert self.header is not None
@@ -305,12 +319,17 @@ class JournalReader:
         recorded = {i: self._rank_times.get(i, ()) for i, _ in found}
         for (index, launch), added in self._ranks.items():
             recorded[index] += added.result(launch)
+        checks: defaultdict[int, list[Check]] = defaultdict(list)
+        for check in self._checks:
+            checks[check.case].append(check)
         measurements = tuple(
-            m._replace(batches=batches.get(i, ()), rank_times=recorded[i]) for i, m in found
+            with_checks(m, checks[i])._replace(batches=batches.get(i, ()), rank_times=recorded[i])
+            for i, m in found
         )
         return Run(
-            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches
-        )
+            path, self.header, measurements, self.end, self.resumed, self.checked, self.launches,
+            tuple(self._checks), tuple(self._restarts),
+        )  # fmt: skip
 
 
 def _require_ranks(name: str, values: Sequence[object], ranks: int) -> None:

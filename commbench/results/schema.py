@@ -4,7 +4,8 @@ History of SCHEMA:
     1   2026-11-21   first version
     2   2026-11-22   `visit` lines are called `batch`, the header's `hops` `link_probes`
     3   2026-11-23   lines end with a checksum (results.checksum), batches have their case's digest
-    4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers
+    4   2026-11-27   arrays of ranks once per case and launch (rank_times), columns in headers,
+                     checks and cycles of soaks
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
@@ -21,6 +22,9 @@ from commbench.plan.plan import Plan
 from commbench.results.numerics import Numerics
 from commbench.units import format_count
 from commbench.validation import brief
+
+if TYPE_CHECKING:
+    from commbench.results.checks import Check
 
 SCHEMA = 4
 CHECKED_SINCE = 3
@@ -140,6 +144,8 @@ class RunHeader(NamedTuple):
     """The transfers from each host to the next; empty on one host."""
     start_up: StartUp | None = None
     """How long joining took; None where the program that called had joined the ranks before."""
+    soaked_s: float = 0.0
+    """Of a soak that is resumed, how many of its seconds had passed before."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -286,6 +292,11 @@ class Batch(NamedTuple):
     most: of the process on a CPU, of the device on a GPU. None elsewhere, and where unknown."""
     rank_quantiles_s: tuple[float, ...] = ()
     """Least, quartiles and most of the ranks' medians of their own times."""
+    cycle: int = 0
+    """Of a soak: in which cycle, from 1; 0 elsewhere."""
+    start_s: float | None = None
+    """Of a soak: when it began, in seconds since the soak began; the time in which the soak was cut
+    off does not count (RunHeader.soaked_s)."""
 
 
 class RankTimes(NamedTuple):
@@ -396,6 +407,10 @@ class Run(NamedTuple):
     """Whether all its lines have checksums; those of older schemas have none."""
     launches: int = 0
     """How many launches a journal has that ended complete."""
+    checks: tuple[Check, ...] = ()
+    """Those of a soak, in the order they were made."""
+    restarts: tuple[tuple[float, str], ...] = ()
+    """RunHeader.soaked_s and RunHeader.started of each time that it was resumed."""
 
     @property
     def incomplete(self) -> str:

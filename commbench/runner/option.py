@@ -219,6 +219,14 @@ def parse_precision(given: str | float) -> float:
     return value
 
 
+def parse_duration(given: str | float) -> float:
+    """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
+    if not found:
+        raise UsageError(f"--duration {given!s:.40} is not a time", "write 90s, 30m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+
+
 def require_label(label: str) -> None:
     """Raise UsageError for a label that cannot be part of a folder's name."""
     is_safe = all(_is_of_label(each) or each in "._-" for each in label)

@@ -100,7 +100,8 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
 
     rank_context = find_rank_context(options)
     if options.launches is None:
-        is_fixed = options.iters is not None or QUICK in options.pairs
+        is_soak = options.duration is not None or options.cycles is not None
+        is_fixed = is_soak or options.iters is not None or QUICK in options.pairs
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities

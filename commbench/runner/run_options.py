@@ -21,6 +21,7 @@ from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
 from commbench.plan.own_calls import describe_calls
+from commbench.plan.pairs import QUICK
 from commbench.plan.plan import CPU_MODES, MOST_RANKS, OPTIONS, Plan, make_replay_plan
 from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.splits import read_matrices
@@ -34,10 +35,11 @@ from commbench.runner.option import (
     USER,
     Option,
     as_label,
+    parse_duration,
     parse_precision,
     require_label,
 )
-from commbench.units import parse_size, size_range
+from commbench.units import parse_percentage, parse_size, size_range
 
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")
@@ -74,7 +76,21 @@ class RunOptions(CallOptions):
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory. They share "
         "the --budget; --iters is for each.", default=None, plan="launches",
-        default_text="3; 1 with --iters", refused_by=("measure", "sweep", "job"),
+        default_text="3; 1 with --iters and --duration", refused_by=("measure", "sweep", "job"),
+    )  # fmt: skip
+    duration: float | None = _how_long(
+        "TIME", "Soak: measure all cases again and again for so long, such as 1h, and check more "
+        "calls in between.", flags="--duration --for", plan="soak_s", parse=parse_duration,
+        python_type="float | str | None", default_text="no soak", refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    cycles: int | None = _how_long(
+        "N", "Soak for so many cycles; one measures each case once.", plan="cycles",
+        default_text="no soak", refused_by=("measure", "sweep"),
+    )  # fmt: skip
+    check_share: float | None = _how_long(
+        "PART", "Checks of further calls take at most this part of the time.", plan="check_share",
+        parse=lambda given: parse_percentage(str(given), "--check-share"),
+        python_type="float | str | None", default_text="5%; 20% in a soak",
     )  # fmt: skip
 
     backend: str | None = _where(
@@ -248,6 +264,7 @@ class RunOptions(CallOptions):
         return ["commbench", "run", *self.arguments(USER, HERE)]
 
 
+NOT_OF_SOAKS = ("iters", "precision", "budget", "order", "launches")
 _TYPES = get_type_hints(RunOptions)
 _FIELDS: dict[str, Option] = {
     each.name: each.metadata["option"]._replace(
@@ -345,6 +362,10 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
             hint = f"it is for {', '.join(able[:MOST_NAMES])}{more}"
         elif name in ("precision", "budget") and values.iters is not None:
             where = "with --iters"
+        elif name in NOT_OF_SOAKS and {"duration", "cycles"} & changed.keys():
+            where, hint = "in a soak", "leave it out: a soak goes on until its time is over"
+        elif name == "pairs" and QUICK in values.pairs and {"duration", "cycles"} & changed.keys():
+            where, hint = "in a soak", "leave out --quick, or the soak"
         elif name == "overlap_ratio" and "overlap" not in changed:
             where, hint = "without --overlap", "write --overlap matmul"
         elif name == "data" and not (values.numerics or any(map(is_compressed, values.form))):

@@ -336,7 +336,11 @@ def combine_checks(comm: Communicator, own: CheckResult) -> CheckResult:
     found = CheckResult(wrong=0, seconds=slowest_ns * 1e-9, fault=fault)
     if not wrong_first:
         return found
-    wrong = int(comm.gather(torch.tensor(own.wrong)).sum())
+    counts = comm.gather(torch.tensor([own.wrong or 0])).flatten().tolist()
+    ranks = [rank for rank, count in enumerate(counts) if count]
     first = own.first._replace(rank=comm.rank)._asdict() if own.first else None
     call, shared = comm.share_value([own.first_call, first], comm.ranks - wrong_first)
-    return found._replace(wrong=wrong, first=WrongElement(**shared), first_call=call)
+    return found._replace(
+        wrong=sum(counts), first=WrongElement(**shared), first_call=call,
+        wrong_ranks=(*ranks,), wrong_elements=tuple(counts[rank] for rank in ranks),
+    )  # fmt: skip

@@ -42,6 +42,7 @@ from commbench.worker.recorder import Recorder
 from commbench.worker.reduction import aligner_s
 from commbench.worker.sampling import make_quick_search
 from commbench.worker.scheduler import ResultSink, Scheduler
+from commbench.worker.soak import SoakScheduler
 from commbench.worker.watchdog import hang_evidence, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
@@ -139,8 +140,12 @@ def measure_cases(
             start_up=_start_up(comm),
         )
         sink = None if comm.rank else make_sink(header)
-        search = make_quick_search(header, cases)
-        scheduler = Scheduler(plan, cases, sink, task.launch, search) if sink else None
+        scheduler: Scheduler | None = None
+        if sink and plan.is_soak:
+            scheduler = SoakScheduler(plan, cases, sink, task.launch)
+        elif sink:
+            search = make_quick_search(header, cases)
+            scheduler = Scheduler(plan, cases, sink, task.launch, search)
         CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 

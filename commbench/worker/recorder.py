@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from math import inf
 from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
-from commbench.output.progress import ProgressListener, work_listener
+from commbench.analysis.statistics import median
+from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
+from commbench.results.checks import Check, soaked_s
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
 from commbench.results.rank_times import RankTimesSum
@@ -81,6 +84,8 @@ class Recorder(RunCollector):
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
+            self.soaked_s = round(soaked_s(run), 6) if header.plan.is_soak else 0.0
+            header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
         self._journal = Journal(folder)
@@ -97,7 +102,9 @@ class Recorder(RunCollector):
         self._progress = ProgressListener()
         if not task.is_silent:
             launches = header.plan.launches
-            self._progress = work_listener(header.launch, launches, task.is_verbose)
+            before = self.soaked_s / (header.plan.soak_s or inf)
+            self._progress = work_listener(header.launch, launches, task.is_verbose, before)
+        self._soak = SoakStatus(self.soaked_s, header.plan.soak_s) if header.plan.is_soak else None
 
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         found = [b for b in self._batches.get(case.index, ()) if b.launch == self._launch]
@@ -108,10 +115,19 @@ class Recorder(RunCollector):
         return tuple(found)
 
     def started(self, case: Case) -> None:
-        self._progress.started(case.name)
+        self._progress.started(self._soak.text if self._soak else case.name)
 
     def batch_done(self, case: Case, batch: Batch) -> None:
-        self._journal.batch(case, self._keep(case, batch))
+        if self._soak:  # there are too many batches to keep them
+            self._journal.batch(case, self._ranks[case.index].add(batch, len(batch.samples_s)))
+            self._soak.batch_done(case.name, batch.cycle, median(sorted(batch.samples_s)))
+        else:
+            self._journal.batch(case, self._keep(case, batch))
+
+    def checked(self, check: Check) -> None:
+        self._journal.check(check)
+        assert self._soak
+        self._soak.wrong += sum(check.wrong_elements)
 
     def advanced(self, done: float) -> None:
         self._progress.advanced(done)
@@ -119,6 +135,8 @@ class Recorder(RunCollector):
     def finished(self, measurement: Measurement) -> None:
         measurement = self._with_ranks(measurement)
         self._journal.measurement(measurement)
+        if self._soak:
+            return  # its row needs all batches
         before = self._outcomes.get(measurement.case.index)
         known = (before.rank_times if before else ()) + measurement.rank_times
         found = worse_outcome(before, measurement)._replace(rank_times=known)
@@ -145,7 +163,7 @@ class Recorder(RunCollector):
         if joined := relate_rows([*self._grouped.values()]):
             self._csv.add(*joined)
         self._journal.end(self._end())
-        if any(self._risen.values()):  # a warning of all rows
+        if any(self._risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeAlias
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.numerics import has_numerics
 from commbench.plan.plan import Plan
+from commbench.results.checks import Check, describe_wrong
 from commbench.results.numerics import Numerics
-from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement, WrongElement
+from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
 from commbench.worker.sampling import (
     LOOK_ITERATIONS,
     CaseOrder,
@@ -23,11 +24,6 @@ from commbench.worker.verify import CheckResult
 END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
-CHECK_SHARE = 0.05
-"""Further checks of a case take at most this part of the time of its batches, or of half its budget
-where that is more. One call at least is checked after the last batch of the last launch."""
-CHECK_CHANCE = 0.5
-"""How often there are checks after a batch, if there is time for them."""
 
 
 class Command(NamedTuple):
@@ -52,6 +48,9 @@ Outcome: TypeAlias = CheckResult | Numerics | tuple[float, ...] | Batch
 class ResultSink:
     """What rank 0 hands its results to; a sink takes those that it needs."""
 
+    soaked_s = 0.0
+    """Seconds of a soak that had passed when this launch was resumed."""
+
     def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
         """Batches of a case from before this launch was resumed."""
         return ()
@@ -61,6 +60,9 @@ class ResultSink:
 
     def batch_done(self, case: Case, batch: Batch) -> None:
         """A batch of a case has ended."""
+
+    def checked(self, check: Check) -> None:
+        """Calls of a case were checked in a soak."""
 
     def advanced(self, done: float) -> None:
         """So much of all cases is done, 0 to 1."""
@@ -108,8 +110,7 @@ class Scheduler:
                 is_look = search is not None and case.index in search.looks
                 # What was read again of a look that had begun has no times of ranks.
                 seen = () if is_look else before
-                made = CaseProgress(plan, case, seen, self._is_last, is_look)
-                self._unfinished[case.index] = made
+                self._unfinished[case.index] = self._make(case, seen, is_look)
             elif case.status != FINISHED:
                 sink.finished(Measurement(case=case, status=case.status, reason=case.reason))
         self._cases, self._done = len(self._unfinished) + (search.most_chosen if search else 0), 0.0
@@ -123,6 +124,9 @@ class Scheduler:
         rates of small cases bound how long the checks of large ones may take."""
         self._current: CaseProgress | None = None
         """The case that is being measured until its batch has ended."""
+
+    def _make(self, case: Case, before: tuple[Batch, ...], is_look: bool) -> CaseProgress:
+        return CaseProgress(self._plan, case, before, self._is_last, is_look)
 
     def next(self) -> Command | None:
         """The next command for all ranks; None: everything is done."""
@@ -171,11 +175,10 @@ class Scheduler:
             self._sink.batch_done(current.case, result)
             if self._search:
                 self._search.record(current.case, result)
-        before, is_first_check = current.progress, not current.is_checked
-        current.record(result)
+        before = current.progress
+        if current.record(result):
+            self._current = None
         self._add_done(current.progress - before)
-        if (is_first_check or isinstance(result, Batch)) and current.next():
-            self._current = None  # other cases have their turn first
 
     def _add_done(self, part: float) -> None:
         self._done += part
@@ -259,11 +262,20 @@ class CaseProgress:
 
     @property
     def _fitting_checks(self) -> int:
-        """How many further calls there is time to check."""
-        allowed_s = CHECK_SHARE * max(self._plan.budget_s / 2 / self._plan.launches, self._timed_s)
+        """How many further calls there is time to check: in a part of the time of the case's
+        batches, or of half its budget where that is more. One call at least is checked after the
+        last batch of the last launch."""
+        least_s = self._plan.budget_s / 2 / self._plan.launches
+        allowed_s = self._plan.checks[0] * max(least_s, self._timed_s)
         return int((allowed_s - self._checking_s) / self._check_s) if self._check_s else 0
 
-    def record(self, result: Outcome) -> None:
+    def record(self, result: Outcome) -> bool:
+        """Take the result of the last command; whether other cases have their turn first."""
+        is_first_check = not self.is_checked
+        self._take(result)
+        return (is_first_check or isinstance(result, Batch)) and self.next() is not None
+
+    def _take(self, result: Outcome) -> None:
         if isinstance(result, CheckResult):
             self._record_check(result)
             return
@@ -274,7 +286,7 @@ class CaseProgress:
         if isinstance(result, Batch):
             self._warmup = 0
             self._timed_s += sum(result.samples_s) * result.calls
-            self._checks_now = self._random.random() < CHECK_CHANCE
+            self._checks_now = self._random.random() < self._plan.checks[1]
             self._batches.append(result)
             self._schedule.record(self._request, result.samples_s)
         else:
@@ -286,8 +298,7 @@ class CaseProgress:
         checked = self._checked or CheckResult()
         if checked.failed:
             return Measurement(case=self.case, status=FAILED, reason=checked.failed)
-        texts = [checked.fault]
-        texts += [_describe(checked.first, checked.first_call)] if checked.first else []
+        texts = [checked.fault, describe_wrong(checked.first, checked.first_call)]
         return Measurement(
             case=self.case,
             status=WRONG if any(texts) else OK,
@@ -298,6 +309,9 @@ class CaseProgress:
             numerics=self._numerics,
         )
 
+    def _make_schedule(self, checked_s: float) -> SampleSchedule:
+        return SampleSchedule(self._plan, self.case, checked_s, self._batches)
+
     def _record_check(self, checked: CheckResult) -> None:
         is_first = self._checked is None
         if is_first or checked.failed or checked.wrong or checked.fault:
@@ -307,14 +321,8 @@ class CaseProgress:
         elif not is_first:
             self._checking_s += checked.elapsed_s
         elif not checked.failed:  # without memory the case ends here; the others go on
-            self._schedule = SampleSchedule(self._plan, self.case, checked.seconds, self._batches)
+            self._schedule = self._make_schedule(checked.seconds)
         call_s = checked.elapsed_s / checked.calls
         self._check_s = min(self._check_s or call_s, call_s)
         if checked.failed or checked.wrong or (self._schedule and self._schedule.stop_reason):
             self._checks_again = False
-
-
-def _describe(first: WrongElement, call: int) -> str:
-    where = f"rank {first.rank}, element {first.element}"
-    which = f", in checked call {call}" if call else ""
-    return f"{where}: expected {first.expected}, got {first.got}{which}"

@@ -170,6 +170,10 @@ class CheckResult(NamedTuple):
     """How many calls were checked."""
     elapsed_s: float = 0.0
     """How long that took, with filling and comparing."""
+    wrong_ranks: tuple[int, ...] = ()
+    """Of all ranks: those that have wrong elements."""
+    wrong_elements: tuple[int, ...] = ()
+    """How many each of them has."""
     fault: str = ""
     """What a call of the user's own did wrong, on which rank."""
 

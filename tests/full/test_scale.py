@@ -32,9 +32,9 @@ from commbench.worker.watchdog.heartbeats import (
     HostFolder,
     HostLeader,
     StoreRecords,
-    connect_store,
 )
 from commbench.worker.watchdog.rank_state import STATES, Delays, RankState
+from commbench.worker.watchdog.shared_folder import connect_store
 
 pytestmark = pytest.mark.full
 

@@ -11,7 +11,7 @@ RUNS = (
     "four_ranks", "groups", "init/2-ranks", "init/4-ranks", "init_groups", "interrupted",
     "made_up_new", "made_up_step", "mesh", "mesh_world", "one_launch", "overlap", "pairs",
     "pairs_quick", "plain", "point_to_point", "rank_died", "reduce_operations", "replay", "resumed",
-    "rotating", "stand_in", "tensors", "three_launches", "three_ranks", "two_nodes",
+    "rotating", "soak", "stand_in", "tensors", "three_launches", "three_ranks", "two_nodes",
     "two_ranks", "uneven", "wrong",
 )  # fmt: skip
 """The recorded runs."""
@@ -57,7 +57,7 @@ COMMANDS = (
     "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
     "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
-    "smoke", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
+    "smoke", "soak", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
     "workload megatron", "workload show",
 )  # fmt: skip
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"

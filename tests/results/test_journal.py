@@ -170,6 +170,8 @@ batches = st.builds(
     host_copy_s=st.none() | seconds,
     work=st.text(max_size=20),
     rank_quantiles_s=st.just(()),  # they follow from the medians
+    cycle=st.integers(0, 10**6),
+    start_s=st.none() | seconds,
 )
 measurements = st.builds(
     Measurement,

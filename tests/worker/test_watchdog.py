@@ -36,7 +36,6 @@ from commbench.worker.watchdog.heartbeats import (
     Heartbeats,
     HostFolder,
     HostLeader,
-    SharedFolder,
     StoreRecords,
     decode_record,
     encode_record,
@@ -65,6 +64,7 @@ from commbench.worker.watchdog.rank_state import (
     read_states,
     set_phase,
 )
+from commbench.worker.watchdog.shared_folder import SharedFolder
 from commbench.worker.watchdog.watchdog import Watchdog
 
 PLAN = Plan(operations=("all_reduce",), sizes=(1024, 1 << 26), backend="gloo", device="cpu",

@@ -19,6 +19,7 @@ from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves, size_of
 from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
 from commbench.output.paragraphs import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
@@ -89,13 +90,13 @@ def describe_time(curves: CurveSet) -> str:
 def run_pictures(
     runs: Sequence[Run], peak: Peak | None = None, is_whole: bool = False
 ) -> list[Picture]:
-    """The pictures `busbw` and `time` of runs, and before them heat maps of pairs, and replays.
+    """The pictures `busbw` and `time` of runs, and before them heat maps of pairs, replays, soaks.
 
     There is no `busbw` where no bus bandwidth is above 0, and where no curve has two sizes; then
     `time` has a row for each kind of call. There is no picture of a single time. `peak` is drawn as
     a line; None is the peak that the runs were made with. `is_whole`: at most one picture, of
     bandwidth and time where there are curves."""
-    found = [*pair_pictures(runs), *replay_pictures(runs)]
+    found = [*pair_pictures(runs), *replay_pictures(runs), *soak_pictures(runs)]
     curves = find_curves(runs)
     if not any(curve.has_size for curve in curves.curves):
         singles = find_curves(runs, least=1)

@@ -29,6 +29,7 @@ from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
+from commbench.stats.verdict import TOLERANCE
 from commbench.units import format_count
 from commbench.views.document import (
     BAD,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from commbench.answers.replay.replay import StepReplay
+    from commbench.answers.soak.soak import SoakResult
     from commbench.plan.links import Peak
     from commbench.views.pictures import Picture
 
@@ -67,6 +69,8 @@ class ShownRun:
     only_groups: bool = False
     is_brief: bool = False
     """Whether many rows are left out, as after a run."""
+    tolerance: float | None = None
+    """Of a soak: smaller drifts count as none; None for the usual one."""
 
     @cached_property
     def rows(self) -> tuple[ResultRow, ...]:
@@ -81,9 +85,10 @@ class ShownRun:
     @cached_property
     def shapes(self) -> list[Finding]:
         """What the run found about its shapes of communication; nothing of a replay and of pairs in
-        rounds, which have answers of their own."""
+        rounds and of a soak, which have answers of their own."""
         plan = self.run.header.plan
-        return [] if plan.workload or has_matrix(plan) else find_shapes(self.rows)
+        has_own = plan.workload or plan.is_soak or has_matrix(plan)
+        return [] if has_own else find_shapes(self.rows)
 
     @cached_property
     def numerics(self) -> NumericsResult:
@@ -108,8 +113,18 @@ class ShownRun:
 
         return analyse_replay(self.run, self.rows, self.peak)
 
+    @cached_property
+    def soak(self) -> SoakResult | None:
+        """What the run found if it is a soak."""
+        if not self.run.header.plan.is_soak:
+            return None
+        from commbench.answers.soak.soak import analyse_soak
+
+        return analyse_soak(self.run, TOLERANCE if self.tolerance is None else self.tolerance)
+
     def as_json(self) -> dict[str, Any]:
-        """The rows in SI units, the plan, the environment, warnings, and the steps of a replay."""
+        """The rows in SI units, the plan, the environment, warnings, the steps of a replay, and
+        what a soak found."""
         from commbench.analysis.load import as_loaded_run
         from commbench.answers.replay.document import replay_answer
         from commbench.answers.show.exporters import json_facts
@@ -127,7 +142,9 @@ class ShownRun:
             "shapes": self.shapes,
         }
         facts |= {"numerics": self.numerics} if self.numerics.rows else {}
-        return json_facts(loaded) | facts | {REPLAY: replay}
+        facts |= {REPLAY: replay}
+        facts |= {"soak": self.soak} if self.soak else {}
+        return json_facts(loaded) | facts
 
 
 def document(shown: ShownRun) -> Document:
@@ -138,11 +155,12 @@ def document(shown: ShownRun) -> Document:
         return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
     kinds = run_table.summarise_kinds(run_table.timed_kinds(without_parts(rows)))
     special, sections = _special(shown)
-    highest = "" if shown.steps or shown.shapes else run_table.highest_sentence(kinds)
+    highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
     found = [highest, *(special or [shapes_sentence(run.header, shown.shapes)])]
     found += numerics_sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
-    answer = [*_status(shown), *found] if is_bad else [*found, *_status(shown)]
+    is_last = is_bad and not shown.soak
+    answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
     missing = list_missing(
         [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
@@ -183,8 +201,12 @@ def document(shown: ShownRun) -> Document:
 
 
 def _special(shown: ShownRun) -> tuple[list[str], list[Block]]:
-    """The answer and the sections of a run that replays a step, or measures pairs in rounds."""
+    """The answer and the sections of a soak, a replay, or a run of pairs in rounds."""
     run = shown.run
+    if shown.soak:
+        from commbench.answers.soak.document import soak_answer, soak_blocks
+
+        return soak_answer(shown.soak), [*soak_blocks(shown.soak)]
     if shown.steps:
         from commbench.answers.replay.document import replay_answer, replay_sections
 

@@ -35,8 +35,6 @@ from commbench.worker.watchdog.heartbeats import (
     Heartbeats,
     HostFolder,
     HostLeader,
-    SharedFolder,
-    find_store,
 )
 from commbench.worker.watchdog.rank_state import (
     DONE,
@@ -47,6 +45,7 @@ from commbench.worker.watchdog.rank_state import (
     read_delays,
     read_state,
 )
+from commbench.worker.watchdog.shared_folder import SharedFolder, find_store
 
 CALLS_SHOWN = 8
 POLL_S = 0.2

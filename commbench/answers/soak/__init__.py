@@ -1,0 +1,1 @@
+"""What a soak found: wrong results, drift, slow minutes."""
