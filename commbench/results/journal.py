@@ -58,8 +58,8 @@ class Journal:
     written, or another process is writing it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / JOURNAL
+    def __init__(self, folder: Path, name: str = JOURNAL) -> None:
+        self._path = folder / name
         try:
             self._file = self._path.open("a+b", buffering=0)
         except OSError as error:

@@ -44,7 +44,7 @@ from commbench.units import parse_percentage, parse_size, size_range
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")
 _output = partial(declare, group="Output")
-_nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job"))
+_nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job", "preflight"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class RunOptions(CallOptions):
     nproc_per_node: int | None = _where(
         "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
         limits=(1, MOST_RANKS), default_text="one per GPU; 2 on the CPU",
-        refused_by=("measure", "job"),
+        refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
         "N", "Number of nodes. Start the same command on each of them.", default=1,
@@ -128,7 +128,7 @@ class RunOptions(CallOptions):
     launcher: str = _where(
         "HOW", "What starts the ranks. agent: torchrun's agent, called as a library; torchrun: the "
         "torchrun command.", default="agent", choices=("agent", "torchrun"), reach=HERE,
-        refused_by=("measure", "job"),
+        refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
         "S", "Seconds that ranks may take to join, or one operation to end. An operation also has "
@@ -150,15 +150,20 @@ class RunOptions(CallOptions):
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
         "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
         python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
-        refused_by=("resume",),
+        refused_by=("resume", "preflight"),
     )  # fmt: skip
     resume: str | None = _output(
         "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
         default=None, parse=str, reach=HERE, default_text="start a new run",
-        refused_by=("sweep", "measure"),
+        refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
     format: str = _output(
-        "HOW", FORMAT_HELP, default="text", choices=FORMATS, reach=USER, refused_by=("api",)
+        "HOW",
+        FORMAT_HELP,
+        default="text",
+        choices=FORMATS,
+        reach=USER,
+        refused_by=("api", "preflight"),
     )
     peak: str | None = _output(
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
@@ -178,7 +183,7 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
-        reach=HERE, refused_by=("resume", "sweep", "job", "api"),
+        reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
     )  # fmt: skip
     verbose: bool = _output(
         "", "Print every table, every warning with its explanation, and how ranks are started.",
