@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
 from commbench.stats.estimate import Estimate
+from commbench.stats.student import student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -144,7 +145,7 @@ def launch_half_width(logs: Sequence[float], usual_spread: float) -> float:
     prior = PRIOR_DEGREES if usual_spread else 0
     degrees = prior + number - 1
     variance = (prior * usual_spread**2 + squares) / degrees
-    return student(degrees) * sqrt(variance / number)
+    return student_quantile(Z, degrees) * sqrt(variance / number)
 
 
 def launch_logs(launches: Sequence[Sequence[float]], fraction: float = 0.5) -> list[float]:
@@ -209,7 +210,7 @@ def design_effect(
     scatter = sum((found - number * share) ** 2 / number for number, found in below) / variance
     if scatter <= chi_square_limit(degrees):
         return 1.0
-    return max(1.0, scatter / degrees * (student(degrees) / Z) ** 2)
+    return max(1.0, scatter / degrees * (student_quantile(Z, degrees) / Z) ** 2)
 
 
 def _count_below(
@@ -232,17 +233,6 @@ def chi_square_limit(degrees: int) -> float:
     """The 95th percentile of chi-square (Wilson and Hilferty, 1931)."""
     spread = 2 / (9 * degrees)
     return float(degrees * (1 - spread + 1.6448536 * sqrt(spread)) ** 3)
-
-
-_STUDENT_OF_FEW = {1: 12.706, 2: 4.303, 3: 3.182}
-
-
-def student(degrees: int) -> float:
-    """The two-sided 95 % factor of Student's t; by Fisher's expansion where that is good to 2 %."""
-    if degrees in _STUDENT_OF_FEW:
-        return _STUDENT_OF_FEW[degrees]
-    z = Z
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 def median(ordered: Sequence[float]) -> float:

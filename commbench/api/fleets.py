@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ def fleet(
     nodes: str | Path | Sequence[str] | None = None,
     false_alarms: str | float = "1%",
     tolerance: str | float = "2%",
+    history: bool = False,
+    db: str | Path | None = None,
     output: str | Path | None = None,
     ranks: int | None = None,
     op: str | None = None,
@@ -33,13 +37,16 @@ def fleet(
     A run is a Run, a path or a label, also of a results.csv, "NAME=PATH", or a folder of runs.
     `nodes` are the names that there should be, or a file with them. `false_alarms` is the
     probability that a sound fleet has a node to drain, a part or a text such as "1%". A node that
-    is slower by at most `tolerance` passes. `output` is a new folder for the lists, the page, the
+    is slower by at most `tolerance` passes. With `history`, or a `db` that is another history than
+    results/history.sqlite, the history says since when a node is slow; without runs the newest run
+    of each node of it is judged. `output` is a new folder for the lists, the page, the
     picture, JSON and JUnit XML. `ranks`, `op`, `dtype` are those of `load`; `notify` gets the paths
     of the files. Raises UsageError for values that make no sense, RecordsError for what is no run.
     """
     from commbench.answers.fleet.document import write_files
     from commbench.answers.fleet.fleet import judge_fleet
-    from commbench.answers.fleet.nodes import expected_nodes, read_nodes
+    from commbench.answers.fleet.nodes import expected_nodes, read_nodes, recorded_nodes
+    from commbench.answers.history.store import HISTORY, History
     from commbench.readers.source import ImportHints
     from commbench.results.run_folder import empty_folder
 
@@ -50,7 +57,12 @@ def fleet(
         )
     expected = expected_nodes(nodes)
     folder = None if output is None else empty_folder(Path(output))
-    found = judge_fleet(read_nodes(runs, ImportHints(ranks, op, dtype)), expected, chance, within)
+    hints = ImportHints(ranks, op, dtype)
+    with History(Path(db or HISTORY)) if history or db else nullcontext() as kept:
+        read = read_nodes(runs, hints) if runs or not kept else recorded_nodes(kept)
+        found = judge_fleet(read, expected, chance, within, kept)
+    if kept and not runs:
+        found = replace(found, history=str(kept.path))
     for path in write_files(found, folder) if folder else ():
         notify(str(path))
     return found

@@ -110,9 +110,10 @@ def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> Non
     nodes are undecided (again) or have no complete run (missing).
 
     \b
-    commbench fleet results/tonight                    a folder with a run of each node
+    commbench fleet results/tonight             a folder with a run of each node
     commbench fleet tonight --nodes nodes.txt -o verdict
-    commbench fleet n1=a/results.csv n2=b/results.csv n3=c/results.csv n4=d/results.csv
+    commbench fleet --history                   the newest run of each node there
+    commbench fleet n1=a.csv n2=b.csv n3=c.csv n4=d.csv
     """
     from commbench import api
     from commbench.output.console import print_status

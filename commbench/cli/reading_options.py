@@ -199,9 +199,12 @@ CHECK = {
 }  # fmt: skip
 FLEET = {
     "runs": argument(
-        "RUN...", "A run of each node: run folders, labels, results.csv, other tools' files, "
-        "NAME=PATH, or folders of runs.", list[str],
+        "[RUN]...", "A run of each node: run folders, labels, results.csv, other tools' files, "
+        "NAME=PATH, or folders of runs. With none, --history takes the newest of each node.",
+        list[str], (),
     ),
+    "history": switch("Say since when a slow node is slow, by the history.", VERDICT),
+    "db": DB._replace(group=VERDICT),
     "nodes": Option(
         "FILE|LIST", "The nodes that there should be: node1,node2, or a file with a name in each "
         "line. Those without a complete run are missing.", VERDICT, str,

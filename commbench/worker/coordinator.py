@@ -40,6 +40,7 @@ from commbench.worker.scheduler import (
     Scheduler,
 )
 from commbench.worker.verify import PERIOD, CheckResult
+from commbench.worker.verify_graphs import verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
@@ -226,7 +227,7 @@ class CaseRunner:
             used = list(islice(turns, calls))
             parts = [(*part, offset + piece) for piece in {*used} for part in pieces[piece]]
             one_by_one = measure.back_to_back([singles[piece] for piece in used])
-            yield verify.verify_together(parts, calls, one_by_one, graph, self._comm.device)
+            yield verify_together(parts, calls, one_by_one, graph, self._comm.device)
 
     def _takes_part(self, case: Case, pieces: list[GroupBuffers]) -> bool:
         """Whether this rank runs the timed loop. Where groups call together, a rank outside of them

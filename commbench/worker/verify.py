@@ -147,9 +147,6 @@ SHIFT_GROUP = 1009
 """Elements by which the test data of a group are shifted against those of the one before."""
 COMPARED = 8 * PERIOD
 """Elements of each block that are compared with a copy."""
-MOST_ROUNDING = 0.25
-"""Two ways to make the same calls may differ by this part at most, also where sums of few digits
-are rounded many times: one call less or more halves or doubles them at least."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -193,8 +190,8 @@ def verify(
     """Fill the buffers with new data, call the operation once, and compare the result; of a call of
     the user's own, a witness sees what else it does."""
     parts = make_data(case, buffers, seed_offset)
-    device.in_stream(lambda: _poison(parts, buffers.flat))()
-    device.in_stream(lambda: _fill_all(parts))()
+    device.in_stream(lambda: poison(parts, buffers.flat))()
+    device.in_stream(lambda: fill_all(parts))()
     device.synchronize()
     if objects := buffers.objects:
         objects.load()
@@ -213,55 +210,6 @@ def verify(
     return CheckResult("", *inspect(parts), seconds)
 
 
-def verify_together(
-    parts: Sequence[tuple[Case, Buffers, int]],
-    calls: int,
-    one_by_one: Callable[[], object],
-    together: Callable[[], object],
-    device: Device,
-) -> CheckResult:
-    """Compare what so many calls leave that are queued together with what they leave one by one,
-    each time with the same new data: sums in place grow with every call, and have no closed form.
-
-    `parts` has the buffers of these calls, each with its case and the offset of its data.
-    """
-    case, wrong, first = parts[0][0], 0, None
-    rounding = calls * case.ranks * DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
-    expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
-    for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
-        if _same_bits(block, row):
-            continue
-        indices = _unlike(block, row, min(rounding, MOST_ROUNDING)).nonzero()
-        wrong += len(indices)
-        if len(indices) and first is None:
-            at = int(indices[0])
-            first = WrongElement(rank, start + at, str(row[at].item()), str(block[at].item()))
-    return CheckResult("", wrong, first)
-
-
-def _left_by(
-    call: Callable[[], object], parts: Sequence[tuple[Case, Buffers, int]], device: Device
-) -> list[tuple[int, int, torch.Tensor]]:
-    """What a call leaves at the beginning of each block of the result: the rank, the number of the
-    first element, and a copy."""
-    filled = [(make_data(*part), part[1].flat) for part in parts]
-
-    def renew() -> None:
-        for data, flat in filled:
-            _poison(data, flat)
-            _fill_all(data)
-
-    device.in_stream(renew)()
-    device.synchronize()
-    call()
-    device.synchronize()
-    return [
-        (data[0][0].rank, start, block[:COMPARED].clone())
-        for data, _ in filled
-        for start, block, *_ in results(data)
-    ]
-
-
 def combine(results: Sequence[CheckResult]) -> CheckResult:
     """What a rank found in all calls and pieces of a case; the seconds are those of one call."""
     first = next((result for result in results if result.first), CheckResult())
@@ -277,7 +225,7 @@ def fill_inputs(case: Case, buffers: Buffers, seed_offset: int) -> None:
     for own in buffers.replayed:
         fill_inputs(*own, seed_offset)
     if case.dtype:
-        _fill_all(make_data(case, buffers, seed_offset))
+        fill_all(make_data(case, buffers, seed_offset))
 
 
 def make_data(case: Case, buffers: Buffers, seed_offset: int) -> Parts:
@@ -319,14 +267,14 @@ def inspect(parts: Parts) -> tuple[int, WrongElement | None]:
     return wrong, first
 
 
-def _fill_all(parts: Parts) -> None:
+def fill_all(parts: Parts) -> None:
     """Fill the send buffer of each tensor."""
     for buffers, data in parts:
         for block, part in enumerate(buffers.send_blocks or ()):
             fill(part, data.sent(block))
 
 
-def _poison(parts: Parts, flat: Buffers | None) -> None:
+def poison(parts: Parts, flat: Buffers | None) -> None:
     """Fill the receive buffer of each tensor with the complement of the result, so that every
     element has to be written; not needed where it is the send buffer too. Of the flat tensor, if
     there is one, change every element."""
@@ -366,7 +314,7 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
             (0, chunk[:whole].view(-1, PERIOD), row),
             (whole, chunk[whole:], row[: chunk.numel() - whole]),
         ):
-            if _same_bits(part, expected):
+            if same_bits(part, expected):
                 continue
             unlike = differs(part, expected, tolerance)
             count = int(torch.count_nonzero(unlike))
@@ -376,7 +324,7 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
     return wrong, first
 
 
-def _same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
+def same_bits(part: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether all bits are as expected: the usual case, found four times as fast."""
     bits = _INTEGERS[part.element_size()]
     part, expected = part.view(bits), expected.view(bits)
@@ -393,13 +341,3 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
     if not tolerance:
         return part != expected
     return ~((part.double() - expected.double()).abs() <= tolerance)
-
-
-def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> torch.Tensor:
-    """Which elements differ by more than that part of the expected one and of the median. A number
-    near the largest may be infinite on one side only."""
-    most = torch.finfo(found.dtype).max if found.is_floating_point() else 0.0
-    wide = found.double(), expected.double()
-    own, other = (each.nan_to_num(0.0, most, -most) for each in wide)
-    is_close = torch.isclose(own, other, rounding, rounding * float(other.abs().median()))
-    return ~is_close | (wide[0].isnan() != wide[1].isnan())

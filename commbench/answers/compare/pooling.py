@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
-from commbench.analysis.statistics import UNDISTURBED, Z, launch_half_width, launch_logs, student
+from commbench.analysis.statistics import UNDISTURBED, Z, launch_half_width, launch_logs
 from commbench.answers.compare.ratio import (
     ComparedRow,
     HostChange,
@@ -38,6 +38,7 @@ from commbench.answers.compare.ratio import (
 )
 from commbench.plan.backends import usual_launch_spread
 from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SAME, UNDECIDED, decide
 from commbench.views.as_json import fields_of
 
@@ -210,7 +211,7 @@ def random_effects(
         total = sum(weights)
         mean = sum(map(mul, weights, values)) / total
         heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
-    half = student(degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
+    half = student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
     return [weight / total for weight in weights], mean, half
 
 

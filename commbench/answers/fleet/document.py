@@ -20,6 +20,9 @@ from commbench.answers.fleet.fleet import (
     Group,
     Node,
 )
+from commbench.answers.fleet.past import Past
+from commbench.answers.history.document import causes_text, minute, rows_of
+from commbench.answers.history.steps import FEWEST
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_share
@@ -50,6 +53,7 @@ MOST_EXPLAINED = 16
 """Nodes whose evidence is shown."""
 MOST_RANGES = 4
 MOST_WARNINGS = 4
+MOST_CHANGES = 3
 TITLES = {
     DRAIN: "Drain: slow or wrong beyond doubt",
     AGAIN: "Measure again: undecided",
@@ -140,10 +144,27 @@ def evidence_lines(node: Node) -> list[str]:
     ]
     more = sum(each.rows for each in node.evidence[MOST_RANGES:])
     found += [f"{format_count(more, 'more row')} slower than the tolerance"] if more else []
+    found += since_lines(node.past) if node.past else []
     if node.run:
         warnings = [warning for _, warning in run_warnings([node.run])]
         found += [f"{w.name} ({w.which}): {w.message}" for w in warnings[:MOST_WARNINGS]]
     return found
+
+
+def since_lines(past: Past) -> list[str]:
+    """Since when a node is as slow as it is, by its own history, and what changed then."""
+    runs = past.trend.runs
+    if not past.changes:
+        known = f"Its history has {format_count(len(runs), 'run')}"
+        if len(runs) < FEWEST:
+            return [f"{known}; a step needs {FEWEST}"]
+        return [f"{known} since {minute(runs[0])} UTC, and no step up in these cases"]
+    return [
+        f"{rows_of(change, past.trend)}: {ratio_text(change.ratio)} times as slow as before"
+        f"{in_brackets(ratio_interval_text(change.ratio))} since {minute(change.run)} UTC; "
+        f"{causes_text(change)}"
+        for change in past.changes[:MOST_CHANGES]
+    ]
 
 
 def advice(fleet: FleetResult) -> list[str]:
@@ -160,6 +181,11 @@ def notes(fleet: FleetResult) -> list[str]:
         f"{format_share(fleet.tolerance)} at most passes."
     )
     found += [model] * any(group.spread is not None for group in fleet.groups)
+    if fleet.history:
+        found.append(
+            f"The runs are the newest of each node in {fleet.history}, which has only the valid "
+            "rows of complete runs."
+        )
     older, others = fleet.superseded, fleet.unexpected
     found += [f"Not used, because these nodes have newer runs: {list_some(older, 3)}."][
         : len(older)

@@ -15,14 +15,16 @@ from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.environment_diff import NEEDED_FACTS, environment_facts
+from commbench.analysis.environment_diff import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.comparison import row_kind
 from commbench.answers.fleet import slow_nodes
 from commbench.answers.fleet.nodes import NodeRun
+from commbench.answers.fleet.past import Past, find_past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
+from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import Case
 from commbench.results.schema import CUT_OFF, FAILED, OK, WRONG
@@ -80,6 +82,8 @@ class Node(NamedTuple):
     ratios: tuple[float, ...] = ()
     """Its time over that of its peers, in each case of its group that it has."""
     run: LoadedRun | None = None
+    past: Past | None = None
+    """What the history says of the cases in which it is slower; None without a history."""
 
     def as_json(self) -> dict[str, Any]:
         """All but the run."""
@@ -109,6 +113,8 @@ class FleetResult(Result, view="answers.fleet.document", rows="nodes"):
     """Paths of runs of nodes that have a newer one."""
     unexpected: tuple[str, ...]
     """Nodes with a run that are not in the list of nodes; empty without a list."""
+    history: str = ""
+    """The history that all runs are from; empty where runs were named."""
 
     def names(self, verdict: str) -> list[str]:
         """The names of the nodes with this verdict, sorted."""
@@ -136,31 +142,33 @@ def judge_fleet(
     expected: Sequence[str] = (),
     false_alarms: float = FALSE_ALARMS,
     tolerance: float = TOLERANCE,
+    history: History | None = None,
 ) -> FleetResult:
     """The verdicts about the nodes of these runs and those that are expected.
 
     Of several runs of a node the one that started last counts; of those whose start is not known,
     the last by its path. `false_alarms` is the probability that any node of a sound fleet is to be
-    drained. A node that is slower by `tolerance` at most passes. Raises UsageError where there is
-    no node.
+    drained. A node that is slower by `tolerance` at most passes. The history says since when a node
+    is slow. Raises UsageError where there is no node.
     """
     ordered = sorted(runs, key=lambda run: (run.name, run.started, run.path))
     newest = {run.name: run for run in ordered}
     if not newest and not expected:
-        raise UsageError("there is no node", "name runs, one of each node, or a folder of runs")
+        hint = "name runs, one of each node, or a folder of runs; or add --history"
+        raise UsageError("there is no node", hint)
     nodes = [Node(name, MISSING, ("it has no run",)) for name in expected if name not in newest]
     groups: dict[tuple[tuple[str, str], ...], list[NodeRun]] = {}
-    has_facts = all(run.run.header for run in newest.values() if run.run)
+    has_facts = all(one.facts is not None for one in newest.values() if one.run)
     for one in newest.values():
         why = one.reason or (one.run.incomplete if one.run else "")
         if one.run is None or (why and not _wrong(one.run)):
             nodes.append(Node(one.name, MISSING, (why,), path=one.path, run=one.run))
         else:
-            facts = _peer_facts(one.run, has_facts)
+            facts = _peer_facts(one.run, one.facts if has_facts and one.facts else {})
             groups.setdefault(tuple(facts.items()), []).append(one)
     made: list[Group] = []
     for key, members in sorted(groups.items()):
-        judge = _GroupJudge(members, false_alarms, tolerance)
+        judge = _GroupJudge(members, false_alarms, tolerance, history)
         nodes += [node._replace(group=len(made)) for node in judge.nodes()]
         made.append(Group(dict(key), len(members), len(judge.cases), judge.spread))
     nodes.sort(key=lambda n: (VERDICTS.index(n.verdict), n.chance is None, n.chance or 0, n.name))
@@ -171,14 +179,13 @@ def judge_fleet(
     )  # fmt: skip
 
 
-def _peer_facts(run: LoadedRun, has_facts: bool) -> dict[str, str]:
+def _peer_facts(run: LoadedRun, known: Mapping[str, str]) -> dict[str, str]:
     """What nodes must have in common to be compared. A results.csv does not say the hardware; with
-    one among the runs, `has_facts` is False and hardware is not looked at."""
+    one among the runs, no facts are `known` and hardware is not looked at."""
     facts = {
         name: ", ".join(sorted({str(getattr(row, name, "")) for row in run.rows}))
         for name in NEEDED_FACTS
     }
-    known = environment_facts(run.header) if run.header and has_facts else {}
     return facts | {name: known.get(name, "") for name in ("devices", "processor")}
 
 
@@ -201,8 +208,11 @@ def _error(row: Any) -> float:
 class _GroupJudge:
     """Judges the nodes of one group."""
 
-    def __init__(self, members: list[NodeRun], false_alarms: float, tolerance: float) -> None:
+    def __init__(
+        self, members: list[NodeRun], false_alarms: float, tolerance: float, history: History | None
+    ) -> None:
         self._members, self._false_alarms, self._tolerance = members, false_alarms, tolerance
+        self._history = history
         self._rows: list[dict[tuple[Any, ...], Any]] = []
         """The timed rows of each node, by the key of their case."""
         known: dict[tuple[Any, ...], Case] = {}
@@ -271,10 +281,14 @@ class _GroupJudge:
                 verdict = DRAIN
         verdict = DRAIN if wrong else verdict
         evidence = [] if verdict == PASS else self._ranges({*slow}, excess, errors)
+        past = None
+        if self._history and evidence:
+            where_slow = [self.cases[n] for n in known if excess[n] > 0]
+            past = find_past(self._history, one, where_slow)
         return Node(
             one.name, verdict, (*wrong, *again), slowdown, chance, self._where(slow),
             tuple(evidence), path=one.path, ratios=tuple(exp(excess[n]) for n in known),
-            run=one.run,
+            run=one.run, past=past,
         )  # fmt: skip
 
     def _doubts(self, run: LoadedRun, errors: Any) -> list[str]:

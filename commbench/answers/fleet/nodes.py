@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.analysis.columns import KEY, TIMES
-from commbench.analysis.environment_diff import NEEDED_FACTS
+from commbench.analysis.columns import KEY, TEXTS, TIMES, row_type
+from commbench.analysis.environment_diff import NEEDED_FACTS, Recorded, environment_facts
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
+from commbench.answers.history.records import HistoryRun
+from commbench.answers.history.store import History
 from commbench.errors import RecordsError, UsageError
 from commbench.readers.source import ImportHints
 from commbench.results.files import is_file, is_folder, path_exists, read_whole
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, find_run, holds_run
-from commbench.results.schema import Run
+from commbench.results.schema import OK, Run
 from commbench.validation import brief
 
 COLUMNS = (
@@ -36,11 +38,10 @@ class NodeRun(NamedTuple):
     """None where it cannot be read."""
     reason: str = ""
     """Why it cannot be read."""
-
-    @property
-    def started(self) -> str:
-        """UTC, ISO 8601; empty where its file does not say it."""
-        return self.run.header.started if self.run and self.run.header else ""
+    started: str = ""
+    """UTC, ISO 8601; empty where its file does not say it."""
+    facts: Mapping[str, str] | None = None
+    """Of its environment; None where its file has none, as a results.csv."""
 
 
 def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
@@ -53,8 +54,7 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
     found: list[NodeRun] = []
     for each in given:
         if isinstance(each, Run | LoadedRun):
-            run = as_loaded_run(each, COLUMNS)
-            found.append(NodeRun(_node_name(run), str(run.path), run))
+            found.append(_make(as_loaded_run(each, COLUMNS)))
             continue
         if not isinstance(each, str | Path):
             raise UsageError(f"{brief(each)} is no run", "give Runs, or paths or labels of runs")
@@ -83,17 +83,47 @@ def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
         return NodeRun(
             name or _path_name(path), str(path), None, f"cannot be read: {error.message}"
         )
-    return NodeRun(name or _node_name(run), str(path), run)
+    return _make(run, name)
 
 
-def _node_name(run: LoadedRun) -> str:
-    hosts = run.header.hosts if run.header else ()
-    return "+".join(hosts) or _path_name(Path(run.path))
+def _make(run: LoadedRun, name: str = "") -> NodeRun:
+    header = run.header
+    name = name or "+".join(header.hosts if header else ()) or _path_name(Path(run.path))
+    known = (header.started, environment_facts(header)) if header else ()
+    return NodeRun(name, str(run.path), run, "", *known)
 
 
 def _path_name(path: Path) -> str:
     path = path.absolute()
     return path.parent.name if path.name in (JOURNAL, RESULTS_CSV) else path.stem
+
+
+def recorded_nodes(history: History) -> list[NodeRun]:
+    """The newest run of each node of a history, with the times that the history has."""
+    environments = history.environments()
+    newest = {run.system.node: run for run in history.runs()}
+    return [_recorded(history, run, environments[run.environment_id]) for run in newest.values()]
+
+
+def _recorded(history: History, run: HistoryRun, environment: Recorded) -> NodeRun:
+    system, fields = run.system, row_type(COLUMNS)
+    known = {
+        "world_size": system.ranks, "num_nodes": system.nodes, "backend": system.backend,
+        "device": system.device, "gpu_shared": int(system.gpu_shared), "label": run.label,
+        "cpu_mode": environment.facts.get("cpu_mode", ""), "status": OK,
+    }  # fmt: skip
+    rows = []
+    for case, time in history.points_of(run):
+        values = known | {name: getattr(case, name) for name in KEY}
+        values |= zip(TIMES, time, strict=True)
+        rows.append(fields(*(values.get(name, "" if name in TEXTS else None) for name in COLUMNS)))
+    loaded = LoadedRun(run.label, Path(run.path), COLUMNS, rows)
+    return NodeRun(node_of(system.node), run.path, loaded, "", run.placed, environment.facts)
+
+
+def node_of(hosts: str) -> str:
+    """The name in a fleet of a node of a history: lists of nodes are separated by commas."""
+    return hosts.replace(",", "+")
 
 
 def expected_nodes(nodes: str | Path | Sequence[str] | None) -> list[str]:

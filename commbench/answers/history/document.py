@@ -43,7 +43,7 @@ def document(trend: Trend) -> Document:
     systems = dict.fromkeys(each.series.system for each in trend.series)
     period = ""
     if trend.runs:
-        period = f" from {_minute(trend.runs[0])} to {_minute(trend.runs[-1])} UTC"
+        period = f" from {minute(trend.runs[0])} to {minute(trend.runs[-1])} UTC"
     subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
     subtitle += [system.name for system in systems][:MOST_SENTENCES]
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
@@ -74,7 +74,7 @@ def sentence(change: Change, trend: Trend) -> str:
     ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
     how = f"{ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
     return (
-        f"At {_minute(change.run)} {rows_of(change, trend)} became {how}"
+        f"At {minute(change.run)} {rows_of(change, trend)} became {how}"
         f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
     )
 
@@ -121,7 +121,8 @@ def notes(runs: Sequence[HistoryRun]) -> list[str]:
     return found
 
 
-def _minute(run: HistoryRun) -> str:
+def minute(run: HistoryRun) -> str:
+    """The time of a run, UTC."""
     return f"{run.time:%Y-%m-%d %H:%M}"
 
 
@@ -134,11 +135,11 @@ def _noise(found: FittedSeries) -> float | None:
 
 
 def _since(found: FittedSeries) -> str:
-    return _minute(found.point(found.last.first).run)
+    return minute(found.point(found.last.first).run)
 
 
 CHANGE_COLUMNS = (
-    Column("since (UTC)", lambda change: _minute(change.run), cells.TEXT),
+    Column("since (UTC)", lambda change: minute(change.run), cells.TEXT),
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),

@@ -180,6 +180,16 @@ class History:
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
+    def points_of(self, run: HistoryRun) -> list[tuple[Case, Estimate]]:
+        """The cases of a run with their times."""
+        with self._translating():
+            found = self._do(
+                "SELECT measured, time, low, high FROM run JOIN series USING (system) "
+                "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
+                (run.id,),
+            ).fetchall()
+        return [(records.case_of(measured), Estimate(*time)) for measured, *time in found]
+
     def environments(self) -> dict[int, Recorded]:
         """The environments of runs, by their id."""
         with self._translating():

@@ -22,6 +22,7 @@ from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pair
 from commbench.plan.plan import Plan
 from commbench.results.rank_times import with_rank_times
 from commbench.results.schema import Run, RunHeader
+from commbench.stats.student import student_quantile
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -292,13 +293,8 @@ def robust_scale(values: NDArray[Any], with_tail: bool = False) -> float:
 
 
 def t_quantile(z: float, freedom: int) -> float:
-    """The quantile of Student's t for a quantile of the normal distribution, with at least
-    LEAST_FREEDOM degrees of freedom. Abramowitz and Stegun, 26.7.5."""
+    """The quantile of Student's t for a quantile of the normal distribution, with degrees
+    of freedom for the scale that robust_scale finds."""
     if freedom >= _FEW - 2:
         freedom = int(_MAD_FREEDOM * freedom)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / float(freedom) ** (power + 1) for power, term in enumerate(terms))
+    return student_quantile(z, freedom)

@@ -20,13 +20,14 @@ from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
-from commbench.analysis.statistics import median, medians, student, summarise
+from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.plan.case import Case
 from commbench.results.checks import Check, soaked_s
 from commbench.results.samples import samples_of, without_samples
 from commbench.results.schema import Measurement, Run, WrongElement
 from commbench.stats.estimate import Estimate, ratio
+from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SLOWER, TOLERANCE, decide
 from commbench.views.as_json import fields_of
 from commbench.views.result import Result
@@ -202,7 +203,7 @@ def find_drift(
     logs = [log(median(sorted(values[a:b]))) for a, b in pairwise(edges)]
     slope, start = linear_regression(range(TENTH), logs)
     squares = sum((y - start - slope * x) ** 2 for x, y in enumerate(logs))
-    factor = exp(student(TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
+    factor = exp(student_quantile(Z, TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
     low, high = found.ends
     widened = min(low, found.value / factor), max(high, found.value * factor)
     return first, last, Estimate(found.value, *widened)

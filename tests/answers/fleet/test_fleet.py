@@ -13,6 +13,7 @@ from commands import Commbench
 from synthetic_fleet import asked_plan, synthetic_fleet, synthetic_node
 
 import commbench as api
+from commbench.answers.fleet.document import since_lines
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
@@ -211,3 +212,62 @@ def test_what_is_no_run_is_refused(tonight: Path, tmp_path: Path) -> None:
         api.fleet()
     with pytest.raises(UsageError, match="is no run"):
         api.fleet(17)  # type: ignore[arg-type]
+
+
+# With a history
+
+DAYS, SINCE = 24, 12
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history of twenty nodes. node07 has a run of each day, and is slow since a new NCCL; node03
+    has a single slow run at the end."""
+    folder = tmp_path_factory.mktemp("kept")
+    synthetic_fleet(folder / "all", 20, {7: large}, started="2026-11-24T06:00:00+00:00")
+    shutil.rmtree(folder / "all/run07")
+    for day in range(DAYS):
+        synthetic_node(
+            folder / f"all/day{day:02}", "node07", large if day >= SINCE else lambda _: 1.0,
+            seed=8 if day == DAYS - 1 else 100 + day,
+            started=f"2026-11-{day + 1:02}T06:00:00+00:00",
+            environment={"nccl": "2.28.9" if day >= SINCE else "2.27.5"},
+        )  # fmt: skip
+    api.history.add(folder / "all", db=folder / "history.sqlite")
+    return folder / "history.sqlite"
+
+
+def test_a_history_says_since_when_a_node_is_slow_and_what_changed(
+    kept: Path, tonight: Path
+) -> None:
+    for found in (api.fleet(db=kept), api.fleet(tonight, db=kept)):
+        assert found.counts == {DRAIN: 1, AGAIN: 0, MISSING: 0, PASS: 19}
+        text = " ".join(found.text().split())
+        assert "6 more rows: 1.30 times as slow as before" in text
+        assert "since 2026-11-13 06:00 UTC; nccl went from 2.27.5 to 2.28.9 then" in text
+    past = json.loads(found.text("json"))["nodes"][0]["past"]
+    assert (past["runs"], past["changes"][0]["changed"][0]["name"]) == (DAYS, "nccl")
+
+
+def test_the_newest_runs_of_a_history_are_judged_as_their_folders_are(
+    kept: Path, tonight: Path
+) -> None:
+    folders = {node.name: node for node in api.fleet(tonight).nodes}
+    for node in api.fleet(db=kept, nodes="node03,node07").nodes:
+        assert node.verdict == folders[node.name].verdict
+        assert node.chance == pytest.approx(folders[node.name].chance, rel=1e-3)
+
+
+def test_a_history_without_a_step_says_so(kept: Path, copied: Path) -> None:
+    shutil.rmtree(copied / "run03")
+    synthetic_node(copied / "slow", "node03", large, seed=4)
+    found = {node.name: node for node in api.fleet(copied, db=kept).nodes}
+    assert since_lines(found["node03"].past) == ["Its history has 1 run; a step needs 6"]
+    synthetic_node(copied / "other", "node55", large, seed=4)
+    found = {node.name: node for node in api.fleet(copied, db=kept).nodes}
+    assert since_lines(found["node55"].past) == ["Its history has 0 runs; a step needs 6"]
+
+
+def test_a_history_that_is_not_there_is_refused(commbench: Commbench) -> None:
+    ended = commbench("fleet", "--history")
+    assert (ended.code, "there is no history" in ended.err) == (6, True)

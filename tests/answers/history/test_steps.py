@@ -4,66 +4,27 @@ is found that is; beside the detectors of asv and ruptures where these are insta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from statistics import mean, median
 
 import numpy as np
 import pytest
+from step_power import (
+    KINDS,
+    NOISE,
+    correlated,
+    oracles,
+    ours,
+    outlying,
+    series,
+    share_found,
+    share_with_a_step,
+    white,
+    with_step,
+)
 
 from commbench.answers.history import steps
 from commbench.answers.history.steps import FEWEST, MOST, find_steps
 from commbench.stats.estimate import Estimate
-
-NOISE, POINTS = 0.03, 200
-Rng = np.random.Generator
-Found = Callable[[np.ndarray], list[int]]
-
-
-def white(rng: Rng, number: int) -> np.ndarray:
-    return rng.normal(size=number)
-
-
-def correlated(rng: Rng, number: int) -> np.ndarray:
-    """AR(1) with a correlation of 0.5 and a standard deviation of 1."""
-    found = np.zeros(number + 50)
-    for index, value in enumerate(rng.normal(size=number + 50)):
-        found[index] = 0.5 * found[index - 1] + value
-    return found[50:] * math.sqrt(0.75)
-
-
-def outlying(rng: Rng, number: int) -> np.ndarray:
-    """2 % outliers, 5 to 20 standard deviations off."""
-    found, is_out = rng.normal(size=number), rng.random(number) < 0.02
-    found[is_out] += rng.choice([-1, 1], is_out.sum()) * rng.uniform(5, 20, is_out.sum())
-    return found
-
-
-KINDS = {"white": white, "AR(1) 0.5": correlated, "2 % outliers": outlying}
-
-
-def series(logs: np.ndarray) -> list[Estimate]:
-    return [Estimate(value) for value in np.exp(logs).tolist()]
-
-
-def ours(logs: np.ndarray) -> list[int]:
-    return [step.at for step in find_steps(series(logs)).steps]
-
-
-def share_with_a_step(kind: str, find: Found, times: int, number: int = POINTS) -> float:
-    rng = np.random.default_rng(7)
-    return mean(bool(find(NOISE * KINDS[kind](rng, number))) for _ in range(times))
-
-
-def with_step(rng: Rng, at: int, ratio: float = 1.05, number: int = POINTS) -> np.ndarray:
-    logs = NOISE * white(rng, number)
-    logs[at:] += math.log(ratio)
-    return logs
-
-
-def share_found(find: Found, at: int, times: int, ratio: float = 1.05, within: int = 4) -> float:
-    rng = np.random.default_rng(8)
-    found = (find(with_step(rng, at, ratio)) for _ in range(times))
-    return mean(any(abs(place - at) <= within for place in places) for places in found)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,7 +55,6 @@ def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more()
     own = share_found(ours, 100, 1000)
     assert own >= 0.95
     others = {name: share_found(find, 100, 200) for name, find in oracles().items()}
-    print(f"within 4 points: ours {own:.1%}, {others}")
     assert all(own > share - 0.03 for share in others.values())
 
 
@@ -103,25 +63,12 @@ def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more()
 def test_false_alarms_are_few_and_those_of_others_are_stated(kind: str) -> None:
     others = {name: share_with_a_step(kind, find, 200) for name, find in oracles().items()}
     own = share_with_a_step(kind, ours, 200)
-    print(f"false alarms, {kind}: ours {own:.1%}, {others}")
     assert own <= max(0.01, min(others.values()))
 
 
-def oracles() -> dict[str, Found]:
-    """asv's detector, and PELT of ruptures with the penalty of BIC and the true noise."""
-    asv = pytest.importorskip("asv.step_detect")
-    ruptures = pytest.importorskip("ruptures")
-
-    def of_asv(logs: np.ndarray) -> list[int]:
-        found = asv.detect_steps(np.exp(logs).tolist(), None)
-        return [first for first, *_ in found[1:]]
-
-    def of_ruptures(logs: np.ndarray) -> list[int]:
-        penalty = 2 * NOISE**2 * math.log(len(logs))
-        found = ruptures.Pelt(model="l2", min_size=3, jump=1).fit(logs).predict(pen=penalty)
-        return [int(place) for place in found[:-1]]
-
-    return {"asv": of_asv, "ruptures": of_ruptures}
+def test_a_step_at_the_end_is_found_when_enough_points_have_followed() -> None:
+    few, many = (share_found(ours, 200 - after, 60) for after in (3, 30))
+    assert few <= 0.3 and many >= 0.8
 
 
 def test_the_size_of_a_step_is_within_its_interval() -> None:
