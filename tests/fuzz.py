@@ -35,15 +35,8 @@ from synthetic import noisy, plan, synthetic_run
 from commbench import __version__
 from commbench.plan.case import Case
 from commbench.results.journal import Journal
-from commbench.results.schema import (
-    Batch,
-    LinkProbe,
-    Measurement,
-    RankInfo,
-    ReportedTiming,
-    RunEnd,
-    RunHeader,
-)
+from commbench.results.rank_info import LinkProbe, RankInfo
+from commbench.results.schema import Batch, Measurement, ReportedTiming, RunEnd, RunHeader
 
 os.environ.pop("COLUMNS", None)  # so that an error and its hint are a line each
 EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))

@@ -8,7 +8,8 @@ from typing import Any
 from commbench.analysis.columns import COLUMNS, row_values, written_values
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.plan import Plan
-from commbench.results.schema import Batch, Measurement, RankInfo, RunHeader
+from commbench.results.rank_info import RankInfo
+from commbench.results.schema import Batch, Measurement, RunHeader
 
 HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s", "environment", "launcher")
 MEASUREMENT_FIELDS = ("stop_reason", "wrong", "first_wrong", "status", "reason", "reported")

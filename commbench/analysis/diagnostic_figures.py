@@ -27,7 +27,8 @@ from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.results.schema import RankInfo, RunHeader
+    from commbench.results.rank_info import RankInfo
+    from commbench.results.schema import RunHeader
 
 STALL_S = 1.5e-3
 STALL_FACTOR = 1.5

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from commbench.answers.sweep.settings import Setting
     from commbench.api.advice import advise
     from commbench.api.expectations import expect, expect_run
-    from commbench.api.fleets import fleet
+    from commbench.api.fleets import fleet, preflight
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import (
         init,
@@ -65,12 +65,12 @@ __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
     "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
-    "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak", "sweep",
-    "workload",
+    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
+    "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
-    "api.fleets": ("fleet",),
+    "api.fleets": ("fleet", "preflight"),
     "api.measuring": (
         "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
     ),

@@ -33,6 +33,7 @@ COMMAND_GROUPS = {
         "soak": "Measure and check for hours: wrong results, drift, slow minutes.",
         "init": "Measure how long ranks and process groups take to start.",
         "smoke": "Check that every collective works here, in less than a minute.",
+        "preflight": "Say which hosts may take part in a job, before it starts.",
         "job": "Print a batch script for Slurm, or a manifest for Kubernetes.",
     },
     "Read results": {

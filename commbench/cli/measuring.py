@@ -1,5 +1,5 @@
-"""The commands that measure: run, init, pairs, replay, soak, sweep, smoke; and job, which prepares
-it."""
+"""The commands that measure: run, init, pairs, replay, soak, sweep, smoke, preflight; and job,
+which prepares it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from commbench import api
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.cli.options import print_or_write
-from commbench.errors import GATE_FAILS, CommbenchError, UsageError
+from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.console import print_error, print_status
 
 if TYPE_CHECKING:
@@ -294,6 +294,31 @@ def smoke(show: Show, junit: Path | None, **given: Any) -> None:
         add_to_summary(VIEW.write(result, MARKDOWN))
     if result.error:
         raise result.error
+
+
+def preflight(show: Show, context: typer.Context, output: Path | None, **given: Any) -> None:
+    """Say which hosts of an allocation may take part in a job, before it starts.
+
+    Stages: each host alone, pairs, groups of 4, 8, ..., all that remain. A host that fails is
+    retried once, with other hosts. Options of `commbench run` may follow --, such as --sizes.
+    commbench drains nothing. Exit code 0: enough hosts are good (--need). 1: too few, and hosts are
+    to be drained. 7: too few otherwise.
+
+    \b
+    commbench preflight --need 60 -o checked     in Slurm's salloc or sbatch
+    commbench preflight --hosts hosts.txt        over ssh
+    commbench preflight --hosts a,b --start 'ssh -p 2222 {host}' -- --backend nccl
+    """
+    words = context.args
+    try:
+        found = api.preflight(
+            parse_words(words, "preflight"), words, output=output, **given, notify=print_status
+        )
+    except Interrupted as error:
+        show(error.run)
+        raise
+    show(found)
+    raise typer.Exit(found.exit_code)
 
 
 def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, Command, argument, switch
+from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
@@ -122,6 +122,29 @@ SMOKE = {
     "junit": JUNIT,
     **AS_DOCUMENT,
 }
+VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
+PREFLIGHT = {
+    "hosts": Option(
+        "FILE|LIST", "The hosts: node1,node2, or a file with a name in each line.  [default: those "
+        "of Slurm's allocation]", type=str,
+    ),
+    "need": Option("N", "So many hosts have to be good.  [default: all]", type=int),
+    "start": Option(
+        "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, or a command with "
+        "{host}.  [default: srun within Slurm, else ssh]", type=str,
+    ),
+    "nproc_per_node": Option("N", "Ranks on each host.  [default: one per GPU; 2 on the CPU]"),
+    "env": VARIABLES,
+    "limit": Option("S", "Seconds that everything may take."),
+    "stage_limit": Option("S", "Seconds that a run of a stage may take."),
+    "at_once": Option("N", "Runs that go at once."),
+    "tolerance": Option("PERCENT", "A host that is slower by at most this is good."),
+    "output": Option(
+        "DIR", "New folder for the lists of hosts, a page, JSON, JUnit XML, journals and logs.  "
+        "[default: results/TIME-preflight]", OUTPUT, Path, flags="--output -o",
+    ),
+    "format": Option("FORMAT", "text, markdown, html or json.", OUTPUT, str, "text"),
+}  # fmt: skip
 NODES = {
     "nodes": Option("N", "Nodes to measure on."),
     "nproc_per_node": Option("N", "Ranks per node."),
@@ -129,7 +152,6 @@ NODES = {
 GPUS_PER_NODE = Option(
     "N", "GPUs of each node.  [default: one per rank if it uses nccl or cuda, else 0]"
 )
-VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 JOB_SLURM = {
     **NODES,
     "gpus_per_node": GPUS_PER_NODE,
@@ -144,6 +166,8 @@ JOB_SLURM = {
     "setup": Option(
         "LINE", "Shell command before the run, such as 'module load cuda'. May be repeated."
     ),
+    "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
+    "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
     "env": VARIABLES,
     "output": NEW_FILE,
 }
@@ -258,6 +282,9 @@ COMMANDS = {
     "init": Command("measuring", of_init),
     "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
     "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke_document"),
+    "preflight": Command(
+        "measuring", PREFLIGHT, ("preflight",), "answers.preflight.document", AFTER_DASHES
+    ),
     "job slurm": Command(
         "measuring", JOB_SLURM, ("commbench.jobs.scripts.SlurmOptions", "job_script"),
         typer_settings=AFTER_DASHES,

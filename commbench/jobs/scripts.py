@@ -71,6 +71,10 @@ class SlurmOptions:
     """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
     setup: tuple[str, ...] = ()
     """Lines of shell before the run, such as `module load cuda`."""
+    preflight: bool = False
+    """Whether `commbench preflight` chooses the nodes of the run."""
+    spare: int = 0
+    """Nodes that the job gets beside those of the run."""
 
     def __post_init__(self) -> None:
         for option, name in (("--partition", self.partition), ("--account", self.account)):
@@ -79,6 +83,14 @@ class SlurmOptions:
                     _SLURM_NAME, option, name, "use letters, digits and any of _ . , : + @ / -"
                 )
         require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
+        require_within("--spare", self.spare, 0, inf)
+        if self.spare and not self.preflight:
+            raise UsageError("--spare needs --preflight, which chooses nodes", "add --preflight")
+        if self.preflight and self.container is not None:
+            raise UsageError(
+                "--preflight cannot start commbench in a --container",
+                "leave out one of them; `commbench preflight --start` takes any command",
+            )
         if self.container is not None:
             require_printable("--container", self.container)
         for line in self.setup:

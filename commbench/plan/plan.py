@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from math import inf
 from typing import Any
 
 from commbench.errors import UsageError, value_error
@@ -27,6 +26,7 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
+from commbench.plan.limits import LIMITS, MOST_CASES
 from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
@@ -44,7 +44,7 @@ from commbench.plan.timing_modes import DEFAULT_TIMING, EAGER
 from commbench.plan.workload import Workload, workload_values
 from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE
-from commbench.validation import LARGEST_INTEGER, build, require_known, require_within
+from commbench.validation import build, require_known, require_within
 
 CPU_MODES = ("quiet", "plain", "realtime", "batch", "pinned")
 """The first is the default on CPUs; host.cpu says what each means."""
@@ -61,38 +61,11 @@ OPTIONS = {dimension.plan_field: dimension.option for dimension in DIMENSIONS} |
 }
 """The option of `commbench run` that sets a field, where its name is not the field's."""
 
-MONTH_S = 31 * 24 * 3600.0
 USUAL_LAUNCHES = 3
 """Launches of a run that chooses its iterations: what differs between them shows."""
-MOST_CASES = 100_000
-MOST_RANKS = 1 << 20
-MOST_ITERATIONS = 10_000_000
-"""Of one case: every sample is kept, and a batch makes one line of the journal."""
-MOST_WINDOW = 1 << 16
 CHECKS, CHECKS_OF_SOAKS = (0.05, 0.5), (0.2, 1.0)
 """Further checks of a case take at most this part of its time, and are made so often after a
 batch, if there is time for them."""
-_LIMITS = {
-    "world_size": (1, MOST_RANKS),
-    "launches": (1, MOST_RANKS),
-    "iterations": (1, MOST_ITERATIONS),
-    "warmup": (0, MOST_ITERATIONS),
-    "root": (0, inf),
-    "group_size": (1, MOST_RANKS),
-    "group_stride": (1, MOST_RANKS),
-    "window": (1, MOST_WINDOW),
-    "open_groups": (0, 4096),
-    "seed": (0, LARGEST_INTEGER),
-    "latency_size": (1, LARGEST_SIZE),
-    "timeout_s": (1e-3, MONTH_S),
-    "budget_s": (1e-6, MONTH_S),
-    "precision": (1e-12, 1 - 1e-12),
-    "overlap_ratio": (0.01, 100),
-    "soak_s": (1.0, MONTH_S),
-    "cycles": (1, MOST_ITERATIONS),
-    "check_share": (0.0, 0.9),
-}
-"""The least and the largest value of fields of a Plan; None is allowed too."""
 _NORMAL_FORMS = {
     "pairs": parse_pairs,
     "imbalance": parse_imbalance,
@@ -296,7 +269,7 @@ class Plan:
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
             raise UsageError("there are no sizes to measure", "write for example --sizes 1K-1G")
-        for name, (low, high) in _LIMITS.items():
+        for name, (low, high) in LIMITS.items():
             require_within(name, getattr(self, name), low, high)
         for size in self.sizes:
             require_within(f"size {size}", size, 1, LARGEST_SIZE)

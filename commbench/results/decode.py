@@ -15,6 +15,7 @@ from commbench.plan.splits import parse_imbalance
 from commbench.results import rank_times, schema
 from commbench.results.checks import Check
 from commbench.results.numerics import Numerics
+from commbench.results.rank_info import LinkProbe, RankInfo, StartUp
 from commbench.results.samples import MANY
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits, texts_of
@@ -30,7 +31,7 @@ LONGEST_FACT = 1 << 17
 """Most characters of an environment fact: those of an environment variable."""
 
 
-_COUNTING = (schema.RunHeader, schema.LinkProbe, schema.ReportedTiming, Case)
+_COUNTING = (schema.RunHeader, LinkProbe, schema.ReportedTiming, Case)
 """Records whose numbers are at most LARGEST_SIZE."""
 _OTHER_LIMITS: dict[tuple[Any, str], tuple[float, float]] = {
     (schema.RunHeader, "num_nodes"): (1, LARGEST_SIZE),
@@ -61,16 +62,16 @@ def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     values["plan"] = Plan.from_json(values["plan"])
     values["ranks"] = _decode_ranks(values["ranks"])
     values["link_probes"] = tuple(
-        _build(schema.LinkProbe, probe) for probe in values.get("link_probes", ())
+        _build(LinkProbe, probe) for probe in values.get("link_probes", ())
     )
     if values.get("start_up"):
-        values["start_up"] = _build(schema.StartUp, values["start_up"])
+        values["start_up"] = _build(StartUp, values["start_up"])
     header = _build(schema.RunHeader, values)
     _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header
 
 
-def _decode_ranks(found: Any) -> tuple[schema.RankInfo, ...]:
+def _decode_ranks(found: Any) -> tuple[RankInfo, ...]:
     """The ranks of a header; before schema 4 they were a list."""
     if isinstance(found, dict):
         number, same, each = found["number"], found["same"], found["each"]
@@ -81,7 +82,7 @@ def _decode_ranks(found: Any) -> tuple[schema.RankInfo, ...]:
             found = [same | dict(zip(each, row, strict=True)) for row in rows]
         else:
             found = [same] * number
-    return tuple(_build(schema.RankInfo, rank) for rank in found)
+    return tuple(_build(RankInfo, rank) for rank in found)
 
 
 def decode_measurement(line: dict[str, Any]) -> schema.Measurement:

@@ -25,9 +25,10 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results import rank_times
 from commbench.results.checks import Check
+from commbench.results.rank_info import RankInfo
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples
-from commbench.results.schema import Batch, Measurement, RankInfo, Run, RunEnd, RunHeader
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 _BLOCK_BYTES = 1 << 16
 CHECKSUM = "crc32"
@@ -58,8 +59,8 @@ class Journal:
     written, or another process is writing it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / JOURNAL
+    def __init__(self, folder: Path, name: str = JOURNAL) -> None:
+        self._path = folder / name
         try:
             self._file = self._path.open("a+b", buffering=0)
         except OSError as error:

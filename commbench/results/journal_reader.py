@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
-from commbench.plan.plan import MOST_CASES
+from commbench.plan.limits import MOST_CASES
 from commbench.results import decode, rank_times, schema
 from commbench.results.checks import Check, with_checks
 from commbench.results.files import is_file, is_folder, reading

@@ -20,6 +20,7 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.numerics import Numerics
+from commbench.results.rank_info import LinkProbe, RankInfo, StartUp
 from commbench.units import format_count
 from commbench.validation import brief
 
@@ -63,56 +64,6 @@ def contradiction(status: str, wrong: int | None) -> str:
     if status not in STATUSES:
         return f"status {brief(status)} is unknown"
     return f"wrong is {wrong}, and the status {OK}" if wrong and status == OK else ""
-
-
-class RankInfo(NamedTuple):
-    """One rank: where it ran."""
-
-    rank: int
-    host: str
-    pid: int
-    device: str
-    """Such as `cpu` or `cuda:0 NVIDIA H200`."""
-    cores: tuple[int, ...] = ()
-    """Cores it was allowed to run on while measuring."""
-    cpu_mode: str = ""
-    local_rank: int = 0
-    """Its number on its host."""
-    interface: str = ""
-    """The network interface that it uses, where it could be found out; see worker.introduction."""
-    address: str = ""
-    """The address of that interface."""
-    device_uuid: str = ""
-    """Identifies the GPU; empty on a CPU."""
-    pci_bus_id: str = ""
-    """Of the GPU, such as `0000:1b:00.0`."""
-    numa_node: int | None = None
-    """Of the GPU; None where it is unknown, or the host has only one."""
-    near_cores: int | None = None
-    """How many of `cores` are on that node."""
-
-
-class LinkProbe(NamedTuple):
-    """One timed transfer from a host's first rank to the next host's, with a byte in return."""
-
-    sender: int
-    receiver: int
-    size_bytes: int
-    seconds: float
-
-
-class StartUp(NamedTuple):
-    """How long the ranks needed until they could communicate, in seconds."""
-
-    init_s: float
-    """init_process_group, on the slowest rank. It contains waiting for the rank that came last."""
-    init_fastest_s: float
-    """init_process_group, on the fastest rank: about the time after the last rank came."""
-    groups_s: float
-    """The groups of --mesh or --groups, all together; the slowest rank."""
-    connect_s: float
-    """The first operation of the group of all ranks, and on GPUs of each group; the slowest
-    rank."""
 
 
 class RunHeader(NamedTuple):

@@ -26,6 +26,10 @@ _REFUSALS = {
         "{} cannot be used after the -- of a job",
         "leave it out; nodes and ranks of each, before the --, are all that a job needs",
     ),
+    "preflight": (
+        "{} cannot be used after the -- of a preflight",
+        "leave it out; hosts and ranks of each are given before the --",
+    ),
     "api": (
         "{} is for the command line only",
         "leave it out; in a torchrun job, commbench.measure measures on the ranks of all nodes",

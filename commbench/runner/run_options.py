@@ -6,7 +6,6 @@ the command of ranks under torchrun all read the declaration. Nothing here needs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -16,20 +15,21 @@ from typing import Any, get_type_hints
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.launch.launchers import LAUNCHERS
-from commbench.plan.backends import ALLOCATORS
 from commbench.plan.call_forms import is_compressed
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
+from commbench.plan.limits import MOST_RANKS
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
 from commbench.plan.own_calls import describe_calls
 from commbench.plan.pairs import QUICK
-from commbench.plan.plan import CPU_MODES, MOST_RANKS, OPTIONS, Plan, make_replay_plan
+from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.workload_file import read_workload
 from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
 from commbench.runner.call_options import CallOptions, declare
+from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_nccl_tests_flags
 from commbench.runner.option import (
     HERE,
     RANKS,
@@ -40,12 +40,12 @@ from commbench.runner.option import (
     parse_precision,
     require_label,
 )
-from commbench.units import parse_percentage, parse_size, size_range
+from commbench.units import parse_percentage
 
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")
 _output = partial(declare, group="Output")
-_nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job"))
+_nodes = partial(_where, reach=HERE, refused_by=("measure", "api", "sweep", "job", "preflight"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class RunOptions(CallOptions):
     nproc_per_node: int | None = _where(
         "N", "Ranks on each node.", default=None, is_fixed=True, is_varied=True, reach=HERE,
         limits=(1, MOST_RANKS), default_text="one per GPU; 2 on the CPU",
-        refused_by=("measure", "job"),
+        refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
         "N", "Number of nodes. Start the same command on each of them.", default=1,
@@ -129,7 +129,8 @@ class RunOptions(CallOptions):
     launcher: str = _where(
         "HOW", "What starts the ranks. "
         + "; ".join(f"{name}: {each.about}" for name, each in LAUNCHERS.items()) + ".",
-        default="agent", choices=tuple(LAUNCHERS), reach=HERE, refused_by=("measure", "job"),
+        default="agent", choices=tuple(LAUNCHERS), reach=HERE,
+        refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
         "S", "Seconds that ranks may take to join, or one operation to end. An operation also has "
@@ -151,15 +152,20 @@ class RunOptions(CallOptions):
     output: Path | None = _output(  # noqa: RUF009 - it gives a field
         "DIR", "Folder of the run. It must be new or empty.", default=None, parse=Path,
         python_type="str | Path | None", reach=USER, default_text="results/TIME-LABEL",
-        refused_by=("resume",),
+        refused_by=("resume", "preflight"),
     )  # fmt: skip
     resume: str | None = _output(
         "RUN", "Continue a run that was cut off, in its folder: the folder or the label.",
         default=None, parse=str, reach=HERE, default_text="start a new run",
-        refused_by=("sweep", "measure"),
+        refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
     format: str = _output(
-        "HOW", FORMAT_HELP, default="text", choices=FORMATS, reach=USER, refused_by=("api",)
+        "HOW",
+        FORMAT_HELP,
+        default="text",
+        choices=FORMATS,
+        reach=USER,
+        refused_by=("api", "preflight"),
     )
     peak: str | None = _output(
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
@@ -179,7 +185,7 @@ class RunOptions(CallOptions):
     )  # fmt: skip
     dry_run: bool = _output(
         "", "Print the plan, its cases and the memory they need. Measure nothing.", default=False,
-        reach=HERE, refused_by=("resume", "sweep", "job", "api"),
+        reach=HERE, refused_by=("resume", "sweep", "job", "api", "preflight"),
     )  # fmt: skip
     verbose: bool = _output(
         "", "Print every table, every warning with its explanation, and how ranks are started.",
@@ -280,33 +286,6 @@ _FIELDS: dict[str, Option] = {
     for each in fields(RunOptions)
     if "option" in each.metadata
 }
-_MEMORIES = {int(entry.nccl_tests): name for name, entry in ALLOCATORS.items() if entry.nccl_tests}
-"""Kinds of memory by the value of nccl-tests' -R."""
-
-
-def _nccl_tests_flag(
-    name: str, letter: str, metavar: str, text: str, default: str, sets: str = "sizes"
-) -> Option:
-    kind, parse = (str | None, str) if sets == "sizes" else (int | None, None)
-    flags = f"-{letter} --{name}" if sets == "sizes" else f"-{letter}"
-    return Option(
-        metavar, text, "Flags of nccl-tests", kind, None, flags, default_text=default, name=name,
-        parse=parse, sets=sets,
-    )  # fmt: skip
-
-
-NCCL_TESTS_FLAGS = (
-    _nccl_tests_flag("minbytes", "b", "SIZE", "Smallest size.", "32M"),
-    _nccl_tests_flag("maxbytes", "e", "SIZE", "Largest size.", "32M"),
-    _nccl_tests_flag("stepfactor", "f", "N", "Factor from one size to the next.", "none"),
-    _nccl_tests_flag("stepbytes", "i", "SIZE", "Difference from one size to the next.", "1M"),
-    _nccl_tests_flag("check_count", "c", "0|1", "0 does not check results.", "1", "check"),
-    _nccl_tests_flag(
-        "local_register", "R", "|".join(map(str, _MEMORIES)), "Memory of the buffers: "
-        + ", ".join(f"{n} is {name}" for n, name in _MEMORIES.items()) + ".", "0", "memory",
-    ),
-)  # fmt: skip
-"""The short flags of nccl-tests that give the values of other options."""
 RUN_OPTIONS: dict[str, Option] = _FIELDS | {flag.name: flag for flag in NCCL_TESTS_FLAGS}
 """Every option by its Python name, in the order of the help: the fields of RunOptions, and the
 flags of nccl-tests that give their values."""
@@ -335,7 +314,7 @@ def parse_options(given: Mapping[str, Any], *users: str) -> RunOptions:
                 changed[name] = option
                 option.require_allowed(*users)
     names = frozenset(values)
-    _apply_nccl_tests_flags(values)
+    apply_nccl_tests_flags(values)
     if "imbalance" in values:
         values["imbalance"], values["matrix"] = read_matrices(values["imbalance"])
     if "calls" in values:
@@ -379,47 +358,3 @@ def _require_effect(changed: Mapping[str, Option], values: RunOptions) -> None:
             where, hint = "without --numerics and compressed forms", "add --numerics"
         if where:
             raise UsageError(f"{option.flag} has no effect {where}", hint)
-
-
-def _apply_nccl_tests_flags(values: dict[str, Any]) -> None:
-    """Replace the values of nccl-tests' flags by those of the options that they set.
-
-    Raises UsageError for a value that nccl-tests would refuse, and for two choices of one thing."""
-    given = {f.name: values.pop(f.name) for f in NCCL_TESTS_FLAGS if f.name in values}
-    for name in given:
-        flag = RUN_OPTIONS[name]
-        if flag.sets in values:
-            raise UsageError(
-                f"--{flag.sets} and {flag.flag} both choose the {flag.sets}",
-                "leave out one of them",
-            )
-    if (count := given.pop("check_count", None)) is not None:
-        if count not in (0, 1):
-            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
-        values["check"] = count > 0
-    if (number := given.pop("local_register", None)) is not None:
-        if number not in _MEMORIES:
-            known = ", ".join(f"-R {known} is {name}" for known, name in _MEMORIES.items())
-            raise UsageError(f"-R cannot be {number}", known)
-        values["memory"] = (_MEMORIES[number],)
-    if given:
-        values["sizes"] = _nccl_tests_sizes(**given)
-
-
-def _nccl_tests_sizes(
-    minbytes: str = "32M",
-    maxbytes: str = "32M",
-    stepfactor: str | None = None,
-    stepbytes: str | None = None,
-) -> tuple[int, ...]:
-    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
-
-    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
-    first, last = parse_size(minbytes), parse_size(maxbytes)
-    if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
-        raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
-    if stepfactor is None or float(stepfactor) <= 1:
-        return size_range(first, last, add=parse_size(stepbytes or "1M"))
-    if stepbytes is not None:
-        raise UsageError("-f and -i both choose the next size", "leave out one of them")
-    return size_range(first, last, factor=float(stepfactor))

@@ -23,7 +23,8 @@ from commbench.host.environment import (
 from commbench.host.fault_counters import FaultWatch
 from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
-from commbench.results.schema import LinkProbe, RunHeader, StartUp
+from commbench.results.rank_info import LinkProbe, StartUp
+from commbench.results.schema import RunHeader
 from commbench.units import format_count
 from commbench.worker.communicator import Communicator, communicator
 from commbench.worker.coordinator import CaseRunner

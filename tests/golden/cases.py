@@ -56,7 +56,8 @@ COMMANDS = (
     "history", "history add", "history export", "history forget", "history list", "history show",
     "import",
     "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
-    "model predict", "model show", "ops", "pairs", "plot", "replay", "report", "run", "show",
+    "model predict", "model show", "ops", "pairs", "plot", "preflight", "replay", "report", "run",
+    "show",
     "smoke", "soak", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
     "workload megatron", "workload show",
 )  # fmt: skip

@@ -136,3 +136,28 @@ def test_variables_are_names_and_values() -> None:
     for text in ("A", "=1", "1A=1", "A B=1", "$(x)=1", "A=1\nB=2", ""):
         with pytest.raises(UsageError):
             parse_variables([text])
+
+
+@pytest.mark.parametrize("bad", [(), ("n2", "n5")])
+def test_with_a_preflight_srun_gets_good_nodes_only(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "commbench").write_text(
+        '#!/bin/bash\nfolder="${@: -1}"\nmkdir -p "$folder"\necho "$@" >asked\n'
+        f"printf '%s' '{''.join(f'{name}{chr(10)}' for name in bad)}' >\"$folder/exclude.txt\"\n"
+    )
+    (tools / "commbench").chmod(0o755)
+    job = a_job()
+    script = SlurmOptions(preflight=True, spare=3).script(job)
+    assert f"#SBATCH --nodes={job.nodes + 3}\n" in script
+    words = ranks_arguments(script, tmp_path)
+    excluded = [word for word in words if word.startswith("--exclude")]
+    assert excluded == (["--exclude=n2,n5"] if bad else [])
+    assert f"--nodes={job.nodes}" in words
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked[:3] == ["preflight", "--need", str(job.nodes)]
+
+
+def test_spare_nodes_need_a_preflight() -> None:
+    with pytest.raises(UsageError, match=r"spare needs"):
+        SlurmOptions(spare=1)

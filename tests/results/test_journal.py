@@ -29,6 +29,7 @@ from commbench.results import journal_reader, samples
 from commbench.results.decode import LONGEST_S, SHORTEST_S
 from commbench.results.journal import CHECKSUM, Journal, encode_run, write_run
 from commbench.results.journal_reader import JournalReader, decode_run, read_run
+from commbench.results.numerics import Numerics
 from commbench.results.rank_times import with_rank_times
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order
@@ -173,6 +174,23 @@ batches = st.builds(
     cycle=st.integers(0, 10**6),
     start_s=st.none() | seconds,
 )
+counts, errors = st.integers(0, 2**40), st.floats(0, 1e30)
+numerics = st.builds(
+    Numerics,
+    data=st.sampled_from(["normal", "outliers"]),
+    seed=counts,
+    elements=counts,
+    not_finite=counts,
+    max_abs_error=errors,
+    rms_relative_error=errors,
+    max_ulp=errors,
+    sqnr_db=st.none() | st.floats(-300, 300),
+    bias=st.floats(-1e30, 1e30),
+    same_on_ranks=st.none() | st.booleans(),
+    repeats=st.booleans(),
+    sample=st.just("") | st.just("AACAPw=="),
+    codec_s=st.lists(seconds, max_size=3).map(tuple),
+)
 measurements = st.builds(
     Measurement,
     case=st.sampled_from(CASES),
@@ -186,6 +204,7 @@ measurements = st.builds(
     reported=st.none()
     | st.builds(ReportedTiming, seconds, st.text(), st.integers(0, 9), *[st.none() | seconds] * 5),
     rank_times=st.just(()),  # they follow from the batches
+    numerics=st.lists(numerics, max_size=2).map(tuple),
 ).filter(lambda measurement: measurement.status != "ok" or not measurement.wrong)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commbench.answers.compare.document import run_warnings
 from commbench.answers.fleet.fleet import (
@@ -35,8 +35,12 @@ from commbench.views.cells import (
     ratio_text,
 )
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
-from commbench.views.formats import HTML, JSON, View
+from commbench.views.formats import View
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
+from commbench.views.verdict_files import write_verdict_files
+
+if TYPE_CHECKING:
+    from commbench.output.junit import JUnitCase
 
 MOST_NAMED = 4
 """Nodes that the answer names."""
@@ -235,30 +239,23 @@ def _name_at(names: Sequence[str], place: float) -> str:
 def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
     """Write the lists, with a name in each line, the other formats and the picture into an empty
     folder; their paths."""
-    from commbench.results.files import write_new
     from commbench.views.draw import write_pictures
 
-    files: dict[str, str | bytes] = {
-        f"{verdict}.txt": "".join(f"{name}\n" for name in fleet.names(verdict))
-        for verdict in VERDICTS
-    }
-    files |= {"fleet.json": VIEW.write(fleet, JSON), "fleet.html": VIEW.write(fleet, HTML)}
-    files["junit.xml"] = fleet_junit(fleet)
-    for name, content in files.items():
-        write_new(folder / name, content)
-    pictures = fleet_pictures(fleet)
-    return [*map(folder.joinpath, files), *(write_pictures(pictures, folder) if pictures else ())]
+    lists, pictures = {each: fleet.names(each) for each in VERDICTS}, fleet_pictures(fleet)
+    files = write_verdict_files(
+        folder, "fleet", lists, (VIEW, fleet), _junit_cases(fleet), answer(fleet)
+    )
+    return [*files, *(write_pictures(pictures, folder) if pictures else ())]
 
 
-def fleet_junit(fleet: FleetResult) -> bytes:
-    """The fleet as JUnit XML: a test case for each node, which fails unless the node passes."""
+def _junit_cases(fleet: FleetResult) -> list[JUnitCase]:
+    """A test case for each node, which fails unless the node passes."""
     from commbench.output import junit  # imports xml
 
-    def make(node: Node) -> junit.JUnitCase:
+    def make(node: Node) -> JUnitCase:
         if node.verdict == PASS:
             return junit.JUnitCase(node.name)
         message = "; ".join([_told(node), *evidence_lines(node)])
         return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
 
-    cases = [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]
-    return junit.junit_xml([junit.JUnitSuite("commbench fleet", cases)], answer(fleet))
+    return [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]

@@ -13,8 +13,9 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
 from commbench.output.paragraphs import list_some
+from commbench.results.rank_info import LinkProbe
 from commbench.results.run_folder import RESULTS
-from commbench.results.schema import COMPLETE, INCOMPLETE, LinkProbe, Run, RunHeader
+from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text
 

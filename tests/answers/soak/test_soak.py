@@ -14,15 +14,8 @@ from commbench.answers.soak.document import VIEW, soak_pictures
 from commbench.answers.soak.soak import SoakResult, analyse_soak, clock_at, find_drift, find_quorum
 from commbench.errors import UsageError
 from commbench.results.checks import Check, with_checks
-from commbench.results.schema import (
-    Batch,
-    Measurement,
-    RankInfo,
-    Run,
-    RunEnd,
-    RunHeader,
-    WrongElement,
-)
+from commbench.results.rank_info import RankInfo
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader, WrongElement
 
 STARTED = "2026-11-21T23:50:00+00:00"
 

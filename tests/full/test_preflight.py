@@ -1,0 +1,157 @@
+"""`commbench preflight` on 8 hosts: those that were made bad are named, each in the right list, and
+of sound hosts none is. COMMBENCH_TEST_REPEATS is the number of runs.
+
+Each host has a fork server of its own, as the tests have, so that a run of a host starts fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from commands import FORK_SERVER, START_TIMEOUT_S, clean_environment
+from hosts import DEVICE, NAMESPACES, Cluster, hosts
+from test_pairs import limit
+
+pytestmark = pytest.mark.full
+REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "1"))
+FULL, REDUCED = "200mbit", "160mbit"
+LIMIT_S = 300
+TOLERANCE = "99%"
+"""Of the times of a host alone: all of these hosts share the cores of one machine."""
+FAULTS = Path(__file__).parents[2] / "scripts" / "faults.py"
+KILLED = json.dumps(
+    {"code": "import os; os.kill(os.getpid(), 9)", "phase": "call", "rank": 0, "at": 3}
+)
+SLOW, STUCK, DYING = "host2", "host5", "host6"
+RUN = ("--op", "all_reduce,all_gather", "--sizes", "64K,1M", "--budget", "0.1")
+
+
+SERVERS = """
+import ctypes, json, os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import fork_server
+libc = ctypes.CDLL(None, use_errno=True)
+NEW_MOUNTS, NEW_NAME, PRIVATE, BIND = 0x20000, 0x4000000, 0x44000, 0x1000
+fork_server._import_everything()
+fork_server._import_everything = lambda: None
+def enter(host):
+    calls = [
+        libc.setns(os.open(host["network"], os.O_RDONLY), 0),
+        libc.unshare(NEW_MOUNTS | NEW_NAME),
+        libc.mount(b"none", b"/", None, PRIVATE, None),
+        libc.mount(host["names"].encode(), b"/etc/hosts", None, BIND, None),
+    ]
+    assert not any(calls), (calls, os.strerror(ctypes.get_errno()))
+    socket.sethostname(host["name"])
+    os.sched_setaffinity(0, [host["core"]])
+    address = host["folder"] + "/socket"
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen()
+    fork_server.serve(listening, address)
+for host in json.loads(sys.argv[2]):
+    if not os.fork():
+        enter(host)
+        os._exit(0)
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
+"""Imports torch once, and is then a fork server on each host, until its input is closed."""
+
+
+@contextmanager
+def fork_servers(cluster: Cluster) -> Iterator[dict[str, Path]]:
+    """For each host a Python that starts commbench there."""
+    found = {host.name: cluster.folder / f"python-{host.name}" for host in cluster}
+    described = [
+        {"name": host.name, "names": str(host.names), "core": host.core,
+         "network": str(NAMESPACES / host.namespace), "folder": str(found[host.name])}
+        for host in cluster
+    ]  # fmt: skip
+    for folder in found.values():
+        folder.mkdir()
+    line = [sys.executable, "-c", SERVERS, str(FORK_SERVER.parent), json.dumps(described)]
+    with subprocess.Popen(line, env=clean_environment(), stdin=subprocess.PIPE) as server:
+        deadline = time.monotonic() + 2 * START_TIMEOUT_S
+        for folder in found.values():
+            while not (folder / "python").exists():
+                assert time.monotonic() < deadline and server.poll() is None
+                time.sleep(0.1)
+            text = (folder / "python").read_text()
+            (folder / "forking").write_text(
+                text.replace('"folder":', '"forks_ranks": True, "folder":')
+            )
+            (folder / "forking").chmod(0o700)
+        yield {name: folder / "forking" for name, folder in found.items()}
+
+
+def write_entrance(cluster: Cluster, pythons: dict[str, Path], bad: Sequence[str]) -> Path:
+    """A program that runs the command after the name of a host on it, as ssh does."""
+    lines = ["#!/bin/bash", "name=$1", "shift", "case $name in"]
+    own = f"{shlex.quote(sys.executable)} -m commbench"
+    for host in cluster:
+        program = f"{pythons[host.name]} -m commbench"
+        if host.name in bad and host.name == DYING:
+            program = f"env COMMBENCH_FAULT={shlex.quote(KILLED)} {sys.executable} {FAULTS}"
+        edit = shlex.quote(f"s#{own}#{program}#")
+        command = f'exec {shlex.join(host.entrance())} "$@" < <(sed -u {edit})'
+        is_stuck = host.name in bad and host.name == STUCK
+        lines.append(f"{host.name}) {'exec sleep 1000' if is_stuck else command} ;;")
+    path = cluster.folder / "enter"
+    path.write_text("\n".join([*lines, "esac", ""]))
+    path.chmod(0o700)
+    return path
+
+
+def run_preflight(cluster: Cluster, enter: Path, output: Path, need: int) -> int:
+    """The exit code of `commbench preflight` on all hosts."""
+    words = [
+        "--hosts", ",".join(host.name for host in cluster), "--start", f"{enter} {{host}}",
+        "--need", str(need), "--nproc-per-node", "1", "--limit", str(LIMIT_S), "--stage-limit",
+        "40", "--at-once", "4", "--tolerance", TOLERANCE,
+        "--env", f"GLOO_SOCKET_IFNAME={DEVICE}", "-o", str(output),
+        "--", *RUN,
+    ]  # fmt: skip
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-m", "commbench", "preflight", *words],
+        env=clean_environment(), timeout=LIMIT_S + 30, capture_output=True, text=True,
+    )  # fmt: skip
+    print(ended.stdout, ended.stderr, f"{time.monotonic() - started:.0f} s")
+    assert time.monotonic() - started < LIMIT_S
+    return ended.returncode
+
+
+def lists(output: Path) -> dict[str, list[str]]:
+    """The lists with names, without that of good hosts."""
+    names = ("drain", "missing", "flapping", "again")
+    found = {name: (output / f"{name}.txt").read_text().split() for name in names}
+    return {name: hosts for name, hosts in found.items() if hosts}
+
+
+@pytest.mark.parametrize("bad", [(), (SLOW, STUCK, DYING)], ids=["sound", "three"])
+def test_those_that_were_made_bad_are_named(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    found, codes = [], []
+    with hosts(8) as cluster, fork_servers(cluster) as pythons:
+        for host in cluster:
+            limit(host, REDUCED if host.name in bad and host.name == SLOW else FULL)
+        enter = write_entrance(cluster, pythons, bad)
+        for number in range(REPEATS):
+            output = tmp_path / str(number)
+            codes.append(run_preflight(cluster, enter, output, need=5))
+            found.append(lists(output))
+    expected = {"drain": [SLOW, DYING], "missing": [STUCK]} if bad else {}
+    assert found == [expected] * REPEATS
+    assert codes == [0] * REPEATS
