@@ -28,11 +28,11 @@ LINES = {
     "model predict absent --ranks 2": 6, "workload show absent": 6,
     "workload ddp --model resnet-50 --mesh dp=2": 0, "smoke --timeout 0": 2, "doctor --rounds 0": 2,
     "links nvlink4": 0, "expect --gpu h100 --busbw 480GB/s": 0, "ops": 0, "list": 0, "env": 0,
-    "history list": 6,
+    "history list": 6, "preflight --need 0": 2, "soak --for 0": 2,
 }  # fmt: skip
 _RARE = {
     "shwo", "advise", "explain", "report", "export", "sweep", "job", "model", "doctor", "ops",
-    "links", "expect", "pairs", "workload", "fleet", "history",
+    "links", "expect", "pairs", "workload", "fleet", "history", "preflight", "soak",
     "replay",
 }  # fmt: skip
 RARE = [line for line in LINES if line.split(" ")[0] in _RARE]
