@@ -65,8 +65,8 @@ __all__ = [
     "Run", "advise", "check", "compare", "doctor", "environment", "expect", "expect_run",
     "explain", "export", "fit_model", "fleet", "frame", "history", "import_results", "init",
     "list_runs", "load", "load_sweep", "measure", "pairs", "plan_options", "plot", "predict",
-    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke", "soak",
-    "sweep", "workload",
+    "preflight", "replay", "report", "resume_sweep", "run", "run_options", "run_sweep", "smoke",
+    "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
     "api.advice": ("advise",),
