@@ -248,22 +248,12 @@ def check(
     compared.
     """
     from commbench.analysis.load import as_loaded_run
-    from commbench.answers.check.expected import (
-        FROM_RUN,
-        PUBLISHED,
-        curve_rule,
-        expectation_rules,
-        hardware_of,
-    )
+    from commbench.answers.check.expected import PUBLISHED
     from commbench.answers.check.gate import CHECKED, check
     from commbench.answers.check.rules import LIMITS, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
-    from commbench.answers.expect.expectation import BELOW
-    from commbench.api.expectations import published_curves
-    from commbench.plan.fabrics import parse_hardware
     from commbench.readers.source import ImportHints
     from commbench.stats.verdict import FAIL, PASS
-    from commbench.units import parse_tolerance
     from commbench.validation import choose
 
     if undecided is not None:
@@ -278,16 +268,14 @@ def check(
         texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
-    is_named = expect is not None and expect.strip() not in (FROM_RUN, PUBLISHED)
-    hardware = parse_hardware(expect or "", "--expect", FROM_RUN) if is_named else None
-    part = None if tolerance is None else parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
-    if expect == PUBLISHED:
-        rules = [*rules, curve_rule(checked, published_curves(published, notify), part)]
-    elif expect is not None:
-        hardware = hardware or hardware_of(checked)
-        rules = [*rules, *expectation_rules(checked, hardware, BELOW if part is None else part)]
+    hardware = None
+    if expect is not None:
+        from commbench.api.expectations import expected_rules
+
+        more, hardware = expected_rules(checked, expect, published, tolerance, notify)
+        rules = [*rules, *more]
     baseline: Run | schema.Run | LoadedRun | None
     if against == HISTORY:
         from commbench.api.history import as_baseline
@@ -297,8 +285,8 @@ def check(
         raise UsageError("--node and --db belong to --against history", "leave them out")
     else:
         baseline = None if against is None else as_results(against, CHECKED, notify, hints)
-    if baseline is not None and against != HISTORY:
-        require_two_runs(checked, baseline)
+        if baseline is not None:
+            require_two_runs(checked, baseline)
     result = check(
         checked, rules, baseline, allow_unmatched, undecided or "", hardware, allow_unchecked
     )

@@ -17,15 +17,18 @@ from commbench.answers.expect.expectation import (
 )
 from commbench.api.runs import export, ignore, load_rows
 from commbench.errors import UsageError
-from commbench.plan.fabrics import LARGEST_NODE, choose_gpu, make_fabric, parse_nics
+from commbench.plan.fabrics import LARGEST_NODE, choose_gpu, make_fabric, parse_hardware, parse_nics
 from commbench.plan.links import Link, find_link, parse_peak
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import parse_size, parse_time, parse_tolerance
 from commbench.validation import choose
 
 if TYPE_CHECKING:
+    from commbench.analysis.load import LoadedRun
+    from commbench.answers.check.rules import Rule
     from commbench.answers.expect.curves import Curve, OnCurves
     from commbench.api.runs import AnyRun
+    from commbench.plan.fabrics import Hardware
 
 _WITHOUT = "--link or --nic alone"
 
@@ -163,3 +166,25 @@ def published_curves(
             )
         found += own
     return tuple(found)
+
+
+def expected_rules(
+    run: LoadedRun,
+    expect: str,
+    published: Sequence[str | Path],
+    tolerance: str | float | None,
+    notify: Callable[[str], None],
+) -> tuple[list[Rule], Hardware | None]:
+    """The rules of `check` for the hardware that `expect` describes, or for published curves, and
+    that hardware. Raises UsageError for hardware that is not known."""
+    from commbench.answers.check import expected
+
+    part = None if tolerance is None else parse_tolerance(tolerance)
+    if expect == expected.PUBLISHED:
+        return [expected.curve_rule(run, published_curves(published, notify), part)], None
+    if expect.strip() == expected.FROM_RUN:
+        hardware = expected.hardware_of(run)
+    else:
+        hardware = parse_hardware(expect, "--expect", expected.FROM_RUN)
+    within = BELOW if part is None else part
+    return [*expected.expectation_rules(run, hardware, within)], hardware
