@@ -25,6 +25,8 @@ class SharedKeywords(TypedDict, total=False):
     memory: str | Sequence[str]
     buffers: str | None
     check: bool
+    numerics: bool
+    data: str
     tensors: str | int | Sequence[str | int]
     form: str | Sequence[str] | None
     calls: str | type | Sequence[str | type] | None
