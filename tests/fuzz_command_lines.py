@@ -31,6 +31,8 @@ ENDS_BEFORE = {
     "replay": (["--dry-run"],),
     "init": (["--ranks", "0"], ["--timeout", "0"], ["--backend", "none"]),
     "smoke": (["--timeout", "0"], ["--backend", "none"], ["--junit", "text/x.xml"]),
+    "soak": (["--for", "0"], ["--cycles", "0"], ["--timeout", "0"], ["--backend", "none"]),
+    "preflight": (["--need", "0"], ["--tolerance", "x"]),
     "doctor": (["--seconds", "0"], ["--rounds", "0"], ["--nproc-per-node", "1"]),
 }
 """What keeps a command from starting ranks."""

@@ -56,7 +56,7 @@ def show(show: Show, **given: Any) -> None:
 
 
 def export(output: Path | None, **given: Any) -> None:
-    """Write all points of the history as CSV, in SI units, for another program.
+    """Write all points as CSV, in SI units, for another program.
 
     \b
     commbench history export -o history.csv
@@ -72,8 +72,8 @@ def forget(runs: list[str], **given: Any) -> None:
     """Remove runs from the history, such as those of a trial. Run folders stay.
 
     \b
-    commbench history forget 17 18                      numbers of `commbench history list`
-    commbench history forget trial                      all runs of this label
+    commbench history forget 17 18   numbers of `commbench history list`
+    commbench history forget trial   all runs of this label
     commbench history forget --node node7
     """
     from commbench.api import history as api

@@ -20,7 +20,9 @@ NAMED_OTHERWISE = {
     "workload ddp": {"ranks": "mesh"},
     "workload fsdp": {"ranks": "mesh", "replicas": "mesh", "reshard_after_forward": "reshard"},
 }
-WITH_OTHERS = ("sweep", "job slurm", "job kubernetes", "workload megatron", "report")
+WITH_OTHERS = (
+    "sweep", "job slurm", "job kubernetes", "workload megatron", "report", "preflight",
+)  # fmt: skip
 """Commands of several Python functions, or that take other options, too."""
 
 

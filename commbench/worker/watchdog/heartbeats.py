@@ -200,7 +200,7 @@ class StoreRecords:
         """Whether this leader makes the diagnosis. It takes over from one that did not come to an
         end, if it may."""
         expected = self._claimed if takes_over else b""
-        own = f"{self._name} {time.time()}".encode()
+        own = f"{self._name} {time.monotonic_ns()}".encode()
         self._claimed = self._store.compare_set(CLAIM, expected, own)
         return self._claimed == own
 
