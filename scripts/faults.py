@@ -408,7 +408,7 @@ def plant(spec: dict[str, Any]) -> None:
     # Spawned ranks import this script, and so get the fault too.
     torch_internals._without_main_module = nullcontext
     from commbench.plan.operations import OPERATIONS
-    from commbench.worker import communicator, coordinator, entrypoint
+    from commbench.worker import communicator, entrypoint, verify
 
     code = compile(spec["code"], "fault", "exec")
     calls = Counter[str]()
@@ -430,7 +430,7 @@ def plant(spec: dict[str, Any]) -> None:
 
     OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(call=call)
     wrap(
-        coordinator,
+        verify,
         "verify",
         lambda *given: strike_here("check", given[1].rank),
         lambda *given: strike_here("checked", given[1].rank),
