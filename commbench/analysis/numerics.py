@@ -84,18 +84,13 @@ def plain_wire_bytes(case: Case) -> float | None:
     return None if factor is None else factor * case.size_bytes
 
 
-MOST_SPREAD = 100
-
-
 def paying_speed(measurement: Measurement) -> Estimate | None:
     """Bytes per second of the link below which a compressed form is faster: the bytes that a rank
-    does not send over the time of its own work. None for another form, where it sends no less, and
-    where the ends of that time differ MOST_SPREAD times: it is not known then."""
+    does not send over the time of its own work. None for another form, and where it sends no less,
+    or the interval of that time says nothing."""
     case, codec = measurement.case, codec_time(measurement.numerics)
     plain, sent = plain_wire_bytes(case), case.wire_bytes
-    if codec is None or plain is None or sent is None or not codec.value:
-        return None
-    if codec.low is not None and codec.high is not None and codec.high >= MOST_SPREAD * codec.low:
+    if codec is None or plain is None or sent is None or not codec.value or codec.is_unknown:
         return None
     saved = plain - sent
     return codec.map(lambda seconds: saved / seconds) if saved > 0 else None

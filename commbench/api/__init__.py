@@ -214,6 +214,10 @@ def compare(
     return comparison
 
 
+HISTORY = "history"
+"""The `against` of check that stands for the history."""
+
+
 def check(
     run: AnyRun,
     rules: str | Path | Sequence[Rule] | None = None,
@@ -293,10 +297,6 @@ def check(
     if result.comparison and (against != HISTORY or result.comparison.rows):
         require_comparable([result.comparison], force)
     return result
-
-
-HISTORY = "history"
-"""What `against` of check means the history by."""
 
 
 def sweep(

@@ -106,13 +106,18 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
     from commbench.launch.launchers import LAUNCHERS, NodeConfig
-    from commbench.launch.ray_cluster import ray_capabilities
     from commbench.worker.groups import make_nccl_options
 
     is_elsewhere = not rank_context and LAUNCHERS[options.launcher].starts_all_nodes
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
+    if is_elsewhere:
+        from commbench.launch.ray_cluster import ray_capabilities
+
+        capabilities = ray_capabilities(options.nnodes)
+    else:
+        capabilities = detect_capabilities()
     target = choose_target(
-        ray_capabilities(options.nnodes) if is_elsewhere else detect_capabilities(),
+        capabilities,
         options.backend,
         options.device,
         per_node,

@@ -160,13 +160,9 @@ class RunOptions(CallOptions):
         refused_by=("sweep", "measure", "preflight"),
     )  # fmt: skip
     format: str = _output(
-        "HOW",
-        FORMAT_HELP,
-        default="text",
-        choices=FORMATS,
-        reach=USER,
+        "HOW", FORMAT_HELP, default="text", choices=FORMATS, reach=USER,
         refused_by=("api", "preflight"),
-    )
+    )  # fmt: skip
     peak: str | None = _output(
         "SPEED", PEAK_HELP, default=None, plan="peak", is_fixed=False, default_text="none"
     )

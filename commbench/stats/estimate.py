@@ -13,6 +13,8 @@ from collections.abc import Callable
 from math import exp, hypot, inf, log
 from typing import NamedTuple
 
+MOST_SPREAD = 100.0
+"""An interval whose ends differ by a larger factor says nothing."""
 _LARGEST_EXPONENT = 709.0
 """exp() of more than about 709.78 is no float."""
 
@@ -35,6 +37,12 @@ class Estimate(NamedTuple):
         if self.low is None or self.high is None:
             return self.value, self.value
         return self.low, self.high
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its interval, of a value above 0, is so wide that it says nothing."""
+        low, high = self.ends
+        return high > MOST_SPREAD * low
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate times a factor above 0."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from math import log10, sqrt
 from typing import Any, NamedTuple
@@ -111,6 +111,16 @@ class Errors(NamedTuple):
     largest_ulp: float = 0.0
 
 
+SUMMED = Errors._fields.index("largest")
+"""So many fields are sums over elements; those behind them are the largest of an element."""
+
+
+def add_errors(parts: Sequence[Errors]) -> Errors:
+    """The errors of all these elements together."""
+    columns = [*zip(*parts, strict=True)]
+    return Errors(*map(sum, columns[:SUMMED]), *map(max, columns[SUMMED:]))
+
+
 def find_errors(result: torch.Tensor, exact: Any) -> Errors:
     """The errors of elements against exact ones."""
     info = torch.finfo(result.dtype)
@@ -157,9 +167,7 @@ def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
             exact = exact_chunk(source, buffers.ranks, is_mean, number % MOST_CHUNKS)
             within = exact[low - number * CHUNK : high - number * CHUNK]
             parts.append(find_errors(block[low - start : high - start], within))
-    sums = [sum(column) for column in zip(*(part[:5] for part in parts), strict=True)]
-    most = [max(column) for column in zip(*(part[5:] for part in parts), strict=True)]
-    return Errors(*sums, *most) if parts else Errors()
+    return add_errors(parts)
 
 
 def digest(case: Case, buffers: Buffers) -> int:
@@ -226,11 +234,10 @@ def _combine(
         ends = comm.reduce_max(torch.tensor([found, -found]), view)
         differs |= not view.rank and int(ends.sum()) != 0
     changes = any(again != seen[0] for again in seen[1:])
-    most = [max((each[at] for each in own), default=0.0) for at in (5, 6)]
-    flags = torch.tensor([*most, float(differs), float(changes)], dtype=torch.float64)
+    errors = add_errors(own)
+    flags = torch.tensor([*errors[SUMMED:], float(differs), float(changes)], dtype=torch.float64)
     largest, largest_ulp, differs, changes = comm.all_reduce_max(flags).tolist()
-    sums = [float(sum(each[at] for each in own)) for at in range(5)]
-    gathered = comm.gather(torch.tensor(sums, dtype=torch.float64)).sum(0).tolist()
+    gathered = comm.gather(torch.tensor(errors[:SUMMED], dtype=torch.float64)).sum(0).tolist()
     elements, not_finite, squares, total, exact = gathered
     rms = sqrt(squares / exact) if exact else 0.0
     return Numerics(

@@ -28,8 +28,6 @@ MOST_CURVES = 8
 """Of a panel against the size."""
 MOST_SIZES = 4
 """Curves of a panel against the number of ranks."""
-MOST_SPREAD = 100.0
-"""An interval whose ends differ by a larger factor predicts nothing."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
 FAR_WARNING = "they are 8 or more times beyond what was measured: the algorithm may be another one."
@@ -83,8 +81,7 @@ def sentence(found: Prediction) -> str:
     """A prediction in words, with its interval."""
     size = f" of {format_bytes(found.size_bytes)}" if found.size_bytes else ""
     ranks = format_count(found.world_size, "rank")
-    low, high = found.time.ends
-    if high > MOST_SPREAD * low:
+    if found.time.is_unknown:
         interval = cells.time_interval_text(found.time)
         return f"{found.operation}{size} on {ranks} cannot be predicted: it may take {interval}."
     time = cells.time_with_interval_text(found.time)

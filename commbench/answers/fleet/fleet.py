@@ -24,10 +24,11 @@ from commbench.answers.fleet import slow_nodes
 from commbench.answers.fleet.nodes import NodeRun
 from commbench.answers.fleet.past import Past, find_past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
+from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import Case
-from commbench.results.schema import CUT_OFF, FAILED, OK, WRONG
+from commbench.results.schema import FAILED, WRONG
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count
 from commbench.views.as_json import fields_of
@@ -195,10 +196,6 @@ def _wrong(run: LoadedRun) -> list[str]:
     return [f"wrong results in {name_rows(rows, run.rows, LONGEST)}"] if rows else []
 
 
-def _is_timed(row: Any) -> bool:
-    return row.status == OK and not row.wrong and row.stop_reason != CUT_OFF and bool(row.time_s)
-
-
 def _error(row: Any) -> float:
     """The standard error of a log time; nan where it is not known."""
     low, high = row.time.ends if row else (0.0, 0.0)
@@ -219,7 +216,7 @@ class _GroupJudge:
         for one in members:
             assert one.run
             index_rows(one.run)  # raises an error where two rows are of one case
-            timed = [(row.case, row) for row in one.run.rows if _is_timed(row)]
+            timed = [(row.case, row) for row in one.run.rows if is_valid(row)]
             known |= {case.key(): case for case, _ in timed}
             self._rows.append({case.key(): row for case, row in timed})
         numbers = Counter(key for own in self._rows for key in own)

@@ -17,8 +17,9 @@ from commbench.analysis.environment_diff import (
     compare_recorded,
 )
 from commbench.analysis.load import LoadedRun
+from commbench.analysis.statistics import Z
 from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
-from commbench.answers.history.steps import ALPHA, FEWEST, Z95, Fit, Segment, Step, find_steps
+from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, Step, find_steps
 from commbench.answers.history.store import History
 from commbench.plan.case import Case
 from commbench.results.schema import OK
@@ -319,7 +320,7 @@ def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorde
     noise, last = found.fit.noise, found.last
     assert noise, "a series of FEWEST points has noise"
     variance = noise.deviation**2 + noise.long_run / last.number
-    factor = exp(Z95 * sqrt(variance))
+    factor = exp(Z * sqrt(variance))
     newest = environments[found.point(last.last).run.environment_id].facts
     level = last.level.value
     other = dict.fromkeys(("time_p5_s", "time_p5_ci_low_s", "time_p5_ci_high_s"))

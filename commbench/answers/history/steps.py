@@ -34,6 +34,7 @@ from math import exp, inf, log, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.statistics import Z
 from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ LEAST_NOISE = 1e-3
 """A standard deviation of logarithms; a series of rounded times may have none."""
 MOST_CORRELATED = 0.9
 _NORMAL = NormalDist()
-Z95 = _NORMAL.inv_cdf(0.975)
 _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP * _NORMAL.pdf(CLIP)
 """The variance of a standard normal variable that is clipped at CLIP."""
 
@@ -137,7 +137,7 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     cuts = _merge(sums, cuts, log(1 + tolerance))
     ends = [0, *cuts, len(values)]
     parts = list(pairwise(ends))
-    spread = [Z95 * sqrt(noise.long_run / sums.weight(*part)) for part in parts]
+    spread = [Z * sqrt(noise.long_run / sums.weight(*part)) for part in parts]
     levels = [sums.mean(*part) for part in parts]
     segments = [
         Segment(skipped + a, skipped + b - 1, _exponential(level, half))
@@ -187,7 +187,7 @@ def _weights(series: Sequence[Estimate], noise: Noise) -> Values:
     point with a wider one has the variance that is more, too."""
     import numpy as np
 
-    halves = [log(e.ends[1] / e.ends[0]) / 2 / Z95 if e.ends[0] > 0 else inf for e in series]
+    halves = [log(e.ends[1] / e.ends[0]) / 2 / Z if e.ends[0] > 0 else inf for e in series]
     variances = np.minimum(np.square(halves), 1.0)
     more = np.maximum(variances - np.median(variances), 0.0)
     weights: Values = noise.deviation**2 / (noise.deviation**2 + more)

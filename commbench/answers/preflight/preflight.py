@@ -267,16 +267,15 @@ class _Preflight:
         if passed:
             return attempt
         errors = outcome.errors
-        reason, silent = _why(outcome, errors), [
-            host for host, code in zip(run.hosts, outcome.codes, strict=True) if code is None
-        ]  # fmt: skip
+        ended = zip(run.hosts, outcome.codes, strict=True)
+        silent = [host for host, code in ended if code is None]
         named = [host for text in errors for name in _ON_HOST.findall(text)
                  for host in run.hosts if _is_same(host, name)]  # fmt: skip
         accused = named or silent or run.hosts
         if group.retried:  # the others have passed
             accused = [host for host in group.retried if host in accused] or group.retried
         return attempt._replace(
-            reason=reason, accused=tuple(dict.fromkeys(accused)),
+            reason=_why(outcome, errors), accused=tuple(dict.fromkeys(accused)),
             is_answered=has_journal or bool(errors),
             is_undecided=None in outcome.codes and self._left_s <= 0,
         )  # fmt: skip
