@@ -7,6 +7,7 @@ than log2(n) others, and rank 0 does not grow with what the ranks hold.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -44,8 +45,6 @@ from commbench.worker.watchdog.heartbeats import Diagnosis
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
-PART_BYTES = 4096
-"""Of a part that a rank sends to rank 0, at most."""
 _TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
 """Of the messages that go up and down the tree of all ranks, and up that of a group."""
 TORCH_EXTRA_S = 60.0
@@ -166,21 +165,56 @@ class Communicator:
         size = int(self.share(torch.tensor(len(data)), source))
         return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
 
-    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
-        """What `decide` makes, on rank 0, of every rank's `part`; the same on every rank.
+    def gather_values(self, value: Any) -> list[Any]:
+        """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
+        elsewhere. On the way they stay text, which only rank 0 reads."""
+        texts = [] if value is None else [json.dumps(value).encode()]
+        for child, _ in self._children:
+            size = torch.tensor(0)
+            self.control.recv([size], child, _TAG).wait()
+            if size:
+                data = bytearray(int(size))
+                self.control.recv([_as_bytes(data)], child, _TAG).wait()
+                texts.append(data)
+        joined = bytearray(b",".join(texts))
+        if self._parent is None:
+            return list(json.loads(b"[%b]" % joined))
+        self.control.send([torch.tensor(len(joined))], self._parent, _TAG).wait()
+        if joined:
+            self.control.send([_as_bytes(joined)], self._parent, _TAG).wait()
+        return []
 
-        Parts and decision are JSON values; a part has at most PART_BYTES. A CommbenchError that
-        `decide` raises is raised on every rank.
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank."""
+        gathered, shape = self.gather(tensor), (self.ranks, *tensor.shape)
+        return self.share(torch.empty(shape, dtype=tensor.dtype) if self.rank else gathered)
+
+    def first_alike(self, values: Sequence[Any]) -> torch.Tensor:
+        """For each of these JSON values, and each rank, the first rank that has the same: int64
+        [values, ranks], the same on every rank. Ranks compare 64 bits of a hash."""
+        hashes = [hashlib.sha256(json.dumps(value).encode()).digest()[:8] for value in values]
+        own = torch.tensor([int.from_bytes(each, "big", signed=True) for each in hashes])
+        first = torch.empty((len(values), self.ranks), dtype=torch.int64)
+        for found, column in zip(first, self.gather(own).T, strict=True):
+            if self.rank:
+                continue
+            _, kinds = torch.unique(column, return_inverse=True)
+            lowest = torch.full_like(kinds, self.ranks)
+            found[:] = lowest.scatter_reduce(0, kinds, torch.arange(self.ranks), "amin")[kinds]
+        return self.share(first)
+
+    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
+        """What `decide` makes, on rank 0, of every rank's `part` but None; the same on every rank.
+
+        Parts and decision are JSON values. A CommbenchError that `decide` raises is raised on every
+        rank. What can be reduced (first_rank, first_alike, reduce_max) is cheaper than a list of
+        parts.
         """
-        data = json.dumps(part).encode()
-        if len(data) > PART_BYTES:
-            raise ValueError(f"a part of {len(data)} bytes exceeds {PART_BYTES}")
-        width = int(self.all_reduce_max(torch.tensor(len(data))))
-        parts = self.gather(_as_bytes(bytearray(data.ljust(width))))
+        parts = self.gather_values(part)
         decision, error = None, None
         if not self.rank:
             try:
-                decision = decide([_unpacked(part) for part in parts])
+                decision = decide(parts)
             except CommbenchError as caught:
                 error = to_wire(caught)
         decision, error = self.share_value((decision, error))

@@ -45,7 +45,8 @@ TORCH_REFUSALS = re.compile(
     re.IGNORECASE,
 )
 """How torch, gloo and CUDA word that they cannot do something. They have no type for that."""
-
+_UNKNOWN = (1 << 63) - 1
+"""Stands for a number of free bytes that is not known."""
 
 Cases: TypeAlias = tuple[Case, ...]
 
@@ -155,27 +156,21 @@ def is_refusal(error: Exception) -> bool:
 def skip_oversized(plan: Plan, cases: Cases, comm: Communicator) -> Cases:
     """The cases; those for which some rank's device or host has too little memory are marked
     skipped, on all ranks alike. Buffers of ranks that share memory add up."""
-    device = comm.device
-    own = {
-        "memory": device.identity,
-        "name": f"{socket.gethostname()} {device.torch_device if device.is_async else ''}".strip(),
-        "free": device.free_bytes(),
-    }
+    device, free = comm.device, comm.device.free_bytes()
+    (first,) = comm.first_alike([device.identity])
+    free_of_all = comm.all_gather(torch.tensor(_UNKNOWN if free is None else free))
+    own: dict[int, str] = {}
+    if first[comm.rank] == comm.rank:  # one rank looks at each memory
+        sharing = (first == comm.rank).nonzero().flatten()
+        least = int(free_of_all[sharing].min())
+        if least < _UNKNOWN:
+            name = f"{socket.gethostname()} {device.torch_device if device.is_async else ''}"
+            own = find_oversized(plan, cases, name.strip(), sharing.tolist(), least)
+    refusing = comm.first_rank([case.index in own for case in cases])
     reasons: dict[int, str] = {}
-
-    def decide(parts: list[dict[str, Any]]) -> list[int]:
-        ranks_by_memory: dict[tuple[str, ...], list[int]] = {}
-        for rank, part in enumerate(parts):
-            ranks_by_memory.setdefault(tuple(part["memory"]), []).append(rank)
-        for ranks in ranks_by_memory.values():
-            known = [parts[rank]["free"] for rank in ranks if parts[rank]["free"] is not None]
-            if known:
-                name = parts[ranks[0]]["name"]
-                reasons.update(find_oversized(plan, cases, name, ranks, min(known)))
-        return list(reasons)
-
-    for index in comm.agree(own, decide):
-        reasons.setdefault(index, "too little memory")
+    for rank in sorted({rank for rank in refusing if rank is not None}):
+        for index, reason in comm.share_value(list(own.items()), rank):
+            reasons.setdefault(index, reason)
     return _mark(cases, SKIPPED, reasons)
 
 

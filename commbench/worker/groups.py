@@ -249,12 +249,11 @@ def find_shared_gpus(comm: Communicator) -> tuple[bool, bool]:
     if not device.is_async:
         return False, False
 
-    def decide(all_: list[list[str]]) -> list[bool]:
-        # RCCL tells the partitions of AMD's GPUs from each other.
-        to_nccl = [[*gpu, "" if part.startswith("MIG-") else part] for *gpu, part in all_]
-        return [len(set(map(tuple, keys))) < len(keys) for keys in (all_, to_nccl)]
-
-    shared, refused = comm.agree(device.identity, decide)
+    *gpu, part = device.identity
+    # RCCL tells the partitions of AMD's GPUs from each other.
+    to_nccl = [*gpu, "" if part.startswith("MIG-") else part]
+    first = comm.first_alike([device.identity, to_nccl])
+    shared, refused = (first != torch.arange(comm.ranks)).any(1).tolist()
     return shared, refused
 
 

@@ -9,7 +9,6 @@ which the kernel reaches rank 0's host.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Iterable, Mapping
@@ -38,6 +37,8 @@ from commbench.worker.entrypoint import LaunchTask, RankContext
 MOST_OTHERS = 3
 """Ranks whose other variables are recorded, and hosts whose other GPUs are."""
 NOT_SET = "not set"
+COMPARED = ("commbench", "plan", "journal")
+"""What must be the same on all ranks; the first that differs is named."""
 SAME_COMMAND = (
     "start every rank with the same command and the same commbench; the run that --resume names "
     "must be the same on every node"
@@ -75,57 +76,54 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
     found = nccl_settings() | relevant_variables()
     variables = {name: value for name, value in found.items() if name not in DIFFERENT_BY_NATURE}
-    own = {
-        "rank": _own_info(task.plan, rank_context, comm)._asdict(),
-        "plan": task.plan.digest,
-        "journal": task.journal,
-        "commbench": __version__,
-        "boot_id": boot_id(),
-        "variables": _digest(variables),
-        "gpus": _digest(gpus),
-    }
+    info = _own_info(task.plan, rank_context, comm)
+    _require_same_plan(task, info, comm)
     ranks: tuple[RankInfo, ...] = ()
 
-    def decide(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def decide(infos: list[dict[str, Any]]) -> str:
         nonlocal ranks
-        if other := find_other_plan(parts):
-            return {"other_plan": other}
         if not task.folder_exists:
             create_folder(task.folder)
-        ranks = tuple(build(RankInfo, part["rank"]) for part in parts)
-        hosts = [(part["rank"]["host"], part["boot_id"]) for part in parts]
-        first_of = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-        return {
-            "first_ranks": [first_of[host] for host in hosts],
-            "folder": str(task.folder),
-            "shares_clock": len({part["boot_id"] for part in parts}) == 1 and bool(boot_id()),
-            "others": _first_others(parts, "variables", range(len(parts))),
-            "other_hosts": _first_others(parts, "gpus", sorted(first_of.values())),
-        }
+        ranks = tuple(build(RankInfo, each) for each in infos)
+        return str(task.folder)
 
-    agreed = comm.agree(own, decide)
-    if "other_plan" in agreed:
-        raise_other_plan(task.plan, comm, **agreed["other_plan"])
-    comm.shares_clock = agreed.pop("shares_clock")
-    other_variables = {}
-    for rank in agreed.pop("others"):
+    folder = comm.agree(info._asdict(), decide)
+    boots, hosts, of_variables, of_gpus = comm.first_alike(
+        [boot_id(), [info.host, boot_id()], sorted(variables.items()), sorted(gpus.items())]
+    )
+    comm.shares_clock = bool(boot_id()) and not boots.any()
+    other_variables, first_ranks = {}, hosts.tolist()
+    for rank in _first_others(of_variables.unique().tolist(), of_variables):
         theirs = comm.share_value(variables, rank)
         names = [n for n in sorted(variables | theirs) if variables.get(n) != theirs.get(n)]
         other_variables[f"rank {rank}"] = {name: theirs.get(name, NOT_SET) for name in names}
     other_gpus = dict(
-        comm.share_value([socket.gethostname(), gpus], rank) for rank in agreed.pop("other_hosts")
+        comm.share_value([info.host, gpus], rank)
+        for rank in _first_others(hosts.unique().tolist(), of_gpus)
     )
     differences = {"other_variables": other_variables, "other_gpus": other_gpus}
-    return GroupInfo(ranks, {name: each for name, each in differences.items() if each}, **agreed)
+    known = {name: each for name, each in differences.items() if each}
+    return GroupInfo(ranks, known, first_ranks, folder)
 
 
-def _first_others(parts: list[dict[str, Any]], key: str, ranks: Iterable[int]) -> list[int]:
+def _first_others(ranks: Iterable[int], first_alike: Any) -> list[int]:
     """Of these ranks, of which rank 0 is the first, those that are the first with a value that rank
-    0 does not have."""
-    first: dict[str, int] = {}
+    0 does not have; `first_alike` as Communicator.first_alike gives it for that value."""
+    first: dict[int, int] = {}
     for rank in ranks:
-        first.setdefault(parts[rank][key], rank)
+        first.setdefault(int(first_alike[rank]), rank)
     return list(first.values())[1 : 1 + MOST_OTHERS]
+
+
+def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator) -> None:
+    """Raise UnavailableError on every rank where plans, versions or journals differ: it names the
+    first rank that differs from rank 0."""
+    own = {"rank": info._asdict(), "plan": task.plan.digest, "journal": task.journal}
+    own["commbench"] = __version__
+    first = comm.share_value(own)
+    for other in comm.first_rank([own[key] != first[key] for key in COMPARED]):
+        if other is not None and (found := find_other_plan([first, comm.share_value(own, other)])):
+            raise_other_plan(task.plan, comm, **found)
 
 
 def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:
@@ -148,16 +146,12 @@ def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> Rank
     )
 
 
-def _digest(values: dict[str, str]) -> str:
-    return hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:16]
-
-
 def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The number and host of the first rank with another plan than rank 0; None: all have the same.
 
     Raises UnavailableError where versions or journals differ.
     """
-    for key in ("commbench", "plan", "journal"):
+    for key in COMPARED:
         for other in parts:
             if other[key] == parts[0][key]:
                 continue

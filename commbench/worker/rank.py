@@ -150,12 +150,12 @@ def measure_cases(
         CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 
-    def join(parts: list[tuple[str, dict[str, int] | None]]) -> None:
+    def join(parts: list[tuple[str, dict[str, int]]]) -> None:
         for host, found in parts:  # ranks of one GPU count the same
-            if found is not None:
-                risen.setdefault(host, {}).update(found)
+            risen.setdefault(host, {}).update(found)
 
-    comm.agree((socket.gethostname(), faults.read_risen()), join)
+    own = faults.read_risen()
+    comm.agree(None if own is None else (socket.gethostname(), own), join)
     if sink:
         sink.counted(risen)
     return sink
