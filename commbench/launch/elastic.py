@@ -39,7 +39,9 @@ from commbench.plan.case import READY
 from commbench.worker.entrypoint import LaunchTask, WorkerArgs, worker_main
 
 MONITOR_INTERVAL_S = 0.02
-"""How often the agent looks at its ranks."""
+"""How often the agent looks at its ranks, at most."""
+LOOKS_PER_S = 3200
+"""How many ranks it looks at in a second: one takes it 50 us, and the ranks need the cores."""
 SHUTDOWN_S = 3
 """How long ranks have to end after a signal, before the agent kills them."""
 NODE_0_KEEPS = "node 0 keeps what was measured: `commbench show` prints it there"
@@ -140,7 +142,7 @@ def _make_config(
         nproc_per_node=nodes.ranks_per_node,
         run_id=f"commbench-{worker_args.task.launch}",
         max_restarts=0,
-        monitor_interval=MONITOR_INTERVAL_S,
+        monitor_interval=max(MONITOR_INTERVAL_S, nodes.ranks_per_node / LOOKS_PER_S),
         start_method=method,
         rdzv_backend=backend,
         rdzv_endpoint=endpoint,
