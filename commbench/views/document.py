@@ -50,10 +50,17 @@ class Table(NamedTuple):
     """GOOD, BAD or empty for a row."""
     brief: Sequence[Any] | None = None
     """The rows that a terminal shows unless all are asked for; None for all."""
+    is_long: bool = False
+    """Whether files, too, have only these rows (views.long_tables)."""
+
+    @property
+    def listed(self) -> Collection[Any]:
+        """The rows that a file has."""
+        return self.rows if self.brief is None or not self.is_long else self.brief
 
     def cells(self) -> list[tuple[Column, list[str]]]:
         """The columns that are not empty, each with its cells."""
-        filled = [(column, [*map(column.cell, self.rows)]) for column in self.columns]
+        filled = [(column, [*map(column.cell, self.listed)]) for column in self.columns]
         return [
             (column, align_decimals(cells) if column.unit.is_decimal else cells)
             for column, cells in filled
@@ -62,7 +69,7 @@ class Table(NamedTuple):
 
     def tones(self) -> list[str]:
         """The tone of each row."""
-        return [self.tone(row) if self.tone else "" for row in self.rows]
+        return [self.tone(row) if self.tone else "" for row in self.listed]
 
     def texts(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
         """The headings, the rows, and the headings of columns of text, for a format where there is
@@ -70,7 +77,7 @@ class Table(NamedTuple):
         filled = self.cells()
         if self.label:
             label = Column(self.label_heading, self.label, TEXT)
-            filled.insert(0, (label, [*map(label.cell, self.rows)]))
+            filled.insert(0, (label, [*map(label.cell, self.listed)]))
         headings = [column.heading.replace("-\n", "").replace("\n", " ") for column, _ in filled]
         left = [h for h, (column, _) in zip(headings, filled, strict=True) if column.unit.is_left]
         return headings, list(zip(*(cells for _, cells in filled), strict=True)), left

@@ -97,7 +97,7 @@ def _headings(table: Table) -> tuple[str, ...]:
 def _shown(table: Table, is_verbose: bool) -> Table:
     """The table with the rows and columns that are shown."""
     if is_verbose:
-        return table
+        return table._replace(is_long=False)
     columns = [column for column in table.columns if not column.is_detail]
     return table._replace(rows=table.rows if table.brief is None else table.brief, columns=columns)
 

@@ -30,6 +30,7 @@ from commbench.results.schema import Run
 from commbench.units import format_bytes, format_count
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
 from commbench.views.document import BAD, Block, Items, Section, Table, Text
+from commbench.views.long_tables import MOST_LISTED, summarise
 
 MOST_PAIRS = 5
 """The slowest pairs that are shown."""
@@ -37,6 +38,8 @@ MOST_COLUMNS = 8
 """Up to so many ranks the whole matrix is shown."""
 MOST_RANKS = 16
 """Ranks with a row each in a terminal; of more ranks the slowest are shown."""
+MOST_SQUARE = 1024
+"""Ranks of which there is a file with a place for each pair; the list of pairs has them all."""
 HEADINGS = (
     "row", "column", "row_host", "column_host", "latency_us", "bandwidth_GBps", "latency_bytes",
     "bandwidth_bytes",
@@ -143,7 +146,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
         Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix, MOST_PAIRS)),
     ]  # fmt: skip
     if number > 1:
-        blocks += [_grid(matrix, unit), _ranks_table(matrix, unit)]
+        blocks += [_grid(matrix, unit), *_ranks_tables(matrix, unit)]
     size = format_bytes(matrix.size_bytes)
     return Section(f"{quantity.name.capitalize()} between ranks, {size}, {quantity.unit}", blocks)
 
@@ -250,9 +253,9 @@ def _grid(matrix: RankMatrix, unit: Unit) -> Table:
     return Table("From each rank to each rank", columns, rows)
 
 
-def _ranks_table(matrix: RankMatrix, unit: Unit) -> Table:
-    """The medians of what each rank sends and receives; of many ranks a terminal shows the
-    slowest."""
+def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
+    """The medians of what each rank sends and receives; of more than MOST_RANKS a terminal shows
+    the slowest, and of many so does a file, with their distribution."""
     found: dict[int, tuple[list[float], list[float]]] = {}
     for pair, value in matrix.values.items():
         for end, rank in enumerate(pair):
@@ -260,8 +263,13 @@ def _ranks_table(matrix: RankMatrix, unit: Unit) -> Table:
     rows = [
         (rank, *(median(own) if own else None for own in found[rank])) for rank in sorted(found)
     ]
-    worst = min if matrix.quantity.is_better_high else max
-    slowest = sorted(rows, key=lambda row: worst(filter(None, row[1:])), reverse=worst is max)
+    is_better_high = matrix.quantity.is_better_high
+
+    def slowness(row: tuple[int, float | None, float | None]) -> float:
+        known = [*filter(None, row[1:])]
+        return -min(known) if is_better_high else max(known)
+
+    slowest = sorted(rows, key=slowness, reverse=True)
     columns = [
         Column("rank", itemgetter(0), NUMBER),
         Column("host", lambda row: matrix.hosts[row[0]], TEXT, 5),
@@ -269,14 +277,18 @@ def _ranks_table(matrix: RankMatrix, unit: Unit) -> Table:
         Column("median\nto others", itemgetter(1), unit, 8),
         Column("median\nfrom others", itemgetter(2), unit, 8),
     ]
-    more = f"; a terminal shows the {MOST_RANKS} slowest" if len(rows) > MOST_RANKS else ""
+    is_told = MOST_RANKS < len(rows) <= MOST_LISTED
+    more = f"; a terminal shows the {MOST_RANKS} slowest" if is_told else ""
     shown = columns if matrix.quantity.has_direction else columns[:4]
-    return Table(f"Medians of each rank{more}", shown, rows, brief=sorted(slowest[:MOST_RANKS]))
+    brief = sorted(slowest[:MOST_RANKS])
+    table = Table(f"Medians of each rank{more}", shown, rows, brief=brief)
+    return summarise(table, slowness, shown[3:], "ranks")
 
 
 def pairs_files(run: Run) -> dict[str, str]:
     """The CSV files of a run by their names: pairs.csv with a line for each ordered pair, and for
-    each quantity a square: a line for each rank that sends, a column for each that receives."""
+    each quantity of up to MOST_SQUARE ranks a square: a line for each rank that sends, a column for
+    each that receives."""
     if not has_matrix(run.header.plan) or not (matrices := main_matrices(pair_matrices(run))):
         return {}
     both = [{m.quantity: m for m in matrices}.get(quantity) for quantity in (LATENCY, BANDWIDTH)]
@@ -286,7 +298,7 @@ def pairs_files(run: Run) -> dict[str, str]:
         values = [matrix and _written(matrix, pair) for matrix in both]
         lines.append((*pair, *(hosts[rank] for rank in pair), *values, *sizes))
     files = {"pairs.csv": make_csv(lines)}
-    for matrix in matrices:
+    for matrix in matrices if matrices[0].ranks <= MOST_SQUARE else ():
         ranks = range(matrix.ranks)
         square = [[first, *(_written(matrix, (first, to)) for to in ranks)] for first in ranks]
         files[f"{matrix.quantity.name}.csv"] = make_csv([[matrix.quantity.unit, *ranks], *square])

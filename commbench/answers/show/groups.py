@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from statistics import median
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow
@@ -16,6 +17,7 @@ from commbench.stats.estimate import Estimate, ratio
 from commbench.units import format_bytes, format_GBps
 from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
 from commbench.views.document import Block, Items, Table, Text
+from commbench.views.long_tables import summarise
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
 STATISTICS = (
@@ -55,22 +57,30 @@ COLUMNS = (
 )
 
 
-def groups_blocks(
-    header: RunHeader, rows: Sequence[ResultRow], most: int | None = None
-) -> list[Block]:
+def groups_blocks(header: RunHeader, rows: Sequence[ResultRow]) -> list[Block]:
     """A table of the groups of each kind of call at each size; what its times are, and the bytes
-    that leave a host, if there are several. Of more than `most` groups a terminal shows those that
-    are slowed most."""
+    that leave a host, if there are several. Of many groups those that are slowed most, or that are
+    slowest beside others of their kind, and the distribution."""
     groups = group_rows(rows)
     if not groups:
         return [Text(NO_GROUPS)]
     lacking = any(group.together and group.together.low is None for group in groups)
     notes = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(header, rows)]
-    slowed = sorted(groups, key=lambda group: group.interference or Estimate(0.0))
-    brief = {(group.title, group.case.size_bytes): group for group in slowed}
-    few = [group for group in groups if group in brief.values()] if most else []
+    times: dict[tuple[str, int], list[float]] = {}
+    for group in groups:
+        if time := group.together or group.alone:
+            times.setdefault((group.title, group.case.size_bytes), []).append(time.value)
+    usual = {kind: median(found) for kind, found in times.items()}
+
+    def slowness(group: GroupRow) -> float:
+        time = group.together or group.alone or Estimate(0.0)
+        over = group.interference or Estimate(
+            time.value / usual.get((group.title, group.case.size_bytes), 1.0)
+        )
+        return over.value
+
     table = Table("Time of each group", COLUMNS, groups, attrgetter("title"))
-    return [table._replace(brief=few if most and len(groups) > most else None), Items(notes)]
+    return [*summarise(table, slowness, COLUMNS[2:], "groups", COLUMNS[:1]), Items(notes)]
 
 
 def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:

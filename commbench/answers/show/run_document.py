@@ -169,7 +169,7 @@ def document(shown: ShownRun) -> Document:
     )
     of_groups = [row for row in rows if row.measurement.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
-    each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
+    each_group = groups_blocks(run.header, of_groups)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
     meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS if kinds else {}
@@ -189,7 +189,7 @@ def document(shown: ShownRun) -> Document:
         *overlap_blocks(rows),
         *(each_group if are_both else [Folded("Each group", each_group)] if of_groups else []),
         run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
-        run_notes.slow_links_table(run.header),
+        *run_notes.slow_links_tables(run.header),
         Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([Folded("Start-up", [Text(f"{start_up}.")])] if start_up else []),
         Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),

@@ -18,6 +18,7 @@ from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
 from commbench.views.document import Block, Folded, Items, Section, Table, Text
+from commbench.views.long_tables import summarise
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
@@ -112,10 +113,10 @@ SLOWER = 1.6
 """A probe that takes so many times as long as the usual one is slow; scatter is smaller."""
 
 
-def slow_links_table(header: RunHeader) -> Table:
+def slow_links_tables(header: RunHeader) -> list[Table]:
     """The slow probes, the slowest first, each with the rank whose host is the likely cause: one
     that both sends and receives slowly, where there is one; else the sender. The usual probe is the
-    median; of two probes, the faster."""
+    median; of two probes, the faster. Of many the slowest, and the distribution."""
     probes = header.link_probes
     ordered = sorted(probe.seconds for probe in probes)
     usual = (ordered[0] if len(probes) == 2 else median(ordered)) if len(probes) > 1 else 0.0
@@ -140,7 +141,8 @@ def slow_links_table(header: RunHeader) -> Table:
         Column("GB/s", lambda probe: probe.size_bytes / probe.seconds, BANDWIDTH, 6),
         Column("over the\nusual time", lambda probe: probe.seconds / usual, RATIO),
     )
-    return Table("Slow links", columns, sorted(slow, key=lambda probe: -probe.seconds))
+    table = Table("Slow links", columns, sorted(slow, key=lambda probe: -probe.seconds))
+    return summarise(table, lambda probe: probe.seconds, columns[-1:], "links")
 
 
 def interfaces_text(header: RunHeader) -> str:
