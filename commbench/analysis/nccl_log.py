@@ -216,11 +216,16 @@ def describe_start_up(header: RunHeader) -> str:
     found = header.start_up
     if found is None:
         return ""
-    groups = "" if not header.plan.has_groups else f", groups {format_time(found.groups_s)}"
+    parts = (
+        ("groups", found.groups_s if header.plan.has_groups else None),
+        ("first operation", found.connect_s),
+        ("rendezvous, a part of init_process_group,", found.rendezvous_s),
+        ("agreement of the ranks", found.agreement_s),
+    )
     return (
         f"init_process_group {format_time(found.init_s)} on the slowest rank and "
-        f"{format_time(found.init_fastest_s)} on the fastest{groups}, first operation "
-        f"{format_time(found.connect_s)}"
+        f"{format_time(found.init_fastest_s)} on the fastest"
+        + "".join(f", {name} {format_time(s)}" for name, s in parts if s is not None)
     )
 
 

@@ -53,3 +53,9 @@ class StartUp(NamedTuple):
     connect_s: float
     """The first operation of the group of all ranks, and on GPUs of each group; the slowest
     rank."""
+    rendezvous_s: float | None = None
+    """The part of init_process_group in which a rank opens the store where the ranks meet, on the
+    slowest rank. This and the next one are None in runs of commbench before 0.3."""
+    agreement_s: float | None = None
+    """From then on until the first case: the ranks compare their plans, try each operation, take
+    memory and measure the links between hosts; the slowest rank."""

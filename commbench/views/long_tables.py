@@ -45,8 +45,8 @@ def summarise(
         worst.sort(key=rows.index)
     kinds: dict[tuple[Any, ...], list[Any]] = {}
     for row in rows:
-        label = table.label(row) if table.label else ""
-        kinds.setdefault((label, *(column.of(row) for column in alike)), []).append(row)
+        kind = table.label(row) if table.label else ""
+        kinds.setdefault((kind, *(column.of(row) for column in alike)), []).append(row)
     columns = [column._replace(of=partial(_of_first, column.of)) for column in alike]
     columns.append(Column(things, len, NUMBER))
     columns += [

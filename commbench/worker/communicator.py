@@ -1,19 +1,12 @@
-"""The process groups of a rank: the one that is measured, and one of its own for control.
-
-Control traffic (agreeing on what follows, collecting samples) goes over a gloo group of its own,
-never over the group that is measured. It goes along a binomial tree, so that no rank talks to more
-than log2(n) others, and rank 0 does not grow with what the ranks hold.
-"""
+"""The process groups of a rank: the one that is measured, and one of its own for control."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
@@ -23,19 +16,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import (
-    CommbenchError,
-    RankError,
-    UnavailableError,
-    from_wire,
-    reason_of,
-    to_wire,
-)
+from commbench.errors import CommbenchError, RankError, UnavailableError, reason_of
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan, longest_join_s
 from commbench.worker import groups
+from commbench.worker.control_tree import ControlTree
 from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
@@ -45,13 +32,11 @@ from commbench.worker.watchdog.heartbeats import Diagnosis
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
-_TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
-"""Of the messages that go up and down the tree of all ranks, and up that of a group."""
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
 
-class Communicator:
+class Communicator(ControlTree):
     """One rank's view of the ranks that are measured.
 
     `group` is the measured process group; it carries nothing but what is measured. All other
@@ -62,8 +47,7 @@ class Communicator:
     def __init__(
         self, rank: int, ranks: int, device: Device, group: Any = None, control: Any = None
     ) -> None:
-        self.rank = rank
-        self.ranks = ranks
+        super().__init__(rank, ranks, control)
         self.device = device
         self.group = group
         self.global_ranks: Sequence[int] = range(ranks)
@@ -72,13 +56,13 @@ class Communicator:
         """Whether all ranks run under one boot of one host, hence read the same clock."""
         self.gpu_shared = False
         """Whether two ranks have the same GPU."""
-        self.start_up_s: tuple[float, float, float] | None = None
-        """How long init_process_group, making the groups and connect took on this rank; None where
-        the ranks had joined before."""
+        self.start_up_s: tuple[float, ...] | None = None
+        """How long init_process_group, making the groups, connect, and in the first of them opening
+        the store took on this rank; None where the ranks had joined before."""
+        self.joined = 0.0
+        """When it had connected (time.perf_counter)."""
         self.nccl_log: NcclLog | None = None
         """Where NCCL logs how it makes the communicator, on rank 0."""
-        self.control = control
-        self._parent, self._children = _binomial_tree(rank, ranks)
         self.plan: Plan | None = None
         """What is measured; None where that has no groups."""
         self.group_views: GroupViews = {}
@@ -101,140 +85,6 @@ class Communicator:
             id(view.group): view.group for views in self.group_views.values() for view in views
         }
         return [group for group in found.values() if group is not self.group]
-
-    def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
-        """The tensor of rank `source`, on every rank."""
-        # gloo's broadcast takes the same way, and twice the processor's time.
-        parent, children = self._parent, self._children
-        if source:
-            parent, children = _binomial_tree((self.rank - source) % self.ranks, self.ranks)
-        if parent is not None:
-            self.control.recv([tensor], (parent + source) % self.ranks, _SHARE_TAG).wait()
-        for child, _ in reversed(children):  # the largest subtree first
-            self.control.send([tensor], (child + source) % self.ranks, _SHARE_TAG).wait()
-        return tensor
-
-    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank, on rank 0;
-        empty elsewhere."""
-        parts = [tensor.unsqueeze(0)]
-        for child, size in self._children:
-            part = torch.empty((size, *tensor.shape), dtype=tensor.dtype)
-            self.control.recv([part], child, _TAG).wait()
-            parts.append(part)
-        gathered = torch.cat(parts)
-        if self._parent is None:
-            return gathered
-        self.control.send([gathered], self._parent, _TAG).wait()
-        return gathered[:0]
-
-    def reduce_max(self, tensor: torch.Tensor, view: GroupView | None = None) -> torch.Tensor:
-        """The maximum of each element over all ranks, on rank 0; a part of it elsewhere. With
-        `view` over the ranks of that group, on its first rank; the ranks that are in several groups
-        call this in the same order.
-
-        Along a binomial tree: a rank holds one more tensor, however many ranks there are.
-        """
-        ranks: Sequence[int] = view.ranks if view else range(self.ranks)
-        tag = _GROUP_TAG if view else _TAG
-        parent, children = _binomial_tree(view.rank if view else self.rank, len(ranks))
-        result, part = tensor.clone(), torch.empty_like(tensor)
-        for child, _ in children:
-            self.control.recv([part], ranks[child], tag).wait()
-            torch.maximum(result, part, out=result)
-        if parent is not None:
-            self.control.send([result], ranks[parent], tag).wait()
-        return result
-
-    def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The maximum of each element over all ranks, on every rank."""
-        return self.share(self.reduce_max(tensor))
-
-    def first_rank(self, flags: Sequence[bool]) -> list[int | None]:
-        """For each flag the lowest rank on which it is set, None where there is none; the same on
-        every rank. All ranks have equally many flags."""
-        if not flags:
-            return []
-        own = torch.tensor([flag * (self.ranks - self.rank) for flag in flags])
-        found = self.all_reduce_max(own).tolist()
-        return [self.ranks - number if number else None for number in found]
-
-    def share_value(self, value: Any, source: int = 0) -> Any:
-        """The JSON value of rank `source`, of any size, on every rank."""
-        data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
-        size = int(self.share(torch.tensor(len(data)), source))
-        return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
-
-    def gather_values(self, value: Any) -> list[Any]:
-        """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
-        elsewhere. On the way they stay text, which only rank 0 reads."""
-        texts = [] if value is None else [json.dumps(value).encode()]
-        for child, _ in self._children:
-            size = torch.tensor(0)
-            self.control.recv([size], child, _TAG).wait()
-            if size:
-                data = bytearray(int(size))
-                self.control.recv([_as_bytes(data)], child, _TAG).wait()
-                texts.append(data)
-        joined = bytearray(b",".join(texts))
-        if self._parent is None:
-            return list(json.loads(b"[%b]" % joined))
-        self.control.send([torch.tensor(len(joined))], self._parent, _TAG).wait()
-        if joined:
-            self.control.send([_as_bytes(joined)], self._parent, _TAG).wait()
-        return []
-
-    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank."""
-        gathered, shape = self.gather(tensor), (self.ranks, *tensor.shape)
-        return self.share(torch.empty(shape, dtype=tensor.dtype) if self.rank else gathered)
-
-    def first_alike(self, values: Sequence[Any]) -> torch.Tensor:
-        """For each of these JSON values, and each rank, the first rank that has the same: int64
-        [values, ranks], the same on every rank. Ranks compare 64 bits of a hash."""
-        hashes = [hashlib.sha256(json.dumps(value).encode()).digest()[:8] for value in values]
-        own = torch.tensor([int.from_bytes(each, "big", signed=True) for each in hashes])
-        first = torch.empty((len(values), self.ranks), dtype=torch.int64)
-        for found, column in zip(first, self.gather(own).T, strict=True):
-            if self.rank:
-                continue
-            _, kinds = torch.unique(column, return_inverse=True)
-            lowest = torch.full_like(kinds, self.ranks)
-            found[:] = lowest.scatter_reduce(0, kinds, torch.arange(self.ranks), "amin")[kinds]
-        return self.share(first)
-
-    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
-        """What `decide` makes, on rank 0, of every rank's `part` but None; the same on every rank.
-
-        Parts and decision are JSON values. A CommbenchError that `decide` raises is raised on every
-        rank. What can be reduced (first_rank, first_alike, reduce_max) is cheaper than a list of
-        parts.
-        """
-        parts = self.gather_values(part)
-        decision, error = None, None
-        if not self.rank:
-            try:
-                decision = decide(parts)
-            except CommbenchError as caught:
-                error = to_wire(caught)
-        decision, error = self.share_value((decision, error))
-        if error:
-            raise from_wire(error)
-        return decision
-
-
-def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
-    """The parent of a rank in the tree that gloo's broadcast from rank 0 uses too (None for rank
-    0), and each child with the number of ranks below and including it.
-
-    The subtree of a child consists of the ranks that follow it, so that parts arrive in order.
-    """
-    children, step = [], 1
-    while step < ranks and not rank & step:
-        if rank + step < ranks:
-            children.append((rank + step, min(step, ranks - rank - step)))
-        step *= 2
-    return (rank - step if rank else None), children
 
 
 _joins = count()
@@ -272,7 +122,7 @@ def communicator(
     longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + join_s + TORCH_EXTRA_S)
     began = time.perf_counter()
-    _init_process_group(plan, rank_context, timeout)
+    rendezvous_s = _init_process_group(plan, rank_context, timeout)
     init_s = time.perf_counter() - began
     comm = Communicator(rank_context.rank, rank_context.world_size, device, dist.group.WORLD)
     try:
@@ -288,7 +138,8 @@ def communicator(
         groups.open_idle_groups(plan, comm.device, timeout)
         made = time.perf_counter()
         _connect_or_report(comm, plan, rank_context, watchdog)
-        comm.start_up_s = (init_s, made - began, time.perf_counter() - made)
+        comm.joined = time.perf_counter()
+        comm.start_up_s = (init_s, made - began, comm.joined - made, rendezvous_s)
         if log:
             log.restore_variables()
         yield comm
@@ -309,11 +160,15 @@ def communicator(
             dist.destroy_process_group()
 
 
-def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelta) -> None:
-    """Join the default group. Raises UnavailableError where that is impossible."""
+def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelta) -> float:
+    """Join the default group. Returns the seconds in which the store where the ranks meet was
+    opened. Raises UnavailableError where that is impossible."""
     # Where groups or few of all pairs are measured, ranks connect when they first talk.
     is_lazy = QUICK in plan.pairs or plan.has_groups
     try:
+        began = time.perf_counter()
+        store = _open_store(rank_context, timeout)
+        rendezvous_s = time.perf_counter() - began
         with groups.lazy_gloo() if is_lazy else nullcontext():
             dist.init_process_group(
                 plan.backend,
@@ -321,8 +176,9 @@ def _init_process_group(plan: Plan, rank_context: RankContext, timeout: timedelt
                 world_size=rank_context.world_size,
                 timeout=timeout,
                 pg_options=groups.make_nccl_options(plan, timeout),
-                store=dist.PrefixStore(f"join-{next(_joins)}", _open_store(rank_context, timeout)),
+                store=dist.PrefixStore(f"join-{next(_joins)}", store),
             )
+        return rendezvous_s
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
             f"rank {rank_context.rank} could not join a {plan.backend} group: {reason_of(error)}",
@@ -403,11 +259,3 @@ def _abort(comm: Communicator) -> None:
         backend = group._get_backend(comm.device.torch_device)
         if hasattr(backend, "abort"):
             backend.abort()
-
-
-def _as_bytes(data: bytearray) -> torch.Tensor:
-    return torch.frombuffer(data, dtype=torch.uint8)
-
-
-def _unpacked(tensor: torch.Tensor) -> Any:
-    return json.loads(bytes(tensor.numpy()))

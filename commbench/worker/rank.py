@@ -170,13 +170,13 @@ def _nccl_facts(comm: Communicator) -> dict[str, Any]:
 
 
 def _start_up(comm: Communicator) -> StartUp | None:
-    """How long the ranks needed to join, on rank 0; a part of it elsewhere."""
+    """How long the ranks needed until they can measure, on rank 0; a part of it elsewhere."""
     if comm.start_up_s is None:
         return None
-    own_ns = torch.tensor([round(s * 1e9) for s in comm.start_up_s])
-    found = comm.reduce_max(torch.cat([own_ns, -own_ns[:1]])).tolist()
-    init, groups, connecting, fastest = (round(ns * 1e-9, 9) for ns in found)
-    return StartUp(init, -fastest, groups, connecting)
+    own_s = (*comm.start_up_s, time.perf_counter() - comm.joined, -comm.start_up_s[0])
+    found = comm.reduce_max(torch.tensor([round(s * 1e9) for s in own_s])).tolist()
+    init, groups, connecting, rendezvous, agreement, fastest = (round(n * 1e-9, 9) for n in found)
+    return StartUp(init, -fastest, groups, connecting, rendezvous, agreement)
 
 
 def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:

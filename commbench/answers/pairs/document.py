@@ -265,7 +265,7 @@ def _ranks_tables(matrix: RankMatrix, unit: Unit) -> list[Table]:
     ]
     is_better_high = matrix.quantity.is_better_high
 
-    def slowness(row: tuple[int, float | None, float | None]) -> float:
+    def slowness(row: tuple[float | None, ...]) -> float:
         known = [*filter(None, row[1:])]
         return -min(known) if is_better_high else max(known)
 

@@ -149,6 +149,8 @@ JOINING = (
         "groups\nof a mesh", lambda row: row[1].groups_s if row[0].has_groups else None, TIME, 5
     ),
     Column("first\noperation", lambda row: row[1].connect_s, TIME, 7),
+    Column("rendez-\nvous", lambda row: row[1].rendezvous_s, TIME, 2),
+    Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
 CALLS = (
     Column("call", attrgetter("call"), TEXT, 0, is_wrapped=True),
@@ -167,7 +169,9 @@ def _notes(headers: Sequence[RunHeader]) -> Iterator[str]:
     plan = headers[0].plan
     where = "of the process" if plan.device == "cpu" else "of the GPU"
     yield (
-        "init_process_group on the slowest rank contains waiting for the rank that came last. "
+        "init_process_group on the slowest rank contains waiting for the rank that came last, and "
+        "the rendezvous: opening the store where the ranks meet. Agreement is what follows until "
+        "the first case: comparing the ranks, trying each operation, taking memory. "
         "Times of calls are medians of the slowest rank; new_group is the time of all groups of "
         "the dimension, one after another. First and second are calls on a new group, later on "
         "one in use. Memory is what the rank that needs most takes for its group, "

@@ -119,9 +119,6 @@ def test_the_table_names_the_slowest_group_and_leaves_groups_alone_to_that_of_gr
     assert [row.worst_group for row in every.rows] == ["2,3", "2,3"]
     assert [row.measurement.case.concurrency for row in every.brief or ()] == ["together"]
     assert [group.ranks for group in groups.rows] == ["0,1", "2,3"]
-    _, table = groups_blocks(run.header, make_rows(run), 1)[::-1]
-    assert isinstance(table, Table)
-    assert [group.ranks for group in table.brief or ()] == ["2,3"]
 
 
 @pytest.mark.parametrize(
