@@ -10,7 +10,7 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 from peak import COMMAND, measure_process
+from synthetic_pairs import pairs_batch, pairs_plan
 
+from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
-from commbench.results.rank_info import RankInfo
+from commbench.results.rank_info import LinkProbe, RankInfo
 from commbench.results.rank_times import RankTimesSum
 from commbench.results.run_folder import JOURNAL
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
@@ -207,6 +209,66 @@ def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
             )  # fmt: skip
         journal.end(RunEnd("complete"))
     return folder / JOURNAL
+
+
+def make_measured(folder: Path, plan: Plan, make_batch: Callable[[Case, Random], Batch]) -> None:
+    """A complete run of 10,000 ranks with a batch of each case, and links of which 63 are slow."""
+    chance = Random(2)
+    infos = tuple(
+        RankInfo(rank, f"node{rank // PER_HOST:05}", 1000 + rank, "cpu", (rank % PER_HOST,),
+                 "quiet", rank % PER_HOST, "eth0", f"10.0.{rank // 2000}.1")
+        for rank in range(RANKS)
+    )  # fmt: skip
+    links = tuple(
+        LinkProbe(host * PER_HOST, (host + 1) % HOSTS * PER_HOST, 1 << 22,
+                  chance.lognormvariate(-5, 0.05) * (2 if host % 20 == 3 else 1))
+        for host in range(HOSTS)
+    )  # fmt: skip
+    folder.mkdir()
+    journal = Journal(folder)
+    journal.header(
+        RunHeader(plan, "many", "2026-11-27T00:00:00+00:00", "srun", ranks=infos,
+                  num_nodes=HOSTS, link_probes=links)
+    )  # fmt: skip
+    for case in plan.cases():
+        added = RankTimesSum()
+        journal.batch(case, added.add(make_batch(case, chance), 10))
+        journal.measurement(
+            Measurement(case, "ok", stop_reason="fixed", wrong=0, rank_times=added.result(0))
+        )
+    journal.end(RunEnd("complete"))
+
+
+def test_groups_and_pairs_of_ten_thousand_ranks_are_summarised(tmp_path: Path) -> None:
+    grouped = Plan(operations=("all_reduce", "all_gather"), sizes=(1024, 1 << 16, 1 << 20),
+                   backend="gloo", device="cpu", world_size=RANKS, mesh="dp=1250,tp=8")  # fmt: skip
+
+    def group_batch(case: Case, chance: Random) -> Batch:
+        number = len(grouped.groups_of(case))
+        times = [1e-4 * chance.lognormvariate(0, 0.05) for _ in range(number)]
+        times[77 % number] *= 2
+        ranks = tuple(chance.lognormvariate(-9, 0.05) for _ in range(RANKS))
+        samples = tuple(max(times) * chance.lognormvariate(0, 0.05) for _ in range(10))
+        return Batch(samples, rank_medians_s=ranks, group_medians_s=tuple(times))
+
+    rounds = tuple(f"round:{number}" for number in range(1, 9))
+    paired = pairs_plan(world_size=RANKS, pairs=rounds)
+
+    def speed(first: int, second: int) -> float:
+        return 0.5 if 375 in (first // PER_HOST, second // PER_HOST) else 1.0
+
+    make_measured(tmp_path / "grouped", grouped, group_batch)
+    make_measured(
+        tmp_path / "paired", paired, lambda case, own: pairs_batch(paired, case, 10, speed, own)
+    )
+    for name, told in (("grouped", "616-623"), ("paired", "host node00375")):
+        mib, seconds = measure_process(COMMAND, "report", name, "-o", f"{name}.html", cwd=tmp_path)
+        page = (tmp_path / f"{name}.html").read_text()
+        print(f"{name}: report {seconds:.1f} s, {mib:.0f} MiB, {len(page) / 1e6:.2f} MB")
+        assert told in page.replace("Host", "host")
+        assert "how all are distributed" in page
+        assert page.count("<tr") < 200
+        assert len(page) < 1e6
 
 
 def test_a_journal_of_ten_thousand_ranks_is_small_and_read_fast(tmp_path: Path) -> None:

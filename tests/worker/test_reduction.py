@@ -3,6 +3,7 @@ ranks, by hand and against the definition; every rank is a thread with a gloo gr
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,15 +40,21 @@ def test_ranks_gather_share_and_agree_on_what_each_has(ranks: int) -> None:
         flags = [True, comm.rank == ranks - 1, comm.rank * 2 >= ranks, False]
         return (
             comm.gather(torch.tensor([comm.rank, -comm.rank])).tolist(),
+            comm.gather_values({"rank": comm.rank} if comm.rank % 3 else None),
+            comm.all_gather(table[comm.rank]).tolist(),
+            comm.first_alike([comm.rank % 3, [comm.rank], "same"]).tolist(),
             comm.all_reduce_max(table[comm.rank]).tolist(), comm.first_rank(flags),
             comm.share_value({"from": comm.rank}, ranks - 1),
             comm.share_value(None if comm.rank else large),
         )  # fmt: skip
 
-    gathered, *found = zip(*on_ranks(ranks, talk), strict=True)
+    gathered, known, *found = zip(*on_ranks(ranks, talk), strict=True)
     assert gathered == ([[rank, -rank] for rank in range(ranks)], *([[]] * (ranks - 1)))
+    assert known == ([{"rank": rank} for rank in range(ranks) if rank % 3], *([[]] * (ranks - 1)))
     first_flags = [0, ranks - 1, (ranks + 1) // 2 if ranks > 1 else None, None]
-    wanted = table.amax(dim=0).tolist(), first_flags, {"from": ranks - 1}, large
+    alike = [[rank % 3 for rank in range(ranks)], [*range(ranks)], [0] * ranks]
+    reduced = table.amax(dim=0).tolist(), first_flags, {"from": ranks - 1}, large
+    wanted = table.tolist(), alike, *reduced
     assert found == [(value,) * ranks for value in wanted]
 
 
@@ -108,6 +115,41 @@ def test_another_version_or_journal_is_refused() -> None:
             find_other_plan(
                 [part(0), part(1, **{key: "x"}, plan="q" if key == "commbench" else "p")]
             )
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({3: {"sizes": (2048,)}, 2: {"seed": 7}},
+         "rank 2 on .* has a different plan: --seed 7 instead of 0"),
+        ({4: {"seed": 7}, 3: {"journal": "old"}, 1: {"journal": "older"}},
+         "rank 4 on .* has a different plan: --seed 7 instead of 0"),
+        ({3: {"journal": "old"}, 1: {"journal": "older"}},
+         r"rank 1 on .* has a different journal \(older\) from rank 0 \(new\)"),
+    ],
+)  # fmt: skip
+def test_the_first_rank_that_differs_is_named_on_every_rank(
+    others: dict[int, dict[str, Any]], said: str, tmp_path: Path
+) -> None:
+    def message(comm: Communicator) -> str:
+        own = dict(others.get(comm.rank, {}))
+        journal = own.pop("journal", "new")
+        folder = tmp_path / "run"
+        asked = plan(world_size=5, **own)
+        task = LaunchTask(
+            plan=asked, label="", folder=folder, folder_exists=False, journal=journal
+        )  # fmt: skip
+        context = RankContext(
+            rank=comm.rank, world_size=5, local_rank=comm.rank, local_world_size=5,
+            launcher="local", init_method="env://",
+        )  # fmt: skip
+        with pytest.raises(UnavailableError) as caught:
+            introduction.introduce(task, context, comm)
+        return caught.value.message
+
+    (told,) = set(on_ranks(5, message))
+    assert re.fullmatch(said, told)
+    assert not (tmp_path / "run").exists()
 
 
 H200 = {"gpus": [{"name": "NVIDIA H200", "address": "0000:1b:00.0", "power_cap_w": 700.0}]}
