@@ -58,4 +58,4 @@ class StartUp(NamedTuple):
     slowest rank. This and the next one are None in runs of commbench before 0.3."""
     agreement_s: float | None = None
     """From then on until the first case: the ranks compare their plans, try each operation, take
-    memory and measure the links between hosts; the slowest rank."""
+    memory and measure the links between hosts; on the fastest rank, which came last."""

@@ -173,10 +173,11 @@ def _start_up(comm: Communicator) -> StartUp | None:
     """How long the ranks needed until they can measure, on rank 0; a part of it elsewhere."""
     if comm.start_up_s is None:
         return None
-    own_s = (*comm.start_up_s, time.perf_counter() - comm.joined, -comm.start_up_s[0])
+    least_s = (comm.start_up_s[0], time.perf_counter() - comm.joined)
+    own_s = (*comm.start_up_s, *(-seconds for seconds in least_s))
     found = comm.reduce_max(torch.tensor([round(s * 1e9) for s in own_s])).tolist()
-    init, groups, connecting, rendezvous, agreement, fastest = (round(n * 1e-9, 9) for n in found)
-    return StartUp(init, -fastest, groups, connecting, rendezvous, agreement)
+    init, groups, connecting, rendezvous, fastest, agreement = (round(n * 1e-9, 9) for n in found)
+    return StartUp(init, -fastest, groups, connecting, rendezvous, -agreement)
 
 
 def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
