@@ -102,6 +102,8 @@ twice as long as it needs."""
 LONGEST_SPIN_S = 50e-3
 """The most for any iteration: about 1,000 launches can wait for a device, and for a free place the
 host waits."""
+FIRST_SPIN_S = 1e-3
+"""The least for the first iteration of a batch, before which the device has nothing to do."""
 _NOT_LATE = (LEAST_SPIN_S, math.inf)
 MOST_LATE = 0.1
 """The spin becomes longer after a batch with a larger share of late iterations: for its kind of
@@ -140,7 +142,7 @@ class DeviceEventTimer(Timer):
     def align(self) -> None:
         if len(self._running) > RUN_AHEAD:
             self._running.popleft().synchronize()
-        self._device.spin(self._spin_s)
+        self._device.spin(self._spin_s if self._running else max(self._spin_s, FIRST_SPIN_S))
         self.aligner()
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
