@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commbench.errors import UnavailableError, UsageError
-from commbench.host.gpus import read_gpus
+from commbench.host.gpus import count_gpus
 from commbench.plan.backends import BACKENDS
 from commbench.plan.plan import Plan
 
@@ -127,7 +127,7 @@ def detect_capabilities() -> Capabilities:
     return Capabilities(
         backends=tuple(found),
         devices=devices,
-        host_gpus=len(read_gpus(usable=())),
+        host_gpus=count_gpus(),
         registered={n: tuple(capability[n]) for n in {*found} & {*capability} - {*BACKENDS}},
     )
 
