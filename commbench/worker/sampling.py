@@ -37,7 +37,7 @@ SLOW_S = 5e-3
 MAX_ITERATIONS = 20_000
 BATCH_S = 20e-3
 """A batch lasts about this long: long against agreeing on what comes next."""
-ALIGNING_S = 0.2e-3
+ALIGNING_S = 0.3e-3
 """What an iteration on a device takes besides its timed part, until a batch has shown it: the
 device waits for the host and aligns the ranks. On an H100 it took 0.2 to 0.4 ms. On a CPU the
 alignment does not count, since it is about as long as the fastest operations."""

@@ -196,3 +196,12 @@ def test_the_device_spins_until_the_host_has_queued_even_a_long_iteration() -> N
     assert late(timer, call) > 0
     assert min(late(timer, call) for _ in range(5)) <= 1
     assert device.spins_s[-1] >= 18e-3  # twice what the host needs
+
+
+def test_the_device_spins_longer_than_the_host_needs_for_an_iteration_before_any_is_late() -> None:
+    device = Spinning(Fake(enqueue_s=0.5e-3))
+    timer = timer_of(device)
+    late(timer, timer.aligner, 10)  # as the aligner is timed before the first case
+    timer.align_over(None, "a case")
+    assert late(timer, device.in_stream(lambda: None), 100) <= 10
+    assert 1e-3 < device.spins_s[-1] < 50e-3

@@ -128,7 +128,7 @@ def test_on_a_device_the_time_counts_in_which_it_aligns_the_ranks() -> None:
     on_gpu = follow(schedule(device="cuda"), iter(noisy), 0.5e-3)
     assert len(on_cpu.samples) >= 4000
     assert on_gpu.reason == "budget"
-    assert max(on_gpu.timed) <= 20e-3 / 0.2e-3
+    assert max(on_gpu.timed) <= 20e-3 / 0.3e-3
     assert max(on_gpu.timed[1:]) <= 20e-3 / 0.5e-3
     assert 0.2 <= 0.5e-3 * len(on_gpu.samples) < 0.25
     fixed = follow(schedule(device="cuda", iterations=1000, warmup=0), iter(noisy), 0.5e-3)
