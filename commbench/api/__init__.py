@@ -27,7 +27,7 @@ from commbench.api.runs import (
 from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.units import format_count
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -138,7 +138,7 @@ def smoke(
         return run_smoke(plan)
 
 
-class Environment(Result, dict[str, Any], view="answers.show.environment"):
+class Environment(Result, dict[str, Any], view="answers.show.lists"):
     """Facts of a machine by name."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from commbench.errors import UsageError
 from commbench.results import schema
 from commbench.validation import brief, with_known_keywords
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame

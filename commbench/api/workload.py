@@ -10,7 +10,7 @@ from commbench.api.runs import ignore
 from commbench.errors import RecordsError, UsageError
 from commbench.plan import workload
 from commbench.validation import brief, require_within, with_known_keywords
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     import torch

@@ -210,7 +210,8 @@ def _shown_by(
     from commbench.results.files import require_new
     from commbench.views.formats import choose_format, show
 
-    view = import_module(f"commbench.{view_module}").VIEW
+    module, _, name = view_module.partition(":")
+    view = getattr(import_module(f"commbench.{module}"), name or "VIEW")
     view.require(choose_format(format, output))
     if output is not None:
         require_new(output)

@@ -151,7 +151,7 @@ def ops(show: Show, calls: bool) -> None:
     commbench ops
     commbench ops --calls
     """
-    from commbench.answers.show.operations import InstalledCalls
+    from commbench.answers.show.lists import InstalledCalls
     from commbench.plan.operations import OPERATIONS
     from commbench.plan.own_calls import installed_calls
 
@@ -166,7 +166,7 @@ def links(show: Show, name: str | None, published: bool) -> None:
     commbench links h100
     commbench links --published
     """
-    from commbench.answers.show.links import find_links
+    from commbench.answers.show.lists import find_links
 
     show(find_links(name, published))
 

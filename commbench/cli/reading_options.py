@@ -365,7 +365,7 @@ HISTORY_FORGET = {
 }
 _API, _TREND = "commbench.api.history", "answers.history.document"
 COMMANDS = {
-    "list": Command("reading", AS_DOCUMENT, view="answers.show.run_list"),
+    "list": Command("reading", AS_DOCUMENT, view="answers.show.lists:RUNS"),
     "show": Command("reading", SHOW),
     "plot": Command("reading", PLOT, ("plot",)),
     "report": Command("reading", REPORT, ("check",)),
@@ -389,10 +389,10 @@ COMMANDS = {
     "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
     "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
     "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
-    "ops": Command("judging", OPS, view="answers.show.operations"),
-    "links": Command("judging", LINKS, view="answers.show.links"),
+    "ops": Command("judging", OPS, view="answers.show.lists:CALLS"),
+    "links": Command("judging", LINKS, view="answers.show.lists:LINKS"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
-    "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
+    "env": Command("judging", AS_DOCUMENT, view="answers.show.lists:ENVIRONMENT"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
 }  # fmt: skip
 """By the words that call them."""

@@ -13,10 +13,10 @@ from commbench.answers.advise.choices import (
     ADVICE,
     ChoiceAdvice,
     choice_lines,
+    fill_lines,
     find_choices,
 )
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
-from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.advise.training_step import (
     MIB,
@@ -34,7 +34,7 @@ from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"
 TOLERANCE = 0.02

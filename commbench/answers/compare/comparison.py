@@ -38,7 +38,7 @@ from commbench.results.schema import Run
 from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
 from commbench.units import seven_digits
 from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     from pandas import DataFrame

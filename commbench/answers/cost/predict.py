@@ -24,7 +24,7 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 """Parts of a time: what does not depend on the size, and what is proportional to it."""

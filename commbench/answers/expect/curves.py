@@ -35,7 +35,7 @@ from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
 from commbench.units import MICRO, format_bytes
 from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 PUBLISHED = "published:"
 """Begins the name of a system whose curves are meant, where a run may be given."""

@@ -23,7 +23,7 @@ from commbench.plan.links import Published, Threshold, find_link, load_published
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.units import GB, parse_size
 from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 BELOW, ABOVE = 0.20, 0.10
 """How far below the lowest and above the highest figure of others a bandwidth is plausible. Alaya

@@ -28,7 +28,7 @@ from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.units import format_bytes, format_sizes, parse_size, parse_time
 from commbench.validation import choose
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 
 class RowExplanation(NamedTuple):

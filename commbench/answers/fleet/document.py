@@ -38,9 +38,8 @@ from commbench.views.cells import (
     ratio_text,
 )
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
-from commbench.views.formats import View
+from commbench.views.formats import View, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
-from commbench.views.verdict_files import write_verdict_files
 
 if TYPE_CHECKING:
     from commbench.output.junit import JUnitCase

@@ -32,7 +32,7 @@ from commbench.results.schema import FAILED, WRONG
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count
 from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 PASS, DRAIN, AGAIN, MISSING = "pass", "drain", "again", "missing"
 VERDICTS = (DRAIN, AGAIN, MISSING, PASS)

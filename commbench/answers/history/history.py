@@ -25,7 +25,7 @@ from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_GBps, format_percent
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""

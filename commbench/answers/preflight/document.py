@@ -15,8 +15,7 @@ from commbench.units import format_count
 from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
-from commbench.views.formats import View
-from commbench.views.verdict_files import write_verdict_files
+from commbench.views.formats import View, write_verdict_files
 
 if TYPE_CHECKING:
     from commbench.output.junit import JUnitCase

@@ -26,7 +26,7 @@ from commbench.results.run_folder import JOURNAL, empty_folder
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.runner.session import raise_at_signals
 from commbench.units import format_count
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 PREFLIGHT_JOURNAL = "preflight.jsonl"
 RESERVE_S = 10.0

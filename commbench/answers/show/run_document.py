@@ -15,7 +15,6 @@ from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show import rows as run_table
 from commbench.answers.show import run_notes
 from commbench.answers.show.formats import NCCL_TESTS
-from commbench.answers.show.groups import groups_blocks
 from commbench.answers.show.numerics import (
     NumericsResult,
     find_numerics,
@@ -24,7 +23,7 @@ from commbench.answers.show.numerics import (
 )
 from commbench.answers.show.plan import left_out, list_missing
 from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
-from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
+from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
 from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing

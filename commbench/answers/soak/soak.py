@@ -30,7 +30,7 @@ from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SLOWER, TOLERANCE, decide
 from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 RARE = 1e-3
 """The share of wrong calls for which the probability of seeing one is given."""

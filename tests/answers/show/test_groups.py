@@ -11,15 +11,15 @@ from synthetic import header, plan
 
 from commbench.analysis.csv_file import write_run_folder
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.answers.show.groups import (
+from commbench.answers.show.plan import left_out, plan_document
+from commbench.answers.show.run_document import ShownRun, document
+from commbench.answers.show.shapes import (
     MEDIANS_ONLY,
     GroupRow,
     group_rows,
     groups_blocks,
     host_bytes,
 )
-from commbench.answers.show.plan import left_out, plan_document
-from commbench.answers.show.run_document import ShownRun, document
 from commbench.results.rank_info import RankInfo
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
