@@ -22,6 +22,7 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.paragraphs import join_words
@@ -56,10 +57,6 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
-P5 = (
-    "p5: the 5th percentiles of the times, of calls that hardly anything disturbed. Where they are "
-    "the same and the medians are not, other work on the host differs, not the collective itself."
-)
 _TONES = {SLOWER: BAD, FASTER: GOOD}
 
 
@@ -170,7 +167,7 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
 
 def _blocks(found: Comparison) -> list[Block]:
     a, b = distinct_names([found.a, found.b])
-    notes = [P5] if any(row.undisturbed for row in found.rows) else []
+    notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
     return [
         Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
         Table(
@@ -188,17 +185,8 @@ def _blocks(found: Comparison) -> list[Block]:
         *difference_tables(found),
         warnings_block([found.a, found.b]),
         Pictures(lambda: _pictures(found)),
-        Folded("What the columns mean", [Facts(MEANINGS)]),
+        Folded("What the columns mean", [Facts(meanings("compare"))]),
     ]  # fmt: skip
-
-
-MEANINGS = (
-    ("B/A", "The time of B over that of A. Above 1: B is slower."),
-    ("noise hides up to", "A smaller change than this factor could not have been shown here."),
-    ("rank test p", "How often chance alone gives such a difference (test of Mann and Whitney). A "
-     "remark only: the interval decides."),
-)  # fmt: skip
-"""What the columns mean."""
 
 
 def _pictures(found: Comparison) -> Sequence[Any]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.figures import peak_fraction
 from commbench.analysis.row_names import format_range
 from commbench.answers.expect.curves import Curve, load_curves
+from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import field_name
 from commbench.host.gpu_system import describe_gpu_facts
 from commbench.output.paragraphs import join_words, list_some
@@ -23,7 +24,7 @@ from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
-from commbench.plan.own_calls import ENTRY_POINTS, InstalledCall
+from commbench.plan.own_calls import InstalledCall
 from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
 from commbench.units import GB, format_count, format_share
@@ -43,17 +44,6 @@ from commbench.views.formats import View
 
 _GBPS = Unit(lambda value: f"{value / GB:g}")
 _BUSBW = Unit(lambda value: f"{value / GB:.4g}")
-_ABOUT_LINKS = (
-    "No program reaches a specified speed completely. Vendors often print the sum of both "
-    "directions, which is twice as much.",
-    "If a node has several ports, give their sum: --peak 400GB/s/node. Names of accelerators mean "
-    "their links: --peak h100.",
-    "`commbench links --published` prints what others measured.",
-)
-_ABOUT_PUBLISHED = (
-    "Calls were made back to back. More than 100 % is possible where the switch reduces (NVLS, "
-    "SHARP): fewer bytes cross the link than busbw counts.",
-)
 
 
 class Reached(NamedTuple):
@@ -157,9 +147,9 @@ def links_document(found: Links) -> Document:
     )
     blocks: list[Block] = [
         Table("", links, found.links),
-        Items(_ABOUT_LINKS if len(found.links) > 1 else ()),
+        Items(texts("links") if len(found.links) > 1 else ()),
         Table("", published, found.published, attrgetter("published.link"), "link"),
-        Items(_ABOUT_PUBLISHED if found.published else ()),
+        Items(texts("published") if found.published else ()),
         Table(_curves_title(found.curves), curves, found.curves),
         sources_section(sources),
     ]
@@ -199,19 +189,6 @@ CALL_COLUMNS = (
     Column("busbw/\nalgbw", lambda row: row.busbw_formula or "none", NUMBER),
 )
 TIMED = Column("what is timed", attrgetter("calls"), TEXT)
-NOTE = (
-    "S is the printed size in bytes: the larger of what one rank sends and what it receives, "
-    "as in nccl-tests. n is the number of ranks. algbw = S / t, busbw = algbw x factor, where "
-    "t is the time of one call; of ping_pong half a round trip, of stream one message of the "
-    "window. An operation of point to point is made of send and recv, of isend and irecv, or "
-    "of batch_isend_irecv (--p2p-call), and its pairs are those of --pairs. The calls of symm_mem "
-    "are of torch.ops.symm_mem, not of torch.distributed. "
-    "A form (--form, --tensors) has the result of the operation by other calls; K is the "
-    "number of tensors. Unequal blocks are those of --imbalance: S is the mean over the ranks, "
-    "and busbw is what crossed the link of the rank with most to send or to receive."
-)
-
-
 INSTALLED = (
     Column("call", attrgetter("name"), TEXT),
     Column("class", attrgetter("source"), TEXT),
@@ -219,10 +196,6 @@ INSTALLED = (
     Column("operation", lambda call: call.operation or f"not usable: {call.trouble}", TEXT, 8,
            is_wrapped=True),
 )  # fmt: skip
-NO_CALLS = (
-    f"No package has installed calls: none is in the entry point group {ENTRY_POINTS}. --call also "
-    "takes file.py:name and package.module:name."
-)
 
 
 class InstalledCalls(NamedTuple):
@@ -234,7 +207,7 @@ class InstalledCalls(NamedTuple):
 def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> Document:
     """The tables of operations and of forms; or that of installed calls."""
     if isinstance(found, InstalledCalls):
-        answer = [] if found.calls else [NO_CALLS]
+        answer = [] if found.calls else [*texts("no calls")]
         return Document("Installed calls", (), answer, [Table("", INSTALLED, found.calls)])
     operations, forms = found.values(), CALL_FORMS.values()
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
@@ -249,7 +222,7 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> Docu
             Section("Names for several operations", [Facts(sets)]),
             Table("", (FORM, SUMMARY), forms),
             Table("", (FORM, TIMED), forms),
-            Text(NOTE),
+            Text(*texts("operations")),
         ],
     )
 

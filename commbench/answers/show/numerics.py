@@ -20,6 +20,7 @@ from commbench.analysis.numerics import (
 )
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
+from commbench.answers.show.formats import meanings
 from commbench.answers.show.rows import time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
@@ -282,15 +283,6 @@ PAYING_COLUMNS = (
     Column("pays below\nGbit/s", attrgetter("pays_below"), _SPEED),
     Column("95 %\ninterval ", attrgetter("pays_below"), _SPEEDS, 6),
 )
-MEANINGS = (
-    ("RMS error", "Root mean square of the errors against the exact sum in FP64, over that of the "
-     "exact elements. SQNR is the same in dB, bias the mean error over the latter."),
-    ("ULP", "Units in the last place of the exact element, of the element type."),
-    ("same bits, repeats", "Whether all ranks, and 3 calls with the same data, have the same bits. "
-     "None of torch, NCCL and gloo promises it."),
-    ("pays below", "The bytes that a rank does not send over the time that it needs to encode, add "
-     "and decode: on a slower link the compressed form is faster."),
-)  # fmt: skip
 
 
 def numerics_blocks(result: NumericsResult) -> list[Block]:
@@ -305,7 +297,7 @@ def numerics_blocks(result: NumericsResult) -> list[Block]:
         Table(f"Numerics: {data} data", ERROR_COLUMNS, rows, lambda row: titles[row.case.title]),
         Table("Compressed forms", PAYING_COLUMNS, paying, lambda row: titles[row.case.title]),
         Items(told if len(told := paying_sentences(result)) > MOST_SENTENCES else ()),
-        Folded("What the columns of numerics mean", [Facts(MEANINGS)]),
+        Folded("What the columns of numerics mean", [Facts(meanings("numerics"))]),
     ]
 
 

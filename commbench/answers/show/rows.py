@@ -8,7 +8,6 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.figures import (
-    LARGEST_LATENCY,
     CurveSummary,
     find_peak_fraction,
     summarise_curve,
@@ -191,23 +190,6 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     return Table(title, columns, kinds, attrgetter("title"))
 
 
-SUMMARY_MEANINGS = {
-    "least latency": f"The least time of the sizes up to {format_bytes(LARGEST_LATENCY)}.",
-    "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
-    "half of peak at": "The size that reaches half of the peak, interpolated. If the peak is at "
-    "the largest size, larger sizes may have a higher peak, and then this size is larger, too.",
-}
-"""What the figures of a summary mean."""
-PAIRS_MEANINGS = {
-    "speed over its peers": "The speed of the slow part over the median of its peers.",
-    "speed over the median": "The speed of a pair over the median of the pairs within a host, or "
-    "across hosts, as this one is.",
-    "median to others": "The median of what a rank sends to each other rank.",
-    "median from others": "The median of what a rank receives from each other rank.",
-}
-"""What the columns of pairs mean."""
-
-
 def highest_sentence(kinds: Sequence[Kind]) -> str:
     """The highest bus bandwidth of all kinds; empty where none has a bandwidth."""
     peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
@@ -281,16 +263,6 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
         Column("95 %\ninterval", over, RATIO_INTERVAL, 8),
     )
     return Table(f"Time {alone} over time {back_to_back}", columns, twice, itemgetter(0))
-
-
-OVERLAP_MEANINGS = {
-    "hidden": "The part of the shorter time, alone, that is saved when both run at once: "
-    "(communication + computation - both) / min(communication, computation).",
-    "over alone": "The time of the computation, or of the communication, over its time alone.",
-    "gain": "The time of one after the other over that of both at once.",
-    "IMB, OSU": "Overlap by the formulas of the source of IMB-NBC and of OSU's benchmarks.",
-}
-"""What the columns of overlaps mean."""
 
 
 def _alone(part: int) -> Callable[[ResultRow], Any]:

@@ -14,7 +14,7 @@ from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
 from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show import rows as run_table
 from commbench.answers.show import run_notes
-from commbench.answers.show.formats import NCCL_TESTS
+from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.numerics import (
     NumericsResult,
     find_numerics,
@@ -22,7 +22,7 @@ from commbench.answers.show.numerics import (
     numerics_sentences,
 )
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
+from commbench.answers.show.rows import overlap_blocks, without_parts
 from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
 from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
@@ -171,10 +171,14 @@ def document(shown: ShownRun) -> Document:
     each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
-    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS if kinds else {}
-    meanings |= run_table.PAIRS_MEANINGS if has_matrix(run.header.plan) else {}
-    meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
-    explained = Section if shown.are_warnings_explained else Folded
+    are_there = {
+        "summary": kinds,
+        "pairs": has_matrix(run.header.plan),
+        "overlap": any(row.overlap for row in rows),
+    }
+    explained = [*column_meanings(rows).items()] if kinds else []
+    explained += meanings(*(name for name, is_there in are_there.items() if is_there))
+    section = Section if shown.are_warnings_explained else Folded
     blocks: list[Block] = [
         *sections,
         Pictures(lambda: _pictures(run)),
@@ -192,7 +196,7 @@ def document(shown: ShownRun) -> Document:
         Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
         *([Folded("Start-up", [Text(f"{start_up}.")])] if start_up else []),
         Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
-        explained("What the columns mean", [Facts([*meanings.items()])]),
+        section("What the columns mean", [Facts(explained)]),
     ]
     return Document(
         run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""

@@ -15,6 +15,7 @@ from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
+from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import busbw_of, size_of, time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
@@ -270,15 +271,6 @@ SHAPES: dict[str, Shape] = {
 
 
 NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
-STATISTICS = (
-    "Each time is the median over iterations of the group's slowest rank. Interference is together "
-    "over alone; its interval combines those of the two times as independent errors."
-)
-MEDIANS_ONLY = (
-    "together, where no interval is given: the median of the medians of the batches, weighted by "
-    "their iterations; the journal has no more of groups."
-)
-"""What the times of the table are."""
 
 
 class GroupRow(NamedTuple):
@@ -317,7 +309,7 @@ def groups_blocks(
     if not groups:
         return [Text(NO_GROUPS)]
     lacking = any(group.together and group.together.low is None for group in groups)
-    notes = [STATISTICS, *[MEDIANS_ONLY] * lacking, *_host_notes(header, rows)]
+    notes = [*texts("groups"), *texts("medians only") * lacking, *_host_notes(header, rows)]
     slowed = sorted(groups, key=lambda group: group.interference or Estimate(0.0))
     brief = {(group.title, group.case.size_bytes): group for group in slowed}
     few = [group for group in groups if group in brief.values()] if most else []
