@@ -28,7 +28,7 @@ def report(
     runs that cannot be compared, RecordsError if the file exists.
     """
     from commbench.analysis.load import LoadedRun
-    from commbench.answers.report.report import find_contents, make_document
+    from commbench.answers.report import find_contents, make_document
     from commbench.api import compare
     from commbench.results.files import write_new
     from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, choose_format

@@ -369,7 +369,7 @@ COMMANDS = {
     "show": Command("reading", SHOW),
     "plot": Command("reading", PLOT, ("plot",)),
     "report": Command("reading", REPORT, ("check",)),
-    "explain": Command("reading", EXPLAIN, ("explain",), "answers.explain.document"),
+    "explain": Command("reading", EXPLAIN, ("explain",), "answers.explain.explanation"),
     "export": Command("reading", EXPORT, ("export",)),
     "import": Command("reading", IMPORT, ("import_results",)),
     "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),

@@ -10,7 +10,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import Call, Step, Workload
 from commbench.readers.traces.base import union_length
 from commbench.units import GB
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 
 class OperationTotals(NamedTuple):

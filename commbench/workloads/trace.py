@@ -32,8 +32,7 @@ from typing import Any, NamedTuple, TypeAlias
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Workload
 from commbench.readers.traces.base import RankTrace, union_length
-from commbench.views.as_json import fields_of
-from commbench.views.formats import Result
+from commbench.views.formats import Result, fields_of
 from commbench.workloads.totals import OperationTotals, workload_totals
 from commbench.workloads.trace_steps import (
     GroupSets,

@@ -45,7 +45,7 @@ from commbench.results.schema import RunHeader
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import parse_size
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 
 @cache

@@ -43,7 +43,7 @@ from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray

@@ -29,8 +29,7 @@ from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
 from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
 from commbench.units import seven_digits
-from commbench.views.as_json import fields_of
-from commbench.views.formats import Result
+from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -23,7 +23,7 @@ from commbench.results.schema import OK, WRONG, Batch, Measurement, Run
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.rank_test import mann_whitney
 from commbench.stats.verdict import NOT_COMPARED, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"

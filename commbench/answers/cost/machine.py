@@ -23,8 +23,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build
-from commbench.views.as_json import as_json
-from commbench.views.formats import Result
+from commbench.views.formats import Result, as_json
 
 VERSION = 2
 FORMAT = "commbench machine"

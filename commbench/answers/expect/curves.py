@@ -34,8 +34,7 @@ from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
 from commbench.units import MICRO, format_bytes
-from commbench.views.as_json import fields_of
-from commbench.views.formats import Result
+from commbench.views.formats import Result, fields_of
 
 PUBLISHED = "published:"
 """Begins the name of a system whose curves are meant, where a run may be given."""

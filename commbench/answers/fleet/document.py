@@ -26,7 +26,6 @@ from commbench.answers.history.steps import FEWEST
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_share
-from commbench.views.as_json import fields_of
 from commbench.views.cells import (
     P_VALUE,
     RATIO,
@@ -38,7 +37,7 @@ from commbench.views.cells import (
     ratio_text,
 )
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
-from commbench.views.formats import View, write_verdict_files
+from commbench.views.formats import View, fields_of, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from commbench.plan.case import Case
 from commbench.results.schema import FAILED, WRONG
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count
-from commbench.views.as_json import fields_of
-from commbench.views.formats import Result
+from commbench.views.formats import Result, fields_of
 
 PASS, DRAIN, AGAIN, MISSING = "pass", "drain", "again", "missing"
 VERDICTS = (DRAIN, AGAIN, MISSING, PASS)

@@ -12,10 +12,9 @@ from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightRe
 from commbench.answers.preflight.verdicts import FLAPPING, VERDICTS
 from commbench.output.paragraphs import list_some
 from commbench.units import format_count
-from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
-from commbench.views.formats import View, write_verdict_files
+from commbench.views.formats import View, fields_of, write_verdict_files
 
 if TYPE_CHECKING:
     from commbench.output.junit import JUnitCase

@@ -25,7 +25,7 @@ from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_
 from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats.estimate import Estimate, combine, known, ratio
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 from commbench.workloads.totals import OperationTotals, workload_totals
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from commbench.plan.own_calls import InstalledCall
 from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
 from commbench.units import GB, format_count, format_share
-from commbench.views.as_json import facts
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import (
     Block,
@@ -40,7 +39,7 @@ from commbench.views.document import (
     Text,
     sources_section,
 )
-from commbench.views.formats import View
+from commbench.views.formats import View, facts
 
 _GBPS = Unit(lambda value: f"{value / GB:g}")
 _BUSBW = Unit(lambda value: f"{value / GB:.4g}")

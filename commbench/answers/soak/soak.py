@@ -29,8 +29,7 @@ from commbench.results.schema import Measurement, Run, WrongElement
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SLOWER, TOLERANCE, decide
-from commbench.views.as_json import fields_of
-from commbench.views.formats import Result
+from commbench.views.formats import Result, fields_of
 
 RARE = 1e-3
 """The share of wrong calls for which the probability of seeing one is given."""

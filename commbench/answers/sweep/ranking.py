@@ -25,7 +25,7 @@ from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import CHANGED, FASTER, SAME, SLOWER, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 BEST, TIED = "best", "tied"
 _PLACES = {SAME: TIED, UNDECIDED: UNDECIDED, SLOWER: ""}

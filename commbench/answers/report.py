@@ -80,8 +80,8 @@ class Contents(NamedTuple):
     """What was asked of all runs together, each with its name."""
     files: Mapping[str, Path] | None = None
     """The files to embed, by what they are called; None for those of the runs."""
-    differing: Collection[str] = ()
-    """Facts in which the runs differ, as the document says already."""
+    comparisons: Sequence[Comparison] = ()
+    """In which the document says already in what the runs differ."""
 
 
 def find_contents(
@@ -92,12 +92,10 @@ def find_contents(
     if what and len(comparisons) == len(what):
         found = compare_document(Comparisons(comparisons))
         runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
-        return Contents(found, runs, differing=_differing(comparisons))
+        return Contents(found, runs, comparisons=comparisons)
     if len(what) != 1:
-        raise UsageError(
-            "a report is about one run, several runs, one check or one sweep",
-            "make a report of each",
-        )
+        known = "a report is about one run, several runs, one check or one sweep"
+        raise UsageError(known, "make a report of each")
     match what[0]:
         case LoadedRun(run=None) as rows:
             raise UsageError(
@@ -133,7 +131,7 @@ def make_document(contents: Contents) -> Document:
         blocks=(
             Section("Results", found.blocks),
             asked_section(runs, contents.asked),
-            environment_section(runs, contents.differing),
+            environment_section(runs, _differing(contents.comparisons)),
             reproduce_section(runs, contents.commands),
             journals_section(contents.files or find_files(runs)),
         ),
@@ -143,14 +141,13 @@ def make_document(contents: Contents) -> Document:
 
 def _check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
-    runs = _named([run for run in (gate.run, gate.baseline) if run])
-    found = gate_document.document(gate)
+    runs, found = _named(gate.runs), gate_document.document(gate)
     rules = "; ".join(result.rule.title for result in gate.results)
     return Contents(
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
         runs,
         asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
-        differing=_differing([gate.comparison] if gate.comparison else []),
+        comparisons=[gate.comparison] if gate.comparison else [],
     )
 
 
@@ -295,13 +292,12 @@ def journals_section(files: Mapping[str, Path]) -> Section:
 
 def find_files(runs: NamedRuns) -> dict[str, Path]:
     """The file that each run was read from."""
-    return {name: _file_of(Path(run.path)) for name, run in runs.items()}
-
-
-def _file_of(path: Path) -> Path:
-    if not is_folder(path):
-        return path
-    return next((f for f in (path / JOURNAL, path / RESULTS_CSV) if f.is_file()), path / JOURNAL)
+    files = {}
+    for name, run in runs.items():
+        path = Path(run.path)
+        inside = [path / JOURNAL, path / RESULTS_CSV] if is_folder(path) else [path]
+        files[name] = next((file for file in inside if file.is_file()), inside[0])
+    return files
 
 
 _WIDTH = 76
