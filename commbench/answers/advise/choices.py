@@ -42,6 +42,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
 from commbench.results.schema import RunHeader
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import parse_size
@@ -268,11 +269,9 @@ def find_choices(
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
     field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
-    by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
-    for row in rows:
-        if is_timed(row) and choice.suits(row.measurement.case):
-            by_value.setdefault(getattr(row.measurement.case, field), []).append(row)
-    default = next((value for value in choice.defaults if by_value[value]), None)
+    suiting = (row for row in rows if is_timed(row) and choice.suits(row.measurement.case))
+    by_value = collect((getattr(row.measurement.case, field), row) for row in suiting)
+    default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
         SettingResult(

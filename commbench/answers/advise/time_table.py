@@ -19,6 +19,7 @@ from commbench.plan.call_forms import CALL_FORMS, ONE_TENSOR
 from commbench.plan.case import Case
 from commbench.plan.timing_modes import EAGER, ISOLATED
 from commbench.results.schema import OK
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
 
@@ -163,17 +164,16 @@ def make_tables(rows: Iterable[ResultRow], operation: str) -> dict[str, TimeTabl
     with most sizes: the dtype, placement and so on. Calls that were timed back to back count only
     where no call was timed alone. Groups with fewer than two sizes have none."""
     every = [row for row in rows if is_timed(row) and row.measurement.case.operation == operation]
-    found: dict[str, dict[str, list[ResultRow]]] = {}
+    found: dict[str, list[ResultRow]] = {}
     for is_isolated in (True, False):
-        kinds: dict[str, dict[str, list[ResultRow]]] = {}
-        for row in every:
-            case = row.measurement.case
-            if is_plain(case) and (case.timing == ISOLATED) == is_isolated:
-                kinds.setdefault(case.group, {}).setdefault(case.title, []).append(row)
-        found = kinds | found
+        cases = [(row, row.measurement.case) for row in every]
+        plain = [(row, case) for row, case in cases if is_plain(case)]
+        same_timing = ((c.group, r) for r, c in plain if (c.timing == ISOLATED) == is_isolated)
+        found = collect(same_timing) | found
     tables = {}
     for group, of_group in found.items():
-        kind, same = max(of_group.items(), key=lambda item: len(item[1]))
+        kinds = collect((row.measurement.case.title, row) for row in of_group)
+        kind, same = max(kinds.items(), key=lambda item: len(item[1]))
         if _has_sizes(same):
             table = _table(kind, same, lambda case: case.size_bytes)
             tables[group] = table._replace(busy=_busy(every, same[0], table))

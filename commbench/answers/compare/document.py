@@ -27,6 +27,7 @@ from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.paragraphs import join_words
 from commbench.results.schema import Run
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
@@ -285,13 +286,16 @@ def difference_tables(found: Comparison) -> list[blocks.Table]:
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide; and
     the rows that only one side has."""
-    concerned: dict[str, list[Any]] = {}
-    for row in found.rows:
-        if row.reason not in ("", OVERLAP):
-            concerned.setdefault(row.reason, []).append(row.a)
-        if row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE:
-            why = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
-            concerned.setdefault(why, []).append(row.a)
+    unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
+    concerned: dict[str, list[Any]] = collect(
+        (why, row.a)
+        for row in found.rows
+        for why, applies in (
+            (row.reason, row.reason not in ("", OVERLAP)),
+            (unsure, row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
+        )
+        if applies
+    )
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:

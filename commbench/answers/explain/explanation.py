@@ -40,6 +40,7 @@ from commbench.readers.source import ImportHints
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.units import (
     format_about,
@@ -119,10 +120,8 @@ def explain_run(
     what bounds each row."""
     every = worst_alone(make_rows(run))
     chosen = _choose(every, run.name, operation, size_bytes)
-    kinds: dict[tuple[str, str], list[ResultRow]] = {}
-    for row in chosen:
-        case = row.measurement.case
-        kinds.setdefault((case.title, case.timing), []).append(row)
+    cases = ((row, row.measurement.case) for row in chosen)
+    kinds = collect(((case.title, case.timing), row) for row, case in cases)
     name = operation.name if operation else "OP"
     has_more = size_bytes is None and len(chosen) > len(kinds)
     return Explanation(

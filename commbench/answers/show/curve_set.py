@@ -13,6 +13,7 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.views import pictures
 from commbench.views.pictures import Look
@@ -155,11 +156,12 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     some = "" if len(have) == len(distinct) else ", some"
     title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
     varied = [d for d in varied if not (title and d.field == "overlap")]
-    grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
-    for name, row in rows:
-        case = row.measurement.case
-        variant = " ".join(filter(None, (_value_text(case, d) for d in varied)))
-        grouped.setdefault((case.operation, variant, name), []).append(row)
+
+    def variant(case: Case) -> str:
+        return " ".join(filter(None, (_value_text(case, d) for d in varied)))
+
+    named = ((name, row, row.measurement.case) for name, row in rows)
+    grouped = collect(((c.operation, variant(c), name), row) for name, row, c in named)
     curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))

@@ -27,6 +27,7 @@ from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall
 from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
+from commbench.stats.collect import collect
 from commbench.units import GB, format_count, format_share
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import (
@@ -99,11 +100,11 @@ def find_links(name: str | None = None, published: bool = False) -> Links:
 
 def _curves(link: Link | None) -> tuple[Curves, ...]:
     """The published curves, of all systems or of those with this link."""
-    found: dict[str, list[Curve]] = {}
-    for curve in load_curves():
-        gpu = find_gpu(curve.system)
-        if link is None or (gpu and gpu.link == link):
-            found.setdefault(curve.system, []).append(curve)
+    found = collect(
+        (curve.system, curve)
+        for curve in load_curves()
+        if link is None or ((gpu := find_gpu(curve.system)) and gpu.link == link)
+    )
     return tuple(Curves(system, tuple(curves)) for system, curves in found.items())
 
 
@@ -273,9 +274,7 @@ def runs_document(found: RunList) -> Document:
 def _differences(runs: Sequence[StoredRun]) -> dict[Path, str]:
     """For each folder the fields of the plan in which its run differs from most runs of the same
     operations and sizes: `cpu mode plain`. Ranks and backend have a column."""
-    alike: dict[str, list[StoredRun]] = {}
-    for run in runs:
-        alike.setdefault(_what(run), []).append(run)
+    alike = collect((_what(run), run) for run in runs)
     found: dict[Path, list[str]] = {run.folder: [] for run in runs}
     for own in alike.values():
         for name in dict.fromkeys(chain.from_iterable(run.plan for run in own)):

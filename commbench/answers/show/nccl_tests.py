@@ -19,6 +19,7 @@ from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import GRAPH, describe_timing
 from commbench.results.schema import OK, WRONG, Run, RunHeader, is_imported
+from commbench.stats.collect import collect
 from commbench.units import GB, MICRO, format_time
 
 PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
@@ -41,10 +42,8 @@ Pair = tuple[ResultRow | None, ResultRow | None]
 
 def nccl_tests_text(run: Run) -> str:
     """The tables of a run in nccl-tests' layout, separated by empty lines."""
-    tables: dict[tuple[object, ...], list[ResultRow]] = {}
-    for row in make_rows(run):
-        case = row.measurement.case
-        tables.setdefault(case.key("placement", "size_bytes"), []).append(row)
+    without = ("placement", "size_bytes")
+    tables = collect((row.measurement.case.key(*without), row) for row in make_rows(run))
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
     ending = run_end_text(run)
     return "\n\n".join([*texts, _comment(ending)] if ending else texts)

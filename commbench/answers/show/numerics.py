@@ -26,6 +26,7 @@ from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
 from commbench.results.numerics import Numerics
 from commbench.results.schema import Measurement
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide
 from commbench.units import format_bytes, format_count
@@ -96,10 +97,8 @@ class NumericsResult:
     @property
     def _ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
         """Each call, with the ways to its result."""
-        calls: dict[Any, list[Measurement]] = {}
-        for found in self.measured:
-            if not found.case.call_form.compression:
-                calls.setdefault(found.case.key(*_WAY), []).append(found)
+        exact = (found for found in self.measured if not found.case.call_form.compression)
+        calls = collect((found.case.key(*_WAY), found) for found in exact)
         cases = {key: own[0].case for key, own in calls.items()}
         titles = short_titles(cases, _WAY)
         for key, own in calls.items():
@@ -213,10 +212,7 @@ def numerics_sentences(result: NumericsResult) -> list[str]:
 
 def paying_sentences(result: NumericsResult) -> list[str]:
     """When each compressed form pays."""
-    kinds: dict[str, list[NumericsRow]] = {}
-    for row in result.rows:
-        if row.codec:
-            kinds.setdefault(row.case.title, []).append(row)
+    kinds = collect((row.case.title, row) for row in result.rows if row.codec)
     titles = short_titles({kind: rows[0].case for kind, rows in kinds.items()}, WAYS)
     return [_pays(titles[kind], rows) for kind, rows in kinds.items()]
 

@@ -21,6 +21,7 @@ from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.paragraphs import list_some
 from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views.cells import (
@@ -55,11 +56,8 @@ MOST_ROWS = 60
 def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
     """The rows that were timed, by the title of their case; of groups that were measured alone, the
     slowest of each dimension."""
-    kinds: Kinds = {}
-    for row in worst_alone(outside_matrix(rows)):
-        if row.time:
-            kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
-    return kinds
+    timed = (row for row in worst_alone(outside_matrix(rows)) if row.time)
+    return collect((row.measurement.case.title_without("group_ranks"), row) for row in timed)
 
 
 def size_of(case: Case) -> int | None:
@@ -226,11 +224,12 @@ def _waiting(kind: Kind) -> float | None:
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
     """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
     plausible; a sentence that is about several kinds once."""
-    found: dict[str, list[str]] = {}
-    for kind in kinds:
-        case = kind.rows[-1].measurement.case
-        for line in (*describe_shape(case), *expectation_lines(kind.rows)):
-            found.setdefault(line, []).append(kind.title)
+    cases = ((kind, kind.rows[-1].measurement.case) for kind in kinds)
+    found = collect(
+        (line, kind.title)
+        for kind, case in cases
+        for line in (*describe_shape(case), *expectation_lines(kind.rows))
+    )
     return [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
@@ -304,10 +303,8 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     """Two tables with a row for each kind of overlap and size: the four figures with their 95 %
     intervals, and the times; then what the computations are. None where nothing was measured at
     once."""
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.overlap:
-            kinds.setdefault(row.measurement.case.title_without("part"), []).append(row)
+    overlaps = (row for row in rows if row.overlap)
+    kinds = collect((row.measurement.case.title_without("part"), row) for row in overlaps)
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)

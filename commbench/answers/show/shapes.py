@@ -23,6 +23,7 @@ from commbench.plan.groups import ALONE, BOTH, TOGETHER
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
 from commbench.results.schema import WRONG, RunHeader
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
 from commbench.units import format_bytes, format_GBps
@@ -86,11 +87,12 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
-        calls: dict[str, list[Finding]] = {}
-        for row, what, other, figures in sorted(shape.find(timed), key=_size):
-            case = row.measurement.case
-            found = Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
-            calls.setdefault(found.call, []).append(found)
+        found = [
+            Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
+            for row, what, other, figures in sorted(shape.find(timed), key=_size)
+            for case in [row.measurement.case]
+        ]
+        calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
         if ends:
             surest = max(ends, key=lambda each: each.sureness)
@@ -179,11 +181,12 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
     of the forms of several, where there are others. Compressed forms give another result."""
-    kinds: dict[Any, list[ResultRow]] = {}
-    for row in _whole(rows):
-        form = row.measurement.case.call_form
-        if form.calls_before is None and not form.compression:
-            kinds.setdefault(row.measurement.case.key(*WAYS), []).append(row)
+    cases = ((row, row.measurement.case) for row in _whole(rows))
+    kinds = collect(
+        (case.key(*WAYS), row)
+        for row, case in cases
+        if case.call_form.calls_before is None and not case.call_form.compression
+    )
     for own in kinds.values():
         apart = [row for row in own if row.measurement.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
