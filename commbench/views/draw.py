@@ -23,24 +23,15 @@ from commbench.results.files import is_folder, make_folder, unused_path, write_n
 from commbench.units import format_count
 from commbench.views import draw_curves
 from commbench.views.cells import bar_text, short_time
-from commbench.views.lettering import (
+from commbench.views.pictures import (
+    GREY,
     HATCHED,
+    INK,
     LONGEST_NAME,
+    MISSING,
     SMALL,
     TEXT,
     TITLE,
-    area_properties,
-    line_properties,
-    linear_ticks,
-    log_ticks,
-    plain,
-    widest,
-    wrap,
-)
-from commbench.views.pictures import (
-    GREY,
-    INK,
-    MISSING,
     Bar,
     Bars,
     Curves,
@@ -48,6 +39,13 @@ from commbench.views.pictures import (
     Key,
     Layout,
     Picture,
+    area_properties,
+    line_properties,
+    linear_ticks,
+    log_ticks,
+    plain,
+    widest,
+    wrap,
 )
 
 if TYPE_CHECKING:

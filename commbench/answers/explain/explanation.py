@@ -9,6 +9,7 @@ from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench import units
 from commbench.analysis.environment_diff import environment_facts
 from commbench.analysis.load import open_run
 from commbench.analysis.nccl_log import describe_init, describe_start_up
@@ -42,15 +43,6 @@ from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
-from commbench.units import (
-    format_about,
-    format_bytes,
-    format_count,
-    format_share,
-    format_sizes,
-    parse_size,
-    parse_time,
-)
 from commbench.validation import choose
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -152,8 +144,10 @@ def _choose(
     sizes = sorted({named_bytes(row.measurement.case) for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
-        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
-        raise UsageError(f"{name} has no row of {format_bytes(size)}", has)
+        has = (
+            f"it has {units.format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
+        )
+        raise UsageError(f"{name} has no row of {units.format_bytes(size)}", has)
     return rows
 
 
@@ -188,7 +182,7 @@ def answer(
                 f"leave out --{option}",
             )
     operation = None if op is None else find_operation(op)
-    size_bytes = None if size is None else parse_size(size)
+    size_bytes = None if size is None else units.parse_size(size)
     return explain_run(what, operation, size_bytes, parsed_peak, machine)
 
 
@@ -234,7 +228,7 @@ def _quoted_row(
     try:
         plan = Plan(
             operations=(name,), dtypes=(find_dtype(dtype or "float32").name,),
-            sizes=() if size is None else (parse_size(size),), backend="", device="",
+            sizes=() if size is None else (units.parse_size(size),), backend="", device="",
             world_size=ranks or 0, timing=timing,
         )  # fmt: skip
     except UsageError as error:
@@ -247,7 +241,7 @@ def _quoted_row(
         why = f"{case.name} cannot be measured: {case.reason}"
         raise UsageError(why, "ask for more bytes or ranks")
     header = RunHeader(plan=plan, label="", started="", launcher=AS_GIVEN, num_nodes=nodes)
-    batches = (Batch(samples_s=(parse_time(time or ""),)),)
+    batches = (Batch(samples_s=(units.parse_time(time or ""),)),)
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
 
 
@@ -270,8 +264,8 @@ _COLUMNS = (
     Column("busbw /\nalgbw", lambda each: each.row.busbw and _factor(each), cells.TEXT, 5),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
-    Column("latency", methodcaller("get", bound.LATENCY_SHARE), Unit(format_share)),
-    Column("n-half\n(fitted)", methodcaller("get", bound.HALF), Unit(format_about), 7),
+    Column("latency", methodcaller("get", bound.LATENCY_SHARE), Unit(units.format_share)),
+    Column("n-half\n(fitted)", methodcaller("get", bound.HALF), Unit(units.format_about), 7),
     Column("twice\nthe size", methodcaller("get", bound.TWICE_SIZE), _RATIO, 7),
     Column("twice\nthe ranks", methodcaller("get", bound.TWICE_RANKS), _RATIO, 7),
 )  # fmt: skip
@@ -302,9 +296,9 @@ def document(found: Explanation) -> Document:
 
 def _title(found: RowExplanation) -> str:
     row, case = found.row, found.row.measurement.case
-    size = f", {format_bytes(case.size_bytes)}" if case.dtype else ""
+    size = f", {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
-    ranks = format_count(case.ranks, "rank")
+    ranks = units.format_count(case.ranks, "rank")
     return f"{case.title_without('timing')}{size}, on {ranks}{nodes}: {found.operation.summary}"
 
 
@@ -313,15 +307,15 @@ def _sentence(found: RowExplanation) -> str:
     row, case = found.row, found.row.measurement.case
     if row.time is None:
         return f"{case.title} was not timed: {row.measurement.outcome}."
-    size = f" of {format_bytes(case.size_bytes)}" if case.dtype else ""
-    text = f"{case.operation}{size} on {format_count(case.ranks, 'rank')} takes "
+    size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
+    text = f"{case.operation}{size} on {units.format_count(case.ranks, 'rank')} takes "
     text += value_text(row.time.estimate, SECONDS)
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {row.time.median / predicted.value:.3g} times the predicted time"
     if busbw := found.get("busbw"):
         text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
     if share := found.get("of the peak"):
-        text += f", {format_share(share.value)} of the peak"
+        text += f", {units.format_share(share.value)} of the peak"
     if row.measurement.wrong:
         return f"{text}; its results are wrong."
     warning = next((fact.how for fact in found.facts if fact.unit == FIGURE), "")
@@ -352,7 +346,7 @@ def _summary(found: Explanation) -> str:
     bounds = [kind for each in found.rows if (kind := each.get(bound.BOUND))]
     counts = [(bounds.count(kind), kind) for kind in dict.fromkeys(bounds)]
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for number, kind in counts]
-    kinds = f"{format_count(len(found.rows), 'kind')} of calls"
+    kinds = f"{units.format_count(len(found.rows), 'kind')} of calls"
     text = f"{found.name} has {kinds}, of too few sizes to say what bounds them"
     if len(words) == 1 and len(bounds) == len(found.rows):
         every = {1: "the call is", 2: "both kinds of calls are"}.get(
