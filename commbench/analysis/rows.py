@@ -24,6 +24,7 @@ from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
+from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.load import Load
@@ -50,6 +51,11 @@ class ResultRow:
     """None where nothing was timed."""
     reference: ResultRow | None = None
     """The row of one direct call of the same bytes, where this one's call has another form."""
+
+    @property
+    def case(self) -> Case:
+        """What was measured."""
+        return self.measurement.case
 
     @property
     def form_ratio(self) -> float | None:

@@ -269,8 +269,8 @@ def find_choices(
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
     field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
-    suiting = (row for row in rows if is_timed(row) and choice.suits(row.measurement.case))
-    by_value = collect((getattr(row.measurement.case, field), row) for row in suiting)
+    suiting = (row for row in rows if is_timed(row) and choice.suits(row.case))
+    by_value = collect((getattr(row.case, field), row) for row in suiting)
     default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [

@@ -135,9 +135,9 @@ def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
     """What a computation and an operation cost each other while both go on: the median over the
     measured sizes, with the first computation of the plan; none where that was not measured."""
     found = collect(
-        (row.measurement.case.overlap, row.overlap)
+        (row.case.overlap, row.overlap)
         for row in rows
-        if row.overlap and row.measurement.case.operation == operation
+        if row.overlap and row.case.operation == operation
     )
     for computation, overlaps in found.items():
         slow = (each.communication_slowdown for each in overlaps)

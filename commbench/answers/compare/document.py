@@ -340,7 +340,7 @@ def run_warnings(
     most important first; those that a results.csv names are without figures."""
 
     def find(run: Run) -> list[RowsWarning]:
-        return find_warnings([row for row in make_rows(run) if covers(row.measurement.case)])
+        return find_warnings([row for row in make_rows(run) if covers(row.case)])
 
     return [
         (name, warning)

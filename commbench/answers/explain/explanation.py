@@ -57,7 +57,7 @@ class RowExplanation(NamedTuple):
     facts: tuple[Fact, ...]
 
     def __repr__(self) -> str:
-        return f"<RowExplanation: {self.row.measurement.case.name}: {len(self.facts)} facts>"
+        return f"<RowExplanation: {self.row.case.name}: {len(self.facts)} facts>"
 
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
@@ -66,11 +66,11 @@ class RowExplanation(NamedTuple):
     @property
     def operation(self) -> Operation:
         """What the row calls."""
-        return OPERATIONS[self.row.measurement.case.operation]
+        return OPERATIONS[self.row.case.operation]
 
     def as_json(self) -> dict[str, Any]:
         """What was called, and the facts."""
-        case, nodes = self.row.measurement.case, self.row.header.num_nodes
+        case, nodes = self.row.case, self.row.header.num_nodes
         return {"call": case.title, "ranks": case.ranks, "nodes": nodes, "facts": self.facts}
 
 
@@ -112,7 +112,7 @@ def explain_run(
     what bounds each row."""
     every = worst_alone(make_rows(run))
     chosen = _choose(every, run.name, operation, size_bytes)
-    cases = ((row, row.measurement.case) for row in chosen)
+    cases = ((row, row.case) for row in chosen)
     kinds = collect(((case.title, case.timing), row) for row, case in cases)
     name = operation.name if operation else "OP"
     has_more = size_bytes is None and len(chosen) > len(kinds)
@@ -125,7 +125,7 @@ def explain_run(
 
 
 def _order(row: ResultRow) -> tuple[bool, int]:
-    return row.time is not None, row.measurement.case.size_bytes
+    return row.time is not None, row.case.size_bytes
 
 
 def _choose(
@@ -134,14 +134,14 @@ def _choose(
     """The rows of this operation and size; UsageError where the run `name` has none."""
     if not rows:
         raise UsageError(f"{name} has no finished case yet", "wait, or give another run")
-    names = dict.fromkeys(row.measurement.case.operation for row in rows)
+    names = dict.fromkeys(row.case.operation for row in rows)
     if operation:
-        rows = [row for row in rows if row.measurement.case.operation == operation.name]
+        rows = [row for row in rows if row.case.operation == operation.name]
         if not rows:
             raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
     if size is None:
         return rows
-    sizes = sorted({named_bytes(row.measurement.case) for row in rows} - {0})
+    sizes = sorted({named_bytes(row.case) for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
         has = (
@@ -250,7 +250,7 @@ _RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, RATIO), is_le
 
 def _factor(found: RowExplanation) -> str:
     """The formula of the factor from algbw to busbw: the operation's, or an own call's."""
-    return found.row.measurement.case.own_call.busbw_formula or found.operation.busbw_formula
+    return found.row.case.own_call.busbw_formula or found.operation.busbw_formula
 
 
 _COLUMNS = (
@@ -276,7 +276,7 @@ def document(found: Explanation) -> Document:
     first, is_one = found.rows[0], len(found.rows) == 1
     blocks: list[Any] = []
     if not is_one or found.is_overview:
-        kind = attrgetter("row.measurement.case.title")
+        kind = attrgetter("row.case.title")
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
     for each in found.rows:
         if not found.is_overview or each.get("step"):
@@ -284,7 +284,7 @@ def document(found: Explanation) -> Document:
             facts = facts_table("", rows)
             blocks.append(facts if is_one else Section(_title(each), [facts]))
     if found.name:
-        timings = {each.row.measurement.case.timing: describe_time(each.row) for each in found.rows}
+        timings = {each.row.case.timing: describe_time(each.row) for each in found.rows}
         blocks += [Facts(_measured(first.row.header)), Facts([*timings.items()])]
     if found.more:
         text = "Only the largest size of each kind is explained; of another size:"
@@ -295,7 +295,7 @@ def document(found: Explanation) -> Document:
 
 
 def _title(found: RowExplanation) -> str:
-    row, case = found.row, found.row.measurement.case
+    row, case = found.row, found.row.case
     size = f", {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
     ranks = units.format_count(case.ranks, "rank")
@@ -304,7 +304,7 @@ def _title(found: RowExplanation) -> str:
 
 def _sentence(found: RowExplanation) -> str:
     """A row in one sentence."""
-    row, case = found.row, found.row.measurement.case
+    row, case = found.row, found.row.case
     if row.time is None:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""

@@ -111,11 +111,7 @@ def is_of_matrix(case: Case) -> bool:
 
 def outside_matrix(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows of a run without those whose values are in its matrices."""
-    return [
-        row
-        for row in rows
-        if not (is_of_matrix(row.measurement.case) and has_matrix(row.header.plan))
-    ]
+    return [row for row in rows if not (is_of_matrix(row.case) and has_matrix(row.header.plan))]
 
 
 class PairValues:

@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 
 def size_of(row: ResultRow) -> int:
     """The size of a row."""
-    return row.measurement.case.size_bytes
+    return row.case.size_bytes
 
 
 def is_valid(row: ResultRow) -> bool:
@@ -144,7 +144,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
-    cases = [row.measurement.case for _, row in rows if row.time]
+    cases = [row.case for _, row in rows if row.time]
     # Of groups that were measured alone only the slowest is drawn.
     varied = [
         d for d in IN_TITLE
@@ -152,7 +152,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
     beside = sorted({case.overlap for case in cases} - {""})
-    have = {name for name, row in rows if row.measurement.case.part == AT_ONCE}
+    have = {name for name, row in rows if row.case.part == AT_ONCE}
     some = "" if len(have) == len(distinct) else ", some"
     title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
     varied = [d for d in varied if not (title and d.field == "overlap")]
@@ -160,7 +160,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     def variant(case: Case) -> str:
         return " ".join(filter(None, (_value_text(case, d) for d in varied)))
 
-    named = ((name, row, row.measurement.case) for name, row in rows)
+    named = ((name, row, row.case) for name, row in rows)
     grouped = collect(((c.operation, variant(c), name), row) for name, row, c in named)
     curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))

@@ -130,15 +130,15 @@ def _way(case: Case, has_place: bool) -> str:
 def find_numerics(rows: Sequence[ResultRow]) -> NumericsResult:
     """The numbers of the rows that have any, by kind and size."""
     measured = [row for row in rows if row.measurement.numerics]
-    measured.sort(key=lambda row: row.measurement.case.size_bytes)
-    kinds = dict.fromkeys(row.measurement.case.title for row in rows)
+    measured.sort(key=lambda row: row.case.size_bytes)
+    kinds = dict.fromkeys(row.case.title for row in rows)
     order = {kind: number for number, kind in enumerate(kinds)}
-    by_kind = sorted(measured, key=lambda row: order[row.measurement.case.title])
+    by_kind = sorted(measured, key=lambda row: order[row.case.title])
     return NumericsResult(tuple(map(_row, by_kind)), tuple(row.measurement for row in measured))
 
 
 def _row(row: ResultRow) -> NumericsRow:
-    measurement, case = row.measurement, row.measurement.case
+    measurement, case = row.measurement, row.case
     found = worst_numerics(measurement.numerics)
     assert found is not None
     times = ratio(time_of(row), time_of(row.reference)) if row.reference else None

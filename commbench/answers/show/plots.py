@@ -215,7 +215,7 @@ def _published_series(
     curves: CurveSet, beside: Curve, scale: pictures.Axis
 ) -> Iterator[pictures.Series]:
     """The published curve of an operation, as times or bus bandwidths."""
-    factor = beside.timed[0].measurement.case.busbw_factor if beside.timed else None
+    factor = beside.timed[0].case.busbw_factor if beside.timed else None
     points = curves.published.get(beside.operation, ())
     if scale != TIMES:
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]

@@ -57,7 +57,7 @@ def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
     """The rows that were timed, by the title of their case; of groups that were measured alone, the
     slowest of each dimension."""
     timed = (row for row in worst_alone(outside_matrix(rows)) if row.time)
-    return collect((row.measurement.case.title_without("group_ranks"), row) for row in timed)
+    return collect((row.case.title_without("group_ranks"), row) for row in timed)
 
 
 def size_of(case: Case) -> int | None:
@@ -91,7 +91,7 @@ def _p5(row: ResultRow) -> Estimate | None:
 _PER_SECOND = Unit("{:,.0f}".format)
 SLOWDOWN = Unit(lambda found: ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
-SIZE = Column("size", lambda row: size_of(row.measurement.case), BYTES)
+SIZE = Column("size", lambda row: size_of(row.case), BYTES)
 
 
 def _status(row: ResultRow) -> str:
@@ -108,11 +108,11 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         found = find_peak_fraction(row, peak) if peak else None
         return found and found.fraction
 
-    forms = sorted({row.reference.measurement.case.form for row in rows if row.reference})
+    forms = sorted({row.reference.case.form for row in rows if row.reference})
     return (
         SIZE,
         Column("status", _status, TEXT),
-        Column("count", lambda row: row.measurement.case.dtype and row.measurement.case.count,
+        Column("count", lambda row: row.case.dtype and row.case.count,
                NUMBER, 1),
         Column("time", time_of, TIME),
         Column("95 % interval", time_of, TIME_INTERVAL, 8),
@@ -163,7 +163,7 @@ class Kind(NamedTuple):
 
 def summarise_kinds(kinds: Kinds) -> list[Kind]:
     """The figures of each kind."""
-    cases = {title: rows[0].measurement.case for title, rows in kinds.items()}
+    cases = {title: rows[0].case for title, rows in kinds.items()}
     titles = short_titles(cases, ("group_ranks",))
     return [Kind(titles[title], rows, summarise_curve(rows)) for title, rows in kinds.items()]
 
@@ -180,7 +180,7 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
     columns = (
         Column("least\nlatency", lambda kind: time_of(kind.curve.latency), TIME),
         Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), BANDWIDTH),
-        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.measurement.case), BYTES),
+        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), BYTES),
         Column("half of\npeak at", _half, NUMBER),
         Column("wrong", attrgetter("wrong"), NUMBER, 7),
     )
@@ -203,7 +203,7 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
             + (f"{crowd}: start fewer." if crowd else "`commbench doctor` finds out why.")
         )
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
-    busbw, size = bandwidth_text(busbw_of(row)), format_bytes(row.measurement.case.size_bytes)
+    busbw, size = bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
     return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
 
 
@@ -214,7 +214,7 @@ def _waiting(kind: Kind) -> float | None:
     """The largest share of the time that ranks of a kind waited for a core, where its times hardly
     change over a wide range of sizes; None elsewhere."""
     timed = [row for row in kind.rows if row.time]
-    sizes = [row.measurement.case.size_bytes for row in timed]
+    sizes = [row.case.size_bytes for row in timed]
     times = [row.time.median for row in timed if row.time]
     share = max((row.interference.queued_share or 0.0 for row in timed), default=0.0)
     is_flat = bool(times) and max(sizes) >= _MANY_SIZES * max(1, min(sizes))
@@ -224,7 +224,7 @@ def _waiting(kind: Kind) -> float | None:
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
     """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
     plausible; a sentence that is about several kinds once."""
-    cases = ((kind, kind.rows[-1].measurement.case) for kind in kinds)
+    cases = ((kind, kind.rows[-1].case) for kind in kinds)
     found = collect(
         (line, kind.title)
         for kind, case in cases
@@ -242,7 +242,7 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:
-            case = row.measurement.case
+            case = row.case
             times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
     twice = [
         (title, *(found[mode] for mode in modes))
@@ -255,7 +255,7 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
         return ratio(time_of(row[1]), time_of(row[2]))
 
     columns = (
-        Column("size", lambda row: size_of(row[1].measurement.case), BYTES),
+        Column("size", lambda row: size_of(row[1].case), BYTES),
         Column(alone, lambda row: time_of(row[1]), TIME),
         Column(back_to_back, lambda row: time_of(row[2]), TIME),
         Column("ratio", over, RATIO),
@@ -292,7 +292,7 @@ TIMES = (
 def without_parts(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows without the parts of overlaps, and without groups alone that also called together:
     these have tables of their own."""
-    cases = [(row.measurement.case, row) for row in rows]
+    cases = [(row.case, row) for row in rows]
     overlaps = {case.key("part") for case, row in cases if row.overlap}
     groups = {case.key(*ALONE_OR_NOT) for case, row in cases if row.group_interference}
     whole = [(case, row) for case, row in cases if case.key("part") not in overlaps]
@@ -304,7 +304,7 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     intervals, and the times; then what the computations are. None where nothing was measured at
     once."""
     overlaps = (row for row in rows if row.overlap)
-    kinds = collect((row.measurement.case.title_without("part"), row) for row in overlaps)
+    kinds = collect((row.case.title_without("part"), row) for row in overlaps)
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)

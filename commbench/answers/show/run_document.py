@@ -161,12 +161,12 @@ def document(shown: ShownRun) -> Document:
     is_last = is_bad and not shown.soak
     answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
     missing = list_missing(
-        [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
+        [(row.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
     wrong = list_missing(
         [(m.case, m.reason) for row in rows if row.time and (m := row.measurement).status == WRONG]
     )
-    of_groups = [row for row in rows if row.measurement.case.group and row.time]
+    of_groups = [row for row in rows if row.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
     each_group = groups_blocks(run.header, of_groups, run_table.MOST_ROWS)
     start_up = describe_start_up(run.header)

@@ -50,7 +50,7 @@ def find_warnings(
     `name_runs` says of which runs some of the rows are: `under plain`.
     """
     causes = [(row, find_causes(row)) for row in rows]
-    timed = [row.measurement.case for row in rows if row.time]
+    timed = [row.case for row in rows if row.time]
     warnings = []
     for diagnostic in DIAGNOSTICS:
         concerned = [(row, found[diagnostic]) for row, found in causes if diagnostic in found]
@@ -59,7 +59,7 @@ def find_warnings(
         own = [row for row, _ in concerned]
         which, names = "all rows", ""
         if len(own) < len(timed):
-            cases, runs = [row.measurement.case for row in own], name_runs and name_runs(own)
+            cases, runs = [row.case for row in own], name_runs and name_runs(own)
             which, names = (
                 " ".join(filter(None, [name_rows(cases, timed, longest), runs]))
                 for longest in (LONGEST, MOST_CHARACTERS)

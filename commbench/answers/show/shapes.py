@@ -84,13 +84,13 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
     timed = [row for row in rows if row.time and row.measurement.status != WRONG]
     chosen: list[Finding] = []
-    cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
+    cases = {row.case.key(*VARIED): row.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
         found = [
             Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
             for row, what, other, figures in sorted(shape.find(timed), key=_size)
-            for case in [row.measurement.case]
+            for case in [row.case]
         ]
         calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
@@ -103,7 +103,7 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
 
 
 def _size(found: Found) -> int:
-    return found[0].measurement.case.size_bytes
+    return found[0].case.size_bytes
 
 
 _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
@@ -142,13 +142,13 @@ def _missing(header: RunHeader) -> Iterator[str]:
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows of whole calls, of all groups."""
-    cases = ((row, row.measurement.case) for row in rows)
+    cases = ((row, row.case) for row in rows)
     return [row for row, case in cases if not (case.part or case.group_ranks)]
 
 
 def _groups(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
-        case, plan = row.measurement.case, row.header.plan
+        case, plan = row.case, row.header.plan
         for ranks, found in row.group_interference.items():
             figures = {"ratio": found, "groups": len(plan.groups_of(case))}
             yield row, ranks, case.group if plan.mesh else "", figures
@@ -164,31 +164,31 @@ def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
                 "communication_slowdown": found.communication_slowdown,
                 "computation_slowdown": found.computation_slowdown,
             }  # fmt: skip
-            yield row, row.measurement.case.overlap, shorter, figures
+            yield row, row.case.overlap, shorter, figures
 
 
 def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
-    loads = [(row, row.measurement.case.key("imbalance"), row.load) for row in _whole(rows)]
+    loads = [(row, row.case.key("imbalance"), row.load) for row in _whole(rows)]
     equal = {key: row for row, key, load in loads if load and not load.is_unequal}
     for row, key, load in loads:
         if load and load.is_unequal and (found := ratio(time_of(row), time_of(equal.get(key)))):
             verb, most = load.busiest
             figures = {"ratio": found, "max_over_mean": most}
-            yield row, row.measurement.case.imbalance, verb, figures
+            yield row, row.case.imbalance, verb, figures
 
 
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
     of the forms of several, where there are others. Compressed forms give another result."""
-    cases = ((row, row.measurement.case) for row in _whole(rows))
+    cases = ((row, row.case) for row in _whole(rows))
     kinds = collect(
         (case.key(*WAYS), row)
         for row, case in cases
         if case.call_form.calls_before is None and not case.call_form.compression
     )
     for own in kinds.values():
-        apart = [row for row in own if row.measurement.case.call_form.has_tensors]
+        apart = [row for row in own if row.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
         ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
         slower = {_way(r): ratio(time_of(r), time_of(ordered[0])) for r in ordered}
@@ -205,12 +205,12 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _way(row: ResultRow) -> str:
     """Its form of the call, or its own call."""
-    return row.measurement.case.call or row.measurement.case.form
+    return row.case.call or row.case.form
 
 
 def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Rows of pairs of ranks, where a run has only point to point."""
-    operations = [OPERATIONS[row.measurement.case.operation] for row in rows]
+    operations = [OPERATIONS[row.case.operation] for row in rows]
     if all(operation.p2p_calls for operation in operations):
         for row, operation in zip(rows, operations, strict=True):
             if operation.is_paired:
@@ -219,14 +219,14 @@ def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Those of the smallest message there and back."""
-    every = [(OPERATIONS[found[0].measurement.case.operation], found) for found in _bandwidth(rows)]
+    every = [(OPERATIONS[found[0].case.operation], found) for found in _bandwidth(rows)]
     own = [found for operation, found in every if operation.is_latency]
     yield from (found for found in own if _size(found) == min(map(_size, own)))
 
 
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
-        case, found = row.measurement.case, ratio(time_of(row), time_of(row.reference))
+        case, found = row.case, ratio(time_of(row), time_of(row.reference))
         if case.call_form.calls_before == 0 and found:
             yield row, case.form, "later", {"ratio": found}
 
@@ -324,7 +324,7 @@ def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
     """The groups of each kind of call, by size, in the order of the plan."""
     found: dict[tuple[str, int, str], GroupRow] = {}
     for row in rows:
-        case = row.measurement.case
+        case = row.case
         title = case.title_without("concurrency", "group_ranks")
         for ranks, time in row.group_times.items():
             key = (title, case.size_bytes, ranks)
@@ -366,12 +366,12 @@ def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
 def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> Iterator[str]:
     """What leaves the busiest host at the largest size of each kind, all groups together."""
     largest: dict[str, ResultRow] = {}
-    for row in sorted(rows, key=lambda row: row.measurement.case.size_bytes):
-        case = row.measurement.case
+    for row in sorted(rows, key=lambda row: row.case.size_bytes):
+        case = row.case
         if case.concurrency == TOGETHER and row.time:
             largest[case.title_without("concurrency", "group_ranks")] = row
     for title, row in largest.items():
-        case = row.measurement.case
+        case = row.case
         sent = host_bytes(header, case)
         host = max(sent, key=sent.__getitem__, default="")
         if row.time and sent.get(host):

@@ -71,7 +71,7 @@ class StartUps:
         """The times of the first, the second and later calls, and the memory of a group."""
         found: dict[Calls, Calls] = {}
         for row in (row for run in self.runs for row in make_rows(run)):
-            case = row.measurement.case
+            case = row.case
             if row.time and not case.group_ranks:
                 name = case.operation + (f" over {case.group}" if case.group else "")
                 plan = row.header.plan

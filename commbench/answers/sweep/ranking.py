@@ -57,7 +57,7 @@ class SettingTime(NamedTuple):
     @property
     def case(self) -> Case:
         """The case."""
-        return self.row.measurement.case
+        return self.row.case
 
     @property
     def selection(self) -> NcclSelection | None:
@@ -208,7 +208,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
-            case = row.measurement.case
+            case = row.case
             if is_beside(case, result.setting):
                 continue
             # On other ranks a step has other groups, although its calls have the same sizes.
@@ -218,7 +218,7 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     points = [
         SweepPoint(
             kind,
-            named_bytes(next(iter(rows.values())).measurement.case),
+            named_bytes(next(iter(rows.values())).case),
             _make_times(settings, rows, tolerance),
         )
         for (kind, *_), rows in found.items()
