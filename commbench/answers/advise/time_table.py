@@ -190,13 +190,12 @@ def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeT
     started, followed = [], []
     free = ("timing", "size_bytes", "tensors", "form", "buffers")
     for row in rows:
-        case = row.case
-        if case.key(*free) != like.case.key(*free):
+        if row.case.key(*free) != like.case.key(*free):
             continue
-        is_several = case.tensors.isdigit() and case.tensors != ONE_TENSOR
-        if case.form == "async" and is_several and case.timing == ISOLATED:
+        is_several = row.case.tensors.isdigit() and row.case.tensors != ONE_TENSOR
+        if row.case.form == "async" and is_several and row.case.timing == ISOLATED:
             started.append(row)
-        elif is_plain(case) and case.timing != ISOLATED:
+        elif is_plain(row.case) and row.case.timing != ISOLATED:
             followed.append(row)
     backend = BACKENDS.get(like.header.plan.backend)
     at_once = backend.calls_at_once if backend else 1

@@ -120,8 +120,7 @@ def _time(row: ResultRow) -> float:
 
 def _call(row: ResultRow, *without: str) -> tuple[object, ...]:
     """What rows have in common that differ in these dimensions only."""
-    case = row.case
-    return tuple(getattr(case, d.field) for d in DIMENSIONS if d.field not in without)
+    return tuple(getattr(row.case, d.field) for d in DIMENSIONS if d.field not in without)
 
 
 def _line(curve: SizeCurve, size: int) -> Fact:
@@ -190,8 +189,7 @@ def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
 def _models_of(row: ResultRow, machine: Machine) -> Machine:
     """The machine with those models only whose variant describes the row; the whole machine where
     none does."""
-    case = row.case
-    known = {*map(str, _call(row)), case.concurrency or ALONE, ""}
+    known = {*map(str, _call(row)), row.case.concurrency or ALONE, ""}
     known.add(f"{SELECTED} {' '.join(row.nccl_selection[:2]).lower()}")
     fitting = [
         each

@@ -97,11 +97,10 @@ def value_text(value: Any, unit: str) -> str:
 
 def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
     """What a row says by itself, the step that it is by all rows of its run, and its warnings."""
-    case = row.case
-    facts = _size(row) if case.dtype else []
-    facts += _step(row, every) if case.step else []
+    facts = _size(row) if row.case.dtype else []
+    facts += _step(row, every) if row.case.step else []
     facts += _time(row) + _overlap(row)
-    if row.time and not case.step and (case.has_bandwidth or not case.part):
+    if row.time and not row.case.step and (row.case.has_bandwidth or not row.case.part):
         facts += _bandwidth(row) + _peak(row, peak) + _others(row)
     return facts + [
         Fact(f"warning {found.name}", figure, FIGURE, found.describe([(row, figure)]))
@@ -142,15 +141,14 @@ def is_of_size(row: ResultRow, requested: int) -> bool:
 
     Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
     """
-    case = row.case
-    if not case.dtype:
+    if not row.case.dtype:
         return False
-    element, operation = DTYPES[case.dtype].size_bytes, OPERATIONS[case.operation]
-    step = case.ranks * max(element, 16) if operation.blocks else element
-    names = choose_forms(row.header.plan.forms, operation, case.tensors)
-    own = (call for call in row.header.plan.own if call.operation == case.operation)
-    step *= size_step(operation, find_forms(names, own), case.tensors, case.ranks)
-    return 0 <= requested - case.size_bytes < step
+    element, operation = DTYPES[row.case.dtype].size_bytes, OPERATIONS[row.case.operation]
+    step = row.case.ranks * max(element, 16) if operation.blocks else element
+    names = choose_forms(row.header.plan.forms, operation, row.case.tensors)
+    own = (call for call in row.header.plan.own if call.operation == row.case.operation)
+    step *= size_step(operation, find_forms(names, own), row.case.tensors, row.case.ranks)
+    return 0 <= requested - row.case.size_bytes < step
 
 
 def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:

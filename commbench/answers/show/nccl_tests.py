@@ -86,9 +86,8 @@ def _pairs(rows: list[ResultRow]) -> list[Pair]:
     """Rows by ascending size; a size that was measured several times makes several lines."""
     sizes: dict[int, tuple[list[ResultRow], list[ResultRow]]] = {}
     for row in rows:
-        case = row.case
-        both = sizes.setdefault(case.size_bytes, ([], []))
-        both[PLACEMENTS.index(case.placement)].append(row)
+        both = sizes.setdefault(row.case.size_bytes, ([], []))
+        both[PLACEMENTS.index(row.case.placement)].append(row)
     return [pair for _, both in sorted(sizes.items()) for pair in zip_longest(*both)]
 
 

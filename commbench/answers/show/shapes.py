@@ -324,12 +324,11 @@ def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
     """The groups of each kind of call, by size, in the order of the plan."""
     found: dict[tuple[str, int, str], GroupRow] = {}
     for row in rows:
-        case = row.case
-        title = case.title_without("concurrency", "group_ranks")
+        title = row.case.title_without("concurrency", "group_ranks")
         for ranks, time in row.group_times.items():
-            key = (title, case.size_bytes, ranks)
-            known = found.get(key, GroupRow(title, case, ranks, None, None))
-            is_alone = case.concurrency == ALONE
+            key = (title, row.case.size_bytes, ranks)
+            known = found.get(key, GroupRow(title, row.case, ranks, None, None))
+            is_alone = row.case.concurrency == ALONE
             found[key] = known._replace(alone=time) if is_alone else known._replace(together=time)
     kinds = [*dict.fromkeys((title, size) for title, size, _ in found)]
     titles = [title for title, _ in kinds]

@@ -71,14 +71,13 @@ class StartUps:
         """The times of the first, the second and later calls, and the memory of a group."""
         found: dict[Calls, Calls] = {}
         for row in (row for run in self.runs for row in make_rows(run)):
-            case = row.case
-            if row.time and not case.group_ranks:
-                name = case.operation + (f" over {case.group}" if case.group else "")
+            if row.time and not row.case.group_ranks:
+                name = row.case.operation + (f" over {row.case.group}" if row.case.group else "")
                 plan = row.header.plan
-                groups = len(plan.groups_of(case))
-                key = Calls(name, case.ranks, plan.open_groups, groups, size_of(case))
-                makes_group = case.uses_new_group and case.form == DIRECT
-                field = "first" if makes_group else FIELDS[case.form]
+                groups = len(plan.groups_of(row.case))
+                key = Calls(name, row.case.ranks, plan.open_groups, groups, size_of(row.case))
+                makes_group = row.case.uses_new_group and row.case.form == DIRECT
+                field = "first" if makes_group else FIELDS[row.case.form]
                 known = found.get(key, key)
                 memory = [n for n in (known.group_bytes, row.group_bytes) if n is not None]
                 times: dict[str, Any] = {field: time_of(row)}

@@ -208,12 +208,11 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
-            case = row.case
-            if is_beside(case, result.setting):
+            if is_beside(row.case, result.setting):
                 continue
             # On other ranks a step has other groups, although its calls have the same sizes.
-            ranks = case.ranks if case.step else 0
-            key = (case.title_without(*varied), case.size_bytes, ranks)
+            ranks = row.case.ranks if row.case.step else 0
+            key = (row.case.title_without(*varied), row.case.size_bytes, ranks)
             found.setdefault(key, {})[result.setting] = row
     points = [
         SweepPoint(
