@@ -165,11 +165,10 @@ def make_tables(rows: Iterable[ResultRow], operation: str) -> dict[str, TimeTabl
     where no call was timed alone. Groups with fewer than two sizes have none."""
     every = [row for row in rows if is_timed(row) and row.case.operation == operation]
     found: dict[str, list[ResultRow]] = {}
+    plain = [row for row in every if is_plain(row.case)]
     for is_isolated in (True, False):
-        cases = [(row, row.case) for row in every]
-        plain = [(row, case) for row, case in cases if is_plain(case)]
-        same_timing = ((c.group, r) for r, c in plain if (c.timing == ISOLATED) == is_isolated)
-        found = collect(same_timing) | found
+        timed = (row for row in plain if (row.case.timing == ISOLATED) == is_isolated)
+        found = collect((row.case.group, row) for row in timed) | found
     tables = {}
     for group, of_group in found.items():
         kinds = collect((row.case.title, row) for row in of_group)

@@ -112,8 +112,7 @@ def explain_run(
     what bounds each row."""
     every = worst_alone(make_rows(run))
     chosen = _choose(every, run.name, operation, size_bytes)
-    cases = ((row, row.case) for row in chosen)
-    kinds = collect(((case.title, case.timing), row) for row, case in cases)
+    kinds = collect(((row.case.title, row.case.timing), row) for row in chosen)
     name = operation.name if operation else "OP"
     has_more = size_bytes is None and len(chosen) > len(kinds)
     return Explanation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
@@ -51,24 +52,19 @@ class Curve(NamedTuple):
     @property
     def times(self) -> Points:
         """The time at each size; None where a row failed or gave wrong results."""
-        return [(size_of(row), time_of(row) if is_valid(row) else None) for row in self.rows]
+        return [(row.case.size_bytes, time_of(row) if is_valid(row) else None) for row in self.rows]
 
     @property
     def busbws(self) -> Points:
         """The bus bandwidth at each size, in bytes/s."""
         rows = [row for row in self.rows if row.busbw or not is_valid(row)]
-        return [(size_of(row), busbw_of(row) if is_valid(row) else None) for row in rows]
+        return [(row.case.size_bytes, busbw_of(row) if is_valid(row) else None) for row in rows]
 
     @property
     def peak(self) -> ResultRow | None:
         """The row of the highest bus bandwidth; None where it has none above 0."""
         rows = [row for row in self.timed if row.busbw]
         return max(rows, key=lambda row: row.busbw or 0.0, default=None)
-
-
-def size_of(row: ResultRow) -> int:
-    """The size of a row."""
-    return row.case.size_bytes
 
 
 def is_valid(row: ResultRow) -> bool:
@@ -157,12 +153,12 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
     varied = [d for d in varied if not (title and d.field == "overlap")]
 
-    def variant(case: Case) -> str:
-        return " ".join(filter(None, (_value_text(case, d) for d in varied)))
+    def kind(name: str, case: Case) -> tuple[str, str, str]:
+        return case.operation, " ".join(filter(None, (_value_text(case, d) for d in varied))), name
 
-    named = ((name, row, row.case) for name, row in rows)
-    grouped = collect(((c.operation, variant(c), name), row) for name, row, c in named)
-    curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
+    grouped = collect((kind(name, row.case), row) for name, row in rows)
+    by_size = attrgetter("case.size_bytes")
+    curves = [Curve(*key, tuple(sorted(own, key=by_size))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
     return CurveSet(kept, _common_title(cases, fixed), title)

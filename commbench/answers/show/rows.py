@@ -292,11 +292,10 @@ TIMES = (
 def without_parts(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows without the parts of overlaps, and without groups alone that also called together:
     these have tables of their own."""
-    cases = [(row.case, row) for row in rows]
-    overlaps = {case.key("part") for case, row in cases if row.overlap}
-    groups = {case.key(*ALONE_OR_NOT) for case, row in cases if row.group_interference}
-    whole = [(case, row) for case, row in cases if case.key("part") not in overlaps]
-    return [r for c, r in whole if not (c.group_ranks and c.key(*ALONE_OR_NOT) in groups)]
+    overlaps = {row.case.key("part") for row in rows if row.overlap}
+    groups = {row.case.key(*ALONE_OR_NOT) for row in rows if row.group_interference}
+    whole = [row for row in rows if row.case.key("part") not in overlaps]
+    return [r for r in whole if not (r.case.group_ranks and r.case.key(*ALONE_OR_NOT) in groups)]
 
 
 def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:

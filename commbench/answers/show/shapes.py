@@ -88,9 +88,8 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
         found = [
-            Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
+            Finding(name, titles[row.case.key(*VARIED)], row.case.size_bytes, what, other, figures)
             for row, what, other, figures in sorted(shape.find(timed), key=_size)
-            for case in [row.case]
         ]
         calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
@@ -142,8 +141,7 @@ def _missing(header: RunHeader) -> Iterator[str]:
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows of whole calls, of all groups."""
-    cases = ((row, row.case) for row in rows)
-    return [row for row, case in cases if not (case.part or case.group_ranks)]
+    return [row for row in rows if not (row.case.part or row.case.group_ranks)]
 
 
 def _groups(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -181,12 +179,9 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
     of the forms of several, where there are others. Compressed forms give another result."""
-    cases = ((row, row.case) for row in _whole(rows))
-    kinds = collect(
-        (case.key(*WAYS), row)
-        for row, case in cases
-        if case.call_form.calls_before is None and not case.call_form.compression
-    )
+    rows = [row for row in _whole(rows) if row.case.call_form.calls_before is None]
+    exact = (row for row in rows if not row.case.call_form.compression)
+    kinds = collect((row.case.key(*WAYS), row) for row in exact)
     for own in kinds.values():
         apart = [row for row in own if row.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
