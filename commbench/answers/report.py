@@ -43,18 +43,7 @@ from commbench.runner.run_options import RunOptions
 from commbench.runner.session import with_recorded_plan
 from commbench.units import format_about, format_sizes
 from commbench.validation import brief
-from commbench.views.document import (
-    Block,
-    Code,
-    Document,
-    Download,
-    Facts,
-    Folded,
-    Section,
-    Table,
-    Text,
-    text_table,
-)
+from commbench.views import document as doc
 from commbench.worker.entrypoint import LOCAL
 
 MOST_EMBEDDED_BYTES = 450_000
@@ -72,9 +61,9 @@ NamedRuns = Mapping[str, LoadedRun]
 class Contents(NamedTuple):
     """A document, and what the appendix needs."""
 
-    document: Document
+    document: doc.Document
     runs: NamedRuns
-    commands: Sequence[Block] = ()
+    commands: Sequence[doc.Block] = ()
     """What measures all the runs again, if one command does."""
     asked: Sequence[tuple[str, str]] = ()
     """What was asked of all runs together, each with its name."""
@@ -122,14 +111,14 @@ def _describe(runs: NamedRuns) -> str:
     return " | ".join(dict.fromkeys(texts))
 
 
-def make_document(contents: Contents) -> Document:
+def make_document(contents: Contents) -> doc.Document:
     """The whole report."""
     now = datetime.now(timezone.utc)
     found, runs = contents.document, contents.runs
     return found._replace(
         subtitle=found.subtitle or [_describe(runs)],
         blocks=(
-            Section("Results", found.blocks),
+            doc.Section("Results", found.blocks),
             asked_section(runs, contents.asked),
             environment_section(runs, _differing(contents.comparisons)),
             reproduce_section(runs, contents.commands),
@@ -178,11 +167,11 @@ def _sweep_contents(result: SweepResult) -> Contents:
     )
 
 
-def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:
+def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> doc.Section:
     """What was asked: first `more`, then the operations and sizes, the ranks and where they ran."""
     facts = {name: _asked_facts(run.header) for name, run in runs.items() if run.header}
     blocks = _facts_blocks(facts, "What was asked of each run")
-    return Section("What was asked", [*([Facts(more)] if more else []), *blocks])
+    return doc.Section("What was asked", [*([doc.Facts(more)] if more else []), *blocks])
 
 
 _IMPORTED = ("operations", "dtypes", "reduce ops", "backend", "device", "world size")
@@ -202,7 +191,7 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
     }
 
 
-def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Section:
+def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> doc.Section:
     """How and where it was measured: first what differs between the runs, but for `differing`."""
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
@@ -215,11 +204,11 @@ def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Sec
             facts[name]["start-up"] = describe_start_up(header)
     more = "What else differs" if differing else "What differs between the runs"
     blocks = _facts_blocks(facts, more, differing)
-    if len(headers) > 1 and not differing and not any(isinstance(b, Table) for b in blocks):
-        blocks.insert(0, Text("Nothing that is recorded here differs between the runs."))
+    if len(headers) > 1 and not differing and not any(isinstance(b, doc.Table) for b in blocks):
+        blocks.insert(0, doc.Text("Nothing that is recorded here differs between the runs."))
     if missing := [name for name, run in runs.items() if not run.header]:
-        blocks.append(Text(f"No environment is recorded in {', '.join(missing)}."))
-    return Section("Environment", blocks)
+        blocks.append(doc.Text(f"No environment is recorded in {', '.join(missing)}."))
+    return doc.Section("Environment", blocks)
 
 
 def _variables(header: RunHeader) -> dict[str, str]:
@@ -239,7 +228,7 @@ def _environment_facts(header: RunHeader) -> dict[str, str]:
 
 def _facts_blocks(
     facts: Mapping[str, Mapping[str, str]], title: str, left_out: Collection[str] = ()
-) -> list[Block]:
+) -> list[doc.Block]:
     """A table of the facts in which runs differ, then those that are the same in all of them."""
     names = dict.fromkeys(name for found in facts.values() for name in found)
     rows = [
@@ -248,30 +237,30 @@ def _facts_blocks(
     ]  # fmt: skip
     same = [(name, value) for name, value, *more in rows if value and {value}.issuperset(more)]
     lines: list[tuple[str, ...]] = [("", *facts), *(row for row in rows if len({*row[1:]}) > 1)]
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if len(lines) > 1:
         if len(facts) > MOST_COLUMNS:
             lines = list(zip(*lines, strict=True))
-        blocks.append(text_table(title, lines[0], lines[1:], lines[0][1:]))
-    return [*blocks, Facts(same)] if same else blocks
+        blocks.append(doc.text_table(title, lines[0], lines[1:], lines[0][1:]))
+    return [*blocks, doc.Facts(same)] if same else blocks
 
 
-def reproduce_section(runs: NamedRuns, whole: Sequence[Block] = ()) -> Section:
+def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.Section:
     """The commands that measure each run again, after those that measure all of them."""
-    parts: list[Block] = [*whole]
+    parts: list[doc.Block] = [*whole]
     for name, run in runs.items():
-        blocks: tuple[Block, ...] = (Text("A results.csv does not contain the command."),)
+        blocks: tuple[doc.Block, ...] = (doc.Text("A results.csv does not contain the command."),)
         if run.header:
             blocks = reproduce(run.header)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
-            blocks = (Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
-        parts += blocks if len(runs) == 1 else [Folded(f"How to measure {name} again", blocks)]
-    return Section("How to reproduce", parts)
+            blocks = (doc.Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
+        parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
+    return doc.Section("How to reproduce", parts)
 
 
-def journals_section(files: Mapping[str, Path]) -> Section:
+def journals_section(files: Mapping[str, Path]) -> doc.Section:
     """Files for download, each with what it is called, as many as fit."""
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     left_out: list[str] = []
     room = MOST_EMBEDDED_BYTES
     for name, path in files.items():
@@ -283,11 +272,11 @@ def journals_section(files: Mapping[str, Path]) -> Section:
         room -= len(content)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
         text = f"{path.name} of {name}, {format_about(len(content))} compressed"
-        blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
+        blocks.append(doc.Download(f"{stem}-{path.name}.gz", text, content))
     if left_out:
         listed = list_some(left_out, MOST_LEFT_OUT)
-        blocks.append(Text(f"Too large for this report, or not readable: {listed}."))
-    return Section("Recorded data", blocks)
+        blocks.append(doc.Text(f"Too large for this report, or not readable: {listed}."))
+    return doc.Section("Recorded data", blocks)
 
 
 def find_files(runs: NamedRuns) -> dict[str, Path]:
@@ -313,15 +302,15 @@ _IN_PROCESS = (
 )
 
 
-def reproduce(header: RunHeader) -> tuple[Block, ...]:
+def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
     """How to measure a recorded run again: with commbench alone, and with torchrun."""
     if not header.ranks:
         tool = header.environment.get("tool")
-        return (Text(f"{tool} measured this; its file does not contain its command."),)
+        return (doc.Text(f"{tool} measured this; its file does not contain its command."),)
     try:
         options = _recorded_options(header)
     except UsageError as error:
-        return (Text(f"This commbench cannot repeat the run: {error.message}."),)
+        return (doc.Text(f"This commbench cannot repeat the run: {error.message}."),)
     where = NodeConfig(
         count=options.nnodes,
         master_addr=options.master_addr or "127.0.0.1",
@@ -332,17 +321,17 @@ def reproduce(header: RunHeader) -> tuple[Block, ...]:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
     before = _with_variables(chosen_variables(header))
     return (
-        *([Text(_IN_PROCESS)] if is_in_process(header) else []),
-        *([Text(_WORKLOAD.format(options.workload))] if options.workload else []),
-        Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
-        Code(
+        *([doc.Text(_IN_PROCESS)] if is_in_process(header) else []),
+        *([doc.Text(_WORKLOAD.format(options.workload))] if options.workload else []),
+        doc.Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
+        doc.Code(
             f"The same ranks under torchrun{each}:",
             shell_lines([*before, *torchrun_line(where), *options.arguments()]),
         ),
     )
 
 
-def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[Block, ...]:
+def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
     """How to measure a sweep again, of which the header begins a run."""
     try:
         options = _recorded_options(header)
@@ -366,7 +355,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[Block, ...]:
     words += [f"--rounds={sweep.rounds}"]
     words += [word for word in options.command()[2:] if not word.startswith(left_out)]
     others = {k: v for k, v in chosen_variables(header).items() if k not in swept}
-    return (Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
+    return (doc.Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
 
 
 def _with_variables(variables: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from commbench.output.table import clean
-from commbench.views import document as blocks
+from commbench.views import document as doc
 from commbench.views.draw import render
 from commbench.views.pictures import GREY, INK, LIMIT, Picture
 
@@ -39,7 +39,7 @@ FIGURE_SPACE = "&#8199;"
 _FOLDER = Path(__file__).parent
 
 
-def write(document: blocks.Document, _: bool = False) -> str:
+def write(document: doc.Document, _: bool = False) -> str:
     """The document as an HTML page."""
     numbers = count(1)
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def write(document: blocks.Document, _: bool = False) -> str:
         finalize=_shown,
     )
     environment.filters |= {"trusted": Markup, "data_address": _data_address, "aligned": _aligned}
-    kinds = get_args(blocks.Block)
+    kinds = get_args(doc.Block)
     environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
     page = environment.get_template("page.html")
     text = page.render(
@@ -63,7 +63,7 @@ def write(document: blocks.Document, _: bool = False) -> str:
             (picture.title, make_svg(picture, f"picture-{next(numbers)}"))
             for picture in block.draw()
         ],
-        bad=blocks.BAD,
+        bad=doc.BAD,
     )
     return text + "\n"
 
@@ -97,7 +97,7 @@ class _Anchors:
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
 
-    def __call__(self, block: blocks.Block) -> str:
+    def __call__(self, block: doc.Block) -> str:
         return self._names.setdefault(id(block), f"part-{len(self._names) + 1}")
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from commbench.analysis.diagnostics import more_precisely
@@ -22,6 +23,7 @@ from commbench.answers.compare.document import (
     warnings_block,
 )
 from commbench.output.github import ERROR, NOTICE, WARNING, annotation
+from commbench.output.paragraphs import read_sections
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
@@ -198,33 +200,19 @@ def advice(gate: GateResult) -> list[str]:
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
     header = None if header and "imported_from" in header.environment else header
-    rules = (
-        (
-            f"Measure again with `{more_precisely(header)}`: narrower intervals decide more rows. "
-            "Or say what undecided rows count as: --undecided pass or --undecided fail.",
-            any(c.outcome == UNDECIDED and not c.reason for c in checks),
+    blocking = [check for check in checks if check.effect == NO_VERDICT]
+    applies = {
+        "unsure": any(c.outcome == UNDECIDED and not c.reason for c in checks),
+        "noise": any(
+            c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks
         ),
-        (
-            "Measure both runs on a host without other work (see `commbench doctor`): noise "
-            "hides what is slower.",
-            any(c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks),
-        ),
-        (
-            "Measure with checked results (no --no-check, no -c 0), or judge the times alone: "
-            "--allow-unchecked.",
-            any(c.reason.startswith(UNCHECKED) for c in checks),
-        ),
-        (
-            "Measure the same rows in both runs, limit the rule to common rows, or ignore the "
-            "others: --allow-unmatched.",
-            any(c.outcome == NOT_MEASURED and c.effect == NO_VERDICT for c in checks),
-        ),
-        (
-            "Correct the rule that matches no row, or allow it: --allow-unmatched.",
-            any(not result.checks for result in found),
-        ),
-    )
-    return [text for text, applies in rules if applies]
+        "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
+        "unmatched": any(c.outcome == NOT_MEASURED for c in blocking),
+        "no row": any(not result.checks for result in found),
+    }
+    texts = read_sections(Path(__file__).with_name("advice.txt"))
+    more = more_precisely(header)
+    return [texts[name].strip().format(more=more) for name, is_so in applies.items() if is_so]
 
 
 # Other formats.

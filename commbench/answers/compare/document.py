@@ -32,7 +32,7 @@ from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells
-from commbench.views import document as blocks
+from commbench.views import document as doc
 from commbench.views.cells import Column
 from commbench.views.formats import View
 
@@ -46,7 +46,7 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
-_TONES = {SLOWER: blocks.BAD, FASTER: blocks.GOOD}
+_TONES = {SLOWER: doc.BAD, FASTER: doc.GOOD}
 
 
 class Comparisons(NamedTuple):
@@ -55,21 +55,21 @@ class Comparisons(NamedTuple):
     comparisons: Sequence[Comparison]
 
 
-def document(found: Comparison | Comparisons) -> blocks.Document:
+def document(found: Comparison | Comparisons) -> doc.Document:
     """One comparison, or several with the same run A."""
     comparisons = [found] if isinstance(found, Comparison) else found.comparisons
     first, *names = distinct_names([comparisons[0].a, *(each.b for each in comparisons)])
     if len(comparisons) == 1:
         (only,) = comparisons
-        return blocks.Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
+        return doc.Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
     named = [*zip(names, comparisons, strict=True)]
     sections = [
-        blocks.Section(f"A = {first}, B = {name}", [blocks.Items(_answer(each)), *_blocks(each)])
+        doc.Section(f"A = {first}, B = {name}", [doc.Items(_answer(each)), *_blocks(each)])
         for name, each in named
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
     summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
-    return blocks.Document(f"{join_words(names)} against {first}", (), summary, sections)
+    return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
 def _answer(found: Comparison) -> list[str]:
@@ -154,27 +154,27 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[blocks.Block]:
+def _blocks(found: Comparison) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
     notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
     return [
-        blocks.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
-        blocks.Table(
+        doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
+        doc.Table(
             "Ranges of sizes", RANGE_COLUMNS, _ordered_ranges(found), _range_label(found),
             tone=_tone,
         ),
-        blocks.Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
+        doc.Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
-        blocks.Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
-        blocks.Table(
+        doc.Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
+        doc.Table(
             "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
         warnings_block([found.a, found.b]),
-        blocks.Pictures(lambda: _pictures(found)),
-        blocks.Folded("What the columns mean", [blocks.Facts(meanings("compare"))]),
+        doc.Pictures(lambda: _pictures(found)),
+        doc.Folded("What the columns mean", [doc.Facts(meanings("compare"))]),
     ]  # fmt: skip
 
 
@@ -237,7 +237,7 @@ ROW_COLUMNS = (
 )
 
 
-def _rows(found: Comparison) -> blocks.Table:
+def _rows(found: Comparison) -> doc.Table:
     """All rows; of many, a terminal shows those that differ most and those not compared."""
     brief: Sequence[ComparedRow] = found.rows
     if len(brief) > MOST_ROWS:
@@ -245,7 +245,7 @@ def _rows(found: Comparison) -> blocks.Table:
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
     title = "Rows: B/A is the time of B over the time of A"
-    return blocks.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+    return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
 def _importance(row: ComparedRow) -> float:
@@ -269,15 +269,13 @@ DIFFERENCE_COLUMNS = (
 )
 
 
-def difference_tables(found: Comparison) -> list[blocks.Table]:
+def difference_tables(found: Comparison) -> list[doc.Table]:
     """In what the runs differ."""
     tables = {
         "What differs; --force compares nevertheless": found.mismatches,
         "What else differs" if found.mismatches else "What differs": found.differences,
     }
-    return [
-        blocks.Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts
-    ]
+    return [doc.Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]
 
 
 # What limits the answer.
@@ -361,7 +359,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWar
             yield RowsWarning(one.name, rows, message, one.explanation, "")
 
 
-def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> blocks.Block:
+def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> doc.Block:
     """The warnings of these runs about what `covers` accepts, and what they mean."""
     found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs, covers)]
     return warnings_section(found)

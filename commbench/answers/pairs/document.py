@@ -42,10 +42,7 @@ HEADINGS = (
     "bandwidth_bytes",
 )  # fmt: skip
 """The columns of pairs.csv: a line for each ordered pair that was measured, from row to column."""
-_NOT_ALL = (
-    "The quick search measured some of the pairs: a single slow link may be among the others. "
-    "Without --quick, all are measured."
-)
+_TEXTS = Path(__file__).with_name("checks.txt")
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
 _NOISY = 0.4
@@ -107,7 +104,7 @@ def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
         yield _matrix_section(matrix, diagnosis, plan)
     is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for m, _ in diagnosed)
     if is_part and QUICK in plan.pairs:
-        yield Text(_NOT_ALL)
+        yield Text(read_sections(_TEXTS)["not all pairs"].strip())
 
 
 def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
@@ -172,7 +169,7 @@ def what_to_check(matrix: RankMatrix, device: str, finding: Finding) -> str:
     kind, scope = finding.kind, finding.scope
     if kind == parts.LINK and matrix.hosts[finding.ranks[0]] == matrix.hosts[finding.to_ranks[0]]:
         scope = parts.WITHIN
-    texts = read_sections(Path(__file__).with_name("checks.txt"))
+    texts = read_sections(_TEXTS)
     names = [f"{kind} {scope}", f"{kind} {finding.direction}", kind]
     on_device = [f"{name} on {device}" for name in names]
     return next(texts[name].strip() for name in (*on_device, *names, parts.HOST) if name in texts)

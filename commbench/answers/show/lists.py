@@ -29,17 +29,8 @@ from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
 from commbench.stats.collect import collect
 from commbench.units import GB, format_count, format_share
+from commbench.views import document as doc
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
-from commbench.views.document import (
-    Block,
-    Document,
-    Facts,
-    Items,
-    Section,
-    Table,
-    Text,
-    sources_section,
-)
 from commbench.views.formats import View, facts
 
 _GBPS = Unit(lambda value: f"{value / GB:g}")
@@ -118,7 +109,7 @@ def _fraction(figure: Published) -> float | None:
     return needed.fraction if needed else None
 
 
-def links_document(found: Links) -> Document:
+def links_document(found: Links) -> doc.Document:
     """Tables of links and of published bandwidths; the source of each row is a number."""
     cited = [link.source for link in found.links] + [each.curves[0].source for each in found.curves]
     sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
@@ -145,16 +136,16 @@ def links_document(found: Links) -> Document:
         Column("NCCL", methodcaller("listed", "nccl"), TEXT),
         Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
     )
-    blocks: list[Block] = [
-        Table("", links, found.links),
-        Items(texts("links") if len(found.links) > 1 else ()),
-        Table("", published, found.published, attrgetter("published.link"), "link"),
-        Items(texts("published") if found.published else ()),
-        Table(_curves_title(found.curves), curves, found.curves),
-        sources_section(sources),
+    blocks: list[doc.Block] = [
+        doc.Table("", links, found.links),
+        doc.Items(texts("links") if len(found.links) > 1 else ()),
+        doc.Table("", published, found.published, attrgetter("published.link"), "link"),
+        doc.Items(texts("published") if found.published else ()),
+        doc.Table(_curves_title(found.curves), curves, found.curves),
+        doc.sources_section(sources),
     ]
     title = found.links[0].name if len(found.links) == 1 else "Links"
-    return Document(title, (), [_links_answer(found)], blocks)
+    return doc.Document(title, (), [_links_answer(found)], blocks)
 
 
 def _curves_title(curves: Sequence[Curves]) -> str:
@@ -204,25 +195,25 @@ class InstalledCalls(NamedTuple):
     calls: Sequence[InstalledCall]
 
 
-def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> Document:
+def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.Document:
     """The tables of operations and of forms; or that of installed calls."""
     if isinstance(found, InstalledCalls):
         answer = [] if found.calls else [*texts("no calls")]
-        return Document("Installed calls", (), answer, [Table("", INSTALLED, found.calls)])
+        return doc.Document("Installed calls", (), answer, [doc.Table("", INSTALLED, found.calls)])
     operations, forms = found.values(), CALL_FORMS.values()
     sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
     number = format_count(len(operations), "operation")
-    return Document(
+    return doc.Document(
         "Operations",
         (),
         [f"{number}, in {format_count(len(forms), 'form')} of a call."],
         [
-            Table("", (_OPERATION, SUMMARY), operations),
-            Table("", CALL_COLUMNS, operations),
-            Section("Names for several operations", [Facts(sets)]),
-            Table("", (FORM, SUMMARY), forms),
-            Table("", (FORM, TIMED), forms),
-            Text(*texts("operations")),
+            doc.Table("", (_OPERATION, SUMMARY), operations),
+            doc.Table("", CALL_COLUMNS, operations),
+            doc.Section("Names for several operations", [doc.Facts(sets)]),
+            doc.Table("", (FORM, SUMMARY), forms),
+            doc.Table("", (FORM, TIMED), forms),
+            doc.Text(*texts("operations")),
         ],
     )
 
@@ -257,18 +248,18 @@ class RunList(NamedTuple):
     sweeps: Sequence[str]
 
 
-def runs_document(found: RunList) -> Document:
+def runs_document(found: RunList) -> doc.Document:
     """A row for each run, in the given order."""
     runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
     answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
-    folders = Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
+    folders = doc.Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
     own = _differences(found.runs)
     what = Column(
         "what", lambda run: ", ".join(filter(None, [_what(run), own[run.folder]])), TEXT, 7,
         is_wrapped=True,
     )  # fmt: skip
-    table = Table("", (*RUN_COLUMNS[:3], what, *RUN_COLUMNS[3:]), found.runs)
-    return Document("The folder results", (), [answer], [table, folders])
+    table = doc.Table("", (*RUN_COLUMNS[:3], what, *RUN_COLUMNS[3:]), found.runs)
+    return doc.Document("The folder results", (), [answer], [table, folders])
 
 
 def _differences(runs: Sequence[StoredRun]) -> dict[Path, str]:
@@ -331,7 +322,7 @@ there only where the name of its folder does not begin with it."""
 RUNS = View(runs_document, schema=1)
 
 
-def environment_document(found: Mapping[str, Any]) -> Document:
+def environment_document(found: Mapping[str, Any]) -> doc.Document:
     """Versions, devices, backends, facts of the host, and variables."""
     devices = join_words(found["devices"] or ["no GPU"])
     answer = (
@@ -339,7 +330,7 @@ def environment_document(found: Mapping[str, Any]) -> Document:
         f"{devices}."
     )
     shown = {**found, **describe_gpu_facts(dict(found))}
-    return Document("This machine", (), [answer], [Facts([*facts(shown)])])
+    return doc.Document("This machine", (), [answer], [doc.Facts([*facts(shown)])])
 
 
 ENVIRONMENT = View(environment_document, schema=1)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import make_rows
+from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
@@ -165,15 +166,9 @@ CALLS = (
 def _notes(headers: Sequence[RunHeader]) -> Iterator[str]:
     plan = headers[0].plan
     where = "of the process" if plan.device == "cpu" else "of the GPU"
-    yield (
-        "init_process_group on the slowest rank contains waiting for the rank that came last. "
-        "Times of calls are medians of the slowest rank; new_group is the time of all groups of "
-        "the dimension, one after another. First and second are calls on a new group, later on "
-        "one in use. Memory is what the rank that needs most takes for its group, "
-        f"{where}, with what a first call adds."
-    )
+    yield from (text.format(where) for text in texts("start"))
     if any(header.plan.open_groups for header in headers):
-        yield "open: process groups of all ranks that were made before."
+        yield from texts("open")
     if plan.backend == "gloo":
         is_lazy = any(header.environment.get("variables", {}).get(LAZY) for header in headers)
         lazy = f"{LAZY} is set: gloo connects two ranks in their first call."
