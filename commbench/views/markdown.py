@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, starmap
 from typing import NamedTuple
 
 from commbench.output.table import clean
@@ -69,8 +69,8 @@ class Detail(NamedTuple):
 def write(document: doc.Document, _: bool = False) -> str:
     """The document as Markdown; of a long one, the tables have fewer rows."""
     text = ""
-    for most_rows, has_folded in DETAILS:
-        text = _text(document, Detail(most_rows, has_folded))
+    for detail in starmap(Detail, DETAILS):
+        text = _text(document, detail)
         if len(text) <= MOST_CHARACTERS:
             break
     return text
@@ -113,7 +113,8 @@ def _block(block: doc.Block, level: int, detail: Detail) -> Iterable[str]:
         case doc.Table():
             return _table(block, detail)
         case doc.Code(text, lines):
-            return [escape(text), "", *_indented(lines)]
+            # Indented, so that no mark in the lines can end the code.
+            return [escape(text), "", *(f"    {clean(line)}" for line in lines.split("\n"))]
     return []
 
 
@@ -137,8 +138,3 @@ def _prose(text: str) -> str:
     """A paragraph, in which the parts between backticks are code."""
     parts = [escape(part) for part in text.split("`")]
     return "".join(f"<code>{p}</code>" if index % 2 else p for index, p in enumerate(parts))
-
-
-def _indented(lines: str) -> Iterator[str]:
-    """Lines as code: indented, so that no mark in them can end it."""
-    return (f"    {clean(line)}" for line in lines.split("\n"))

@@ -71,11 +71,11 @@ def _pictures(report: AdviceReport) -> list[doc.Block]:
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
     """A sentence about each piece of advice, which names its rows where others have its subject."""
     alike = Counter(each.subject for each in advice)
-    found = []
-    for each in advice:
-        rows = f" ({each.about})" if alike[each.subject] > 1 else ""
-        found.append(f"{each.subject}{rows}: {_describe(each, question)[0]}.")
-    return found
+    return [
+        f"{each.subject}{f' ({each.about})' * (alike[each.subject] > 1)}: "
+        f"{_describe(each, question)[0]}."
+        for each in advice
+    ]
 
 
 def _describe(advice: Advice, question: Question) -> tuple[str, list[doc.Block]]:

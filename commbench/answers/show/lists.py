@@ -122,7 +122,7 @@ def links_document(found: Links) -> doc.Document:
     )
     published = (
         Column("machine", attrgetter("published.machine"), TEXT, 10),
-        Column("operation", _published_operation, TEXT),
+        Column("operation", lambda o: f"{o.published.operation} {o.published.how}".strip(), TEXT),
         Column("size", lambda one: one.published.size.replace(" ", "").removesuffix("iB"), NUMBER),
         Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
         Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
@@ -136,25 +136,18 @@ def links_document(found: Links) -> doc.Document:
         Column("NCCL", methodcaller("listed", "nccl"), TEXT),
         Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
     )
+    named = dict.fromkeys(c.operation for each in found.curves for c in each.curves)
+    about = f"Curves of {', '.join(named)}: `commbench expect RUN` compares with them"
     blocks: list[doc.Block] = [
         doc.Table("", links, found.links),
         doc.Items(texts("links") if len(found.links) > 1 else ()),
         doc.Table("", published, found.published, attrgetter("published.link"), "link"),
         doc.Items(texts("published") if found.published else ()),
-        doc.Table(_curves_title(found.curves), curves, found.curves),
+        doc.Table(about, curves, found.curves),
         doc.sources_section(sources),
     ]
     title = found.links[0].name if len(found.links) == 1 else "Links"
     return doc.Document(title, (), [_links_answer(found)], blocks)
-
-
-def _curves_title(curves: Sequence[Curves]) -> str:
-    names = ", ".join(dict.fromkeys(c.operation for each in curves for c in each.curves))
-    return f"Curves of {names}: `commbench expect RUN` compares with them"
-
-
-def _published_operation(reached: Reached) -> str:
-    return f"{reached.published.operation} {reached.published.how}".strip()
 
 
 def _links_answer(found: Links) -> str:
