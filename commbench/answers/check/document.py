@@ -13,15 +13,8 @@ from typing import Any
 from commbench.analysis.diagnostics import more_precisely
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import steps_note
+from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
-from commbench.answers.compare.document import (
-    SIDE_COLUMNS,
-    difference_tables,
-    known_causes,
-    launch_notes,
-    run_warnings,
-    warnings_block,
-)
 from commbench.output.github import ERROR, NOTICE, WARNING, annotation
 from commbench.output.paragraphs import read_sections
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -48,16 +41,18 @@ def document(gate: GateResult) -> Document:
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
     blocks = [
-        *([Table("Runs", SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
+        *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(notes(gate), "Notes"),
-        warnings_block(gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)),
+        comparing.warnings_block(
+            gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)
+        ),
         Items(advice(gate), "What to do"),
-        *(difference_tables(gate.comparison) if gate.comparison else []),
+        *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    causes = known_causes(gate.comparison) if gate.comparison else []
+    causes = comparing.known_causes(gate.comparison) if gate.comparison else []
     return Document(title, (), [verdict(gate), *causes], blocks, tone=_TONES[gate.outcome])
 
 
@@ -191,7 +186,7 @@ def rule_notes(result: RuleResult) -> list[str]:
 
 def notes(gate: GateResult) -> list[str]:
     """That there are single launches."""
-    return launch_notes(gate.comparison) if gate.comparison else []
+    return comparing.launch_notes(gate.comparison) if gate.comparison else []
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -231,7 +226,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "notes": notes(gate),
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
-             "explanation": w.explanation} for run, w in run_warnings(gate.runs)
+             "explanation": w.explanation} for run, w in comparing.run_warnings(gate.runs)
         ],
         "advice": advice(gate),
         "rules": [
