@@ -47,9 +47,8 @@ def _of_side(side: str, name: str) -> Callable[[ratio.ComparedRow], Any]:
     return lambda row: column.as_written(getattr(getattr(row, side), column.field, None))
 
 
-def _of_ratio(name: str, index: int) -> Callable[[ratio.ComparedRow], Any]:
+def _of_ratio(name: str, part: str) -> Callable[[ratio.ComparedRow], Any]:
     """The value of a ratio, or an end of its interval."""
-    part = {0: "value", 1: "low", 2: "high"}[index]
     return lambda row: _rounded(getattr(getattr(row, name), part, None))
 
 
@@ -60,27 +59,22 @@ def _rounded(value: float | None) -> float | None:
 COLUMNS: dict[str, Callable[[ratio.ComparedRow], Any]] = {
     **{name: _of_side("either", name) for name in KEY},
     **{
-        written.format(side): _of_side(side, name)
+        name.replace("_", f"_{side}_", 1): _of_side(side, name)
         for side in "ab"
-        for name, written in (
-            ("time_us", "time_{}_us"),
-            ("time_ci_low_us", "time_{}_ci_low_us"),
-            ("time_ci_high_us", "time_{}_ci_high_us"),
-            ("busbw_GBps", "busbw_{}_GBps"),
-        )
+        for name in ("time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps")
     },
-    "ratio": _of_ratio("ratio", 0),
-    "ratio_ci_low": _of_ratio("ratio", 1),
-    "ratio_ci_high": _of_ratio("ratio", 2),
+    "ratio": _of_ratio("ratio", "value"),
+    "ratio_ci_low": _of_ratio("ratio", "low"),
+    "ratio_ci_high": _of_ratio("ratio", "high"),
     "p_value": lambda row: _rounded(row.p_value),
     "units": attrgetter("units"),
     "verdict": attrgetter("verdict"),
     "reason": attrgetter("reason"),
     "time_p5_a_us": _of_side("a", "time_p5_us"),
     "time_p5_b_us": _of_side("b", "time_p5_us"),
-    "p5_ratio": _of_ratio("undisturbed", 0),
-    "p5_ratio_ci_low": _of_ratio("undisturbed", 1),
-    "p5_ratio_ci_high": _of_ratio("undisturbed", 2),
+    "p5_ratio": _of_ratio("undisturbed", "value"),
+    "p5_ratio_ci_low": _of_ratio("undisturbed", "low"),
+    "p5_ratio_ci_high": _of_ratio("undisturbed", "high"),
 }
 """The columns of a comparison, and what a row has in them."""
 
