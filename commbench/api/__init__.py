@@ -138,7 +138,7 @@ def smoke(
         return run_smoke(plan)
 
 
-class Environment(Result, dict[str, Any], view="answers.show.lists"):
+class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):
     """Facts of a machine by name."""
 
     __slots__ = ()

@@ -208,10 +208,9 @@ def _shown_by(
     """What shows a result of a command in that way. UsageError or RecordsError, before anything is
     computed, where that is not possible."""
     from commbench.results.files import require_new
-    from commbench.views.formats import choose_format, show
+    from commbench.views.formats import choose_format, find_view, show
 
-    module, _, name = view_module.partition(":")
-    view = getattr(import_module(f"commbench.{module}"), name or "VIEW")
+    view = find_view(view_module)
     view.require(choose_format(format, output))
     if output is not None:
         require_new(output)

@@ -152,6 +152,13 @@ class View(NamedTuple):
         return write(self.document(result), is_verbose)
 
 
+def find_view(name: str) -> View:
+    """The VIEW of a module of commbench, such as `answers.advise.document`; or `module:NAME`."""
+    module, _, view = name.partition(":")
+    found: View = getattr(import_module(f"commbench.{module}"), view or "VIEW")
+    return found
+
+
 VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)
 """Of a document that is there already."""
 
@@ -199,7 +206,7 @@ class Result:
 
     __slots__ = ()
     _view: ClassVar[str]
-    """The module whose VIEW shows it, in commbench/."""
+    """What find_view finds."""
     _rows: ClassVar[Sequence[str]]
     """The keys of its JSON that lead to the rows of its frame; none: it is a row itself."""
 
@@ -209,8 +216,7 @@ class Result:
 
     def _shown(self) -> tuple[View, Any]:
         """The view, and what it shows."""
-        view: View = import_module(f"commbench.{self._view}").VIEW
-        return view, self
+        return find_view(self._view), self
 
     def text(self, format: str = TEXT, *, verbose: bool = False) -> str:
         """The answer in a format of its command: "text", "markdown", "html", "json" and others."""
