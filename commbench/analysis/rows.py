@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from commbench.analysis.diagnostic_figures import (
     RISEN,
@@ -244,14 +244,8 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     return ResultRow(header=header, measurement=with_rank_times(measurement), time=time)
 
 
-class _Known(NamedTuple):
-    """The parts of a run from which rows were made, and the rows."""
-
-    parts: tuple[object, ...] = ()
-    rows: tuple[ResultRow, ...] = ()
-
-
-_latest = [_Known()]
+_latest: list[tuple[tuple[object, ...], tuple[ResultRow, ...]]] = [((), ())]
+"""The parts of a run from which rows were made last, and these rows."""
 
 
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
@@ -262,7 +256,7 @@ def make_rows(run: Run) -> tuple[ResultRow, ...]:
         return rows
     header = with_risen(run)
     rows = relate_rows([make_row(header, found) for found in run.measurements])
-    _latest[0] = _Known(parts, rows)
+    _latest[0] = parts, rows
     return rows
 
 

@@ -89,14 +89,13 @@ def _measured(runs: Sequence[Run]) -> Measured:
     facts = [_facts(run.header) for run in runs]
     names = dict.fromkeys(name for own in facts for name in own)
     varied = [name for name in names if len({own.get(name, UNSET) for own in facts}) > 1]
-    settings = (
-        Setting(*(
-            tuple((name, own.get(name, UNSET)) for name in varied if name.islower() == is_option)
-            for is_option in (False, True)
-        ))
-        for own in facts
-    )  # fmt: skip
-    found = collect(zip(settings, runs, strict=True))
+
+    def setting(own: dict[str, str]) -> Setting:
+        values = [(name, own.get(name, UNSET)) for name in varied]
+        options = tuple(value for value in values if value[0].islower())
+        return Setting(tuple(value for value in values if value not in options), options)
+
+    found = collect((setting(own), run) for own, run in zip(facts, runs, strict=True))
     plain = (s for s in found if all(value == UNSET for _, value in s.variables))
     default = next(plain, next(iter(found)))
     order, first = sorted(found, key=lambda each: each != default), found[default][0]
