@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from commbench.answers.history.store import KNOWN
+from commbench.api import history as api
 from commbench.cli.commands import Show
+from commbench.cli.options import print_or_write
+from commbench.output.console import print_result, print_status
+from commbench.units import format_count
 
 
 def add(runs: list[str], **given: Any) -> None:
@@ -18,11 +23,6 @@ def add(runs: list[str], **given: Any) -> None:
     commbench history add mine
     commbench history add mine --node cluster-a        where its nodes change
     """
-    from commbench.answers.history.store import KNOWN
-    from commbench.api import history as api
-    from commbench.output.console import print_result, print_status
-    from commbench.units import format_count
-
     added = api.add(*runs, **given, notify=print_status)
     new = [each for each in added if each.outcome != KNOWN]
     rows = format_count(sum(each.rows for each in new), "row")
@@ -35,8 +35,6 @@ def list_(show: Show, **given: Any) -> None:
     \b
     commbench history list
     """
-    from commbench.api import history as api
-
     show(api.list_(**given))
 
 
@@ -50,8 +48,6 @@ def show(show: Show, **given: Any) -> None:
     commbench history show --op all_reduce --size 1M,4M --node node1
     commbench history show -o history.html              with pictures over time
     """
-    from commbench.api import history as api
-
     show(api.show(**given))
 
 
@@ -62,9 +58,6 @@ def export(output: Path | None, **given: Any) -> None:
     commbench history export -o history.csv
     commbench history export --op all_reduce
     """
-    from commbench.api import history as api
-    from commbench.cli.options import print_or_write
-
     print_or_write(api.export(**given), output)
 
 
@@ -76,8 +69,4 @@ def forget(runs: list[str], **given: Any) -> None:
     commbench history forget trial   all runs of this label
     commbench history forget --node node7
     """
-    from commbench.api import history as api
-    from commbench.output.console import print_result
-    from commbench.units import format_count
-
     print_result(f"{format_count(len(api.forget(*runs, **given)), 'run')} removed")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from commbench import api
 from commbench.cli.commands import Show
+from commbench.output.console import print_result, print_status
+from commbench.views.formats import choose_format
 
 
 def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
@@ -19,9 +22,6 @@ def fit(show: Show, runs: list[str], output: Path | None, **given: Any) -> None:
     commbench model fit two four six -o machine.json
     commbench model fit published.csv -o h100.json --leave-out ranks=512-
     """
-    from commbench import api
-    from commbench.output.console import print_status
-
     show(api.fit_model(*runs, output=output, **given, notify=print_status), output=None)
     if output is not None:
         print_status(output)
@@ -52,11 +52,8 @@ def predict(
     commbench model predict machine.json --ranks 8-4096 --format csv -o p.csv
     commbench model predict machine.json --ranks 8-4096 -o predicted.png
     """
-    from commbench import api
     from commbench.answers.cost.predict_document import warnings_beside
-    from commbench.output.console import print_result, print_status
     from commbench.views.draw import ENDINGS
-    from commbench.views.formats import choose_format
 
     found = api.predict(machine, **given)
     if output is not None and output.suffix.lower() in ENDINGS:

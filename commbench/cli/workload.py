@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from commbench.api import workload as api
 from commbench.cli.commands import Show
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
-
-if TYPE_CHECKING:
-    from commbench.plan.workload import Workload
+from commbench.errors import UsageError
+from commbench.output.console import print_status
+from commbench.plan.dtypes import find_dtype
+from commbench.plan.groups import parse_mesh
+from commbench.plan.workload import Workload
+from commbench.results.files import require_new
+from commbench.units import parse_parameters, parse_size
+from commbench.workloads.models import find_transformer, make_transformer
 
 
 def show(show: Show, traces: list[Path]) -> None:
@@ -25,7 +31,6 @@ def show(show: Show, traces: list[Path]) -> None:
     commbench workload show rank0.json.gz rank1.json.gz --format json
     commbench workload show step.json -o step.html
     """
-    from commbench.api import workload as api
     from commbench.results.workload_file import is_workload
 
     if len(traces) == 1 and is_workload(traces[0]):
@@ -44,9 +49,6 @@ def import_(show: Show, traces: list[Path], output: Path, name: str | None) -> N
     \b
     commbench workload import traces/ -o step.json
     """
-    from commbench.api import workload as api
-    from commbench.results.files import require_new
-
     require_new(output)
     with _progress() as report:
         found = api.load(*traces, name=name, report=report)
@@ -55,9 +57,6 @@ def import_(show: Show, traces: list[Path], output: Path, name: str | None) -> N
 
 def _finish(show: Show, made: Workload, output: Path | None) -> None:
     """Print a workload, and write it where a file is given."""
-    from commbench.api import workload as api
-    from commbench.output.console import print_status
-
     if output:
         api.save(made, output)
     show(made)
@@ -74,8 +73,6 @@ def ddp(show: Show, mesh: str, output: Path | None, **given: Any) -> None:
     commbench workload ddp --model resnet-50 --mesh dp=8 -o step.json
     commbench workload ddp --params 7B --layers 32 --hidden 4096 --mesh dp=8
     """
-    from commbench.api import workload as api
-
     model = _model(given)
     _finish(show, api.ddp(model, ranks=_mesh_sizes(mesh, "dp")["dp"], **given), output)
 
@@ -86,8 +83,6 @@ def fsdp(show: Show, mesh: str, reshard: bool, output: Path | None, **given: Any
     \b
     commbench workload fsdp --model llama-3-8b --mesh dp_shard=64 -o step.json
     """
-    from commbench.api import workload as api
-
     model = _model(given)
     sizes = _mesh_sizes(mesh, "dp_shard", "dp_replicate")
     made = api.fsdp(
@@ -110,10 +105,6 @@ def megatron(
     commbench workload megatron --model llama-3-70b --mesh tp=8,pp=4,dp=2 \\
         --seq 8192 --micro-batches 16 -o step.json
     """
-    from commbench.api import workload as api
-    from commbench.plan.dtypes import find_dtype
-    from commbench.units import parse_size
-
     model = _model(given)
     made = api.megatron(
         model, sequence=seq, dtype=find_dtype(dtype).name,
@@ -126,10 +117,6 @@ def megatron(
 def _model(given: dict[str, Any]) -> Any:
     """The name of a public model, or the transformer, that options describe; takes these out of
     `given`."""
-    from commbench.errors import UsageError
-    from commbench.units import parse_parameters
-    from commbench.workloads.models import find_transformer, make_transformer
-
     own = {name: given.pop(name) for name in (*TRANSFORMER, *EXPERTS) if name in given}
     model, params = own.pop("model"), own.pop("params")
     numbers = {name: value for name, value in own.items() if value is not None}
@@ -142,9 +129,6 @@ def _model(given: dict[str, Any]) -> Any:
 
 def _mesh_sizes(mesh: str, *names: str) -> dict[str, int]:
     """The sizes of these dimensions; the first one must be given, the others are 1."""
-    from commbench.errors import UsageError
-    from commbench.plan.groups import parse_mesh
-
     sizes = parse_mesh(mesh)
     if others := [name for name in sizes if name not in names]:
         hint = f"write --mesh {names[0]}=8"

@@ -10,7 +10,7 @@ from commbench.results.files import write_new
 from commbench.views.formats import HTML, JSON, View
 
 if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
+    from commbench.output.ci import JUnitCase
 
 
 def write_verdict_files(
@@ -23,14 +23,14 @@ def write_verdict_files(
 ) -> list[Path]:
     """Write a list for each verdict with a name in each line, and a result in the other formats as
     files named `stem`; their paths. `cases` are those of JUnit, with `answer` as their title."""
-    from commbench.output import junit  # imports xml
+    from commbench.output import ci
 
     view, result = shown
     files: dict[str, str | bytes] = {
         f"{verdict}.txt": "".join(f"{name}\n" for name in names) for verdict, names in lists.items()
     }
     files |= {f"{stem}.{each}": view.write(result, each) for each in (JSON, HTML)}
-    files["junit.xml"] = junit.junit_xml([junit.JUnitSuite(f"commbench {stem}", cases)], answer)
+    files["junit.xml"] = ci.junit_xml([ci.JUnitSuite(f"commbench {stem}", cases)], answer)
     for name, content in files.items():
         write_new(folder / name, content)
     return [*map(folder.joinpath, files)]
