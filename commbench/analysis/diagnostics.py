@@ -169,13 +169,15 @@ def _diagnostic(
     names: Callable[[ResultRow], Sequence[str]] = lambda _: (),
 ) -> Diagnostic:  # fmt: skip
     """The diagnostic with the texts of this name; `others` may explain it."""
-    return Diagnostic(name, figure, threshold, *_TEXTS[name].splitlines(), others, names)
+    words, message, advice, explanation = _TEXTS[name].splitlines()
+    return Diagnostic(name, figure, threshold, words, message, advice, explanation, others, names)
 
 
 def _named(name: str, find: Callable[[RunHeader], Sequence[str]]) -> Diagnostic:
     """A diagnostic that applies where something of the run has names."""
-    own = lambda row: find(row.header)  # noqa: E731
-    return _diagnostic(name, lambda row: len(own(row)), 0, names=own)
+    return _diagnostic(
+        name, lambda row: len(find(row.header)), 0, names=lambda row: find(row.header)
+    )
 
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
