@@ -235,7 +235,7 @@ def summarise_curve(rows: Sequence[ResultRow]) -> CurveSummary:
     return CurveSummary(latency, peak, float(rising[0][0]) if is_known else None, is_known)
 
 
-def interpolate(points: Sequence[tuple[int, float]], size: int) -> float | None:
+def interpolate(points: Sequence[tuple[float, float]], size: float) -> float | None:
     """The value at a size, of points in ascending order: between two sizes, the logarithm of the
     value is taken as linear in the logarithm of the size. None beyond the ends."""
     index = bisect_left(points, (size,))

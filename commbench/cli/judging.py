@@ -191,23 +191,14 @@ def expect(
             )
         show(api.expect(" and ".join(gpu) or None, **given))
         return
-    tolerance, op, ranks = (given.pop(name) for name in ("tolerance", "op", "ranks"))
+    own = {name: given.pop(name) for name in ("tolerance", "op", "ranks")}
     if named := next(
         (name for name, value in {"gpu": gpu, **given}.items() if value not in (None, [], 1)), None
     ):
         option = f"--{named.replace('_', '-')}"
         raise UsageError(f"{option} is for expecting without a run", f"leave out {option} or RUN")
-    show(
-        api.expect_run(
-            run,
-            published=published,
-            tolerance=tolerance,
-            save_curve=save_curve,
-            op=op,
-            ranks=ranks,
-            notify=print_status,
-        )
-    )
+    own |= {"published": published, "save_curve": save_curve, "notify": print_status}
+    show(api.expect_run(run, **own))
 
 
 def env(show: Show) -> None:

@@ -123,9 +123,9 @@ def require_printable(what: str, text: str) -> None:
         )
 
 
-def require_match(pattern: re.Pattern[str], what: str, text: str, rule: str) -> None:
-    """Raise UsageError for a text that does not match; `rule` is the hint."""
-    if not pattern.fullmatch(text):
+def require_match(pattern: re.Pattern[str], what: str, text: str | None, rule: str) -> None:
+    """Raise UsageError for a text that does not match; `rule` is the hint. None passes."""
+    if text is not None and not pattern.fullmatch(text):
         raise UsageError(f"{what} {text!r} is not allowed", rule)
 
 
@@ -183,11 +183,9 @@ class SlurmOptions:
     """Nodes that the job gets beside those of the run."""
 
     def __post_init__(self) -> None:
+        words = "use letters, digits and any of _ . , : + @ / -"
         for option, name in (("--partition", self.partition), ("--account", self.account)):
-            if name is not None:
-                require_match(
-                    _SLURM_NAME, option, name, "use letters, digits and any of _ . , : + @ / -"
-                )
+            require_match(_SLURM_NAME, option, name, words)
         require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
         require_within("--spare", self.spare, 0, inf)
         if self.spare and not self.preflight:
@@ -197,8 +195,7 @@ class SlurmOptions:
                 "--preflight cannot start commbench in a --container",
                 "leave out one of them; `commbench preflight --start` takes any command",
             )
-        if self.container is not None:
-            require_printable("--container", self.container)
+        require_printable("--container", self.container or "")
         for line in self.setup:
             require_printable("--setup", line)
         slurm_time(self.time)
@@ -256,16 +253,11 @@ class KubernetesOptions:
             raise name_error("kind", self.kind, list(KINDS))
         require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
         words = "use small letters, digits and '-'"
-        if self.name is not None:
-            rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
-            require_match(_NAME, "--name", self.name, rule)
-        for pattern, option, name in (
-            (_LABEL, "--namespace", self.namespace),
-            (_SUBDOMAIN, "--claim", self.claim),
-            (_SUBDOMAIN, "--runtime", self.runtime),
-        ):
-            if name is not None:
-                require_match(pattern, option, name, words)
+        rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
+        require_match(_NAME, "--name", self.name, rule)
+        require_match(_LABEL, "--namespace", self.namespace, words)
+        require_match(_SUBDOMAIN, "--claim", self.claim, words)
+        require_match(_SUBDOMAIN, "--runtime", self.runtime, words)
 
     def script(self, job: Job) -> str:
         """The manifest; texts from users are quoted, and Kubernetes does not expand them."""

@@ -4,7 +4,7 @@ for invalid fields."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -38,17 +38,6 @@ _OTHER_LIMITS: dict[tuple[Any, str], tuple[float, float]] = {
     (Numerics, "bias"): (-inf, inf),
     (Numerics, "sqnr_db"): (-inf, inf),
 }
-
-
-_RECORDS: dict[Any, dict[str, Any]] = {
-    schema.RunHeader: {"ranks": RankInfo, "link_probes": LinkProbe, "start_up": StartUp},
-    schema.Measurement: {
-        "case": Case, "first_wrong": WrongElement, "reported": schema.ReportedTiming,
-        "numerics": Numerics,
-    },
-    Check: {"first_wrong": WrongElement},
-}  # fmt: skip
-"""The records within a record, each one or in a list."""
 
 
 @cache
@@ -166,12 +155,7 @@ def decode_end(line: dict[str, Any]) -> schema.RunEnd:
 
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
-    inner = {name: kind for name, kind in _RECORDS.get(record, {}).items() if values.get(name)}
-    for name, kind in inner.items():
-        is_list = texts_of(record)[name].startswith("tuple")
-        made = [_build(kind, each) for each in (values[name] if is_list else [values[name]])]
-        values = values | {name: tuple(made) if is_list else made[0]}
-    built = build(record, values)
+    built = build(record, values, **_RECORDS.get(record, {}))
     limits = _limits_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         if name not in limits or value is None or value == []:
@@ -183,6 +167,21 @@ def _build(record: type[T], values: dict[str, Any]) -> T:
         if wrong := [n for n in several if not low <= n <= high and (n or low >= 1)]:
             raise ValueError(f"{name} is {brief(wrong[0])}")
     return built
+
+
+_KINDS: dict[Any, dict[str, Any]] = {
+    schema.RunHeader: {"ranks": RankInfo, "link_probes": LinkProbe, "start_up": StartUp},
+    schema.Measurement: {
+        "case": Case, "first_wrong": WrongElement, "reported": schema.ReportedTiming,
+        "numerics": Numerics,
+    },
+    Check: {"first_wrong": WrongElement},
+}  # fmt: skip
+_RECORDS = {
+    record: {name: partial(_build, kind) for name, kind in kinds.items()}
+    for record, kinds in _KINDS.items()
+}
+"""What makes the records within a record."""
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:
