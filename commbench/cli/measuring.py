@@ -305,7 +305,7 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     raise typer.Exit(found.exit_code)
 
 
-def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
+def job_slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     """Print a batch script for sbatch. The options after -- are those of `commbench run`.
 
     srun starts the ranks. Other options of Slurm are given to sbatch; they replace those of the
@@ -321,7 +321,7 @@ def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     _print_job(context.args, SlurmOptions, setup=tuple(setup), **given)
 
 
-def kubernetes(context: typer.Context, resource: list[str], **given: Any) -> None:
+def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) -> None:
     """Print a manifest for kubectl. The options after -- are those of `commbench run`.
 
     torchrun starts the ranks in each pod; Kubeflow's operator starts the pods.
