@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from commbench.results import schema
 from commbench.results.files import require_new
 from commbench.results.run_folder import find_sweep
 from commbench.units import parse_parameters, parse_size, parse_sizes, parse_time, parse_tolerance
+from commbench.validation import require_within
 
 if TYPE_CHECKING:
     from commbench.answers.advise.advice import AdviceReport
@@ -59,8 +61,7 @@ def fit_model(
     parts = [part for text in texts for part in parse_leave_out(text)]
     if not runs:
         raise UsageError("there is no run to fit", "name at least one run")
-    if ranks_per_node is not None and ranks_per_node < 1:
-        raise UsageError(f"ranks per node {ranks_per_node} is below 1", "give 1 or more")
+    require_within("--ranks-per-node", ranks_per_node, 1, inf)
     file = None if output is None else Path(output)
     picture = file.with_suffix(".png") if file else None
     for path in filter(None, (file, picture)):
@@ -195,12 +196,14 @@ def advise(
     """
     from commbench.answers.advise.advice import Question, find_advice
 
+    require_within("--tensors", tensors, 1, MOST_TENSORS)
+    require_within("--blocks", blocks, 1, MOST_BLOCKS)
     question = Question(
         params=None if params is None else parse_parameters(str(params)),
         model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
         backward_s=None if backward is None else _parse_seconds(backward),
-        tensors=_positive("tensors", tensors, MOST_TENSORS),
-        blocks=_positive("blocks", blocks, MOST_BLOCKS),
+        tensors=tensors,
+        blocks=blocks,
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
         tolerance=parse_tolerance(tolerance),
     )
@@ -237,11 +240,3 @@ def _parse_seconds(value: str | float) -> float:
     if not 0 < seconds <= 1e6:
         raise UsageError(f"--backward {value} is out of range", "write for example 300ms")
     return float(seconds)
-
-
-def _positive(name: str, value: int | None, most: int) -> int | None:
-    if value is not None and not 1 <= value <= most:
-        raise UsageError(
-            f"--{name} {value} is not between 1 and {most}", f"write for example --{name} 32"
-        )
-    return value
