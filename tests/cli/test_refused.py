@@ -36,7 +36,7 @@ REFUSED = {
         --iter 3: there is no option --iter ~ did you mean --iters? `commbench run --help` lists
         --form coalesced: --form coalesced takes several tensors
         --via gather+broadcast --tensors 2: --form gather+broadcast takes one tensor
-        --tensors 0: --tensors 0 is not between 1 and 10000
+        --tensors 0: --tensors is 0 ~ it must be at least 1
         --split fsdp: --tensors 'fsdp' is neither a number nor a split
         --via reduce: unknown form 'reduce'
         --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
