@@ -26,7 +26,7 @@ from commbench.views.document import Document, Pictures
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from commbench.output.junit import JUnitCase
+    from commbench.output.ci import JUnitCase
     from commbench.views.draw import Drawn
 
 _EXACT = 1 << 53
@@ -282,14 +282,14 @@ def write_verdict_files(
 ) -> list[Path]:
     """Write a list for each verdict with a name in each line, and a result in the other formats as
     files named `stem`; their paths. `cases` are those of JUnit, with `answer` as their title."""
-    from commbench.output import junit  # imports xml
+    from commbench.output import ci
 
     view, result = shown
     files: dict[str, str | bytes] = {
         f"{verdict}.txt": "".join(f"{name}\n" for name in names) for verdict, names in lists.items()
     }
     files |= {f"{stem}.{each}": view.write(result, each) for each in (JSON, HTML)}
-    files["junit.xml"] = junit.junit_xml([junit.JUnitSuite(f"commbench {stem}", cases)], answer)
+    files["junit.xml"] = ci.junit_xml([ci.JUnitSuite(f"commbench {stem}", cases)], answer)
     for name, content in files.items():
         write_new(folder / name, content)
     return [*map(folder.joinpath, files)]

@@ -41,7 +41,7 @@ from commbench.views.formats import View, fields_of, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
 
 if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
+    from commbench.output.ci import JUnitCase
 
 MOST_NAMED = 4
 """Nodes that the answer names."""
@@ -274,12 +274,12 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
 
 def _junit_cases(fleet: FleetResult) -> list[JUnitCase]:
     """A test case for each node, which fails unless the node passes."""
-    from commbench.output import junit  # imports xml
+    from commbench.output import ci
 
     def make(node: Node) -> JUnitCase:
         if node.verdict == PASS:
-            return junit.JUnitCase(node.name)
+            return ci.JUnitCase(node.name)
         message = "; ".join([_told(node), *evidence_lines(node)])
-        return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
+        return ci.JUnitCase(node.name, ci.FAILURE, message, node.verdict)
 
     return [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]

@@ -17,7 +17,7 @@ from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Ta
 from commbench.views.formats import View, fields_of, write_verdict_files
 
 if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
+    from commbench.output.ci import JUnitCase
 
 MOST_NAMED = 6
 MOST_ROWS = 24
@@ -139,11 +139,11 @@ VIEW = View(document, schema=1, data=as_json)
 
 def write_files(result: PreflightResult) -> list[Path]:
     """Write the lists, a page, JSON and JUnit XML into the folder; their paths."""
-    from commbench.output import junit  # imports xml
+    from commbench.output import ci
 
     def make(host: Any) -> JUnitCase:
-        outcome = junit.PASSED if host.verdict == PASS else junit.FAILURE
-        return junit.JUnitCase(host.name, outcome, host.reason, host.verdict)
+        outcome = ci.PASSED if host.verdict == PASS else ci.FAILURE
+        return ci.JUnitCase(host.name, outcome, host.reason, host.verdict)
 
     lists = {verdict: result.names(verdict) for verdict in VERDICTS}
     lists[Path(EXCLUDED).stem] = [host.name for host in result.hosts if host.verdict != PASS]

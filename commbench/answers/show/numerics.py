@@ -9,7 +9,7 @@ from itertools import combinations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.numerics import (
+from commbench.analysis.figures import (
     Difference,
     codec_time,
     find_difference,
@@ -24,7 +24,7 @@ from commbench.answers.show.formats import meanings
 from commbench.answers.show.rows import time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
-from commbench.results.numerics import Numerics
+from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
 from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
