@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commbench.answers.compare.document import run_warnings
 from commbench.answers.fleet.fleet import (
@@ -41,9 +41,6 @@ from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures
 from commbench.views.formats import View
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
 from commbench.views.verdict_files import write_verdict_files
-
-if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
 
 MOST_NAMED = 4
 """Nodes that the answer names."""
@@ -269,19 +266,12 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
 
     lists, pictures = {each: fleet.names(each) for each in VERDICTS}, fleet_pictures(fleet)
     files = write_verdict_files(
-        folder, "fleet", lists, (VIEW, fleet), _junit_cases(fleet), answer(fleet)
+        folder, "fleet", lists, (VIEW, fleet), sorted(map(_reasons, fleet.nodes)), answer(fleet)
     )
     return [*files, *(write_pictures(pictures, folder) if pictures else ())]
 
 
-def _junit_cases(fleet: FleetResult) -> list[JUnitCase]:
-    """A test case for each node, which fails unless the node passes."""
-    from commbench.output import junit  # imports xml
-
-    def make(node: Node) -> JUnitCase:
-        if node.verdict == PASS:
-            return junit.JUnitCase(node.name)
-        message = "; ".join([_told(node), *evidence_lines(node)])
-        return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
-
-    return [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]
+def _reasons(node: Node) -> tuple[str, str, str]:
+    """The name, the verdict, and why a node does not pass."""
+    reasons = [] if node.verdict == PASS else [_told(node), *evidence_lines(node)]
+    return node.name, node.verdict, "; ".join(reasons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
@@ -17,9 +17,6 @@ from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
 from commbench.views.formats import View
 from commbench.views.verdict_files import write_verdict_files
-
-if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
 
 MOST_NAMED = 6
 MOST_ROWS = 24
@@ -116,7 +113,8 @@ def lines_to_paste(result: PreflightResult) -> list[Block]:
         shlex.quote(f"{result.path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
     )
     if starter == "kubectl" and result.names(DRAIN):
-        node = "kubectl get pod \"$pod\" -o jsonpath='{.spec.nodeName}'"
+        kubectl = result.starter.partition(" exec ")[0]
+        node = f"{kubectl} get pod \"$pod\" -o jsonpath='{{.spec.nodeName}}'"
         label = f'kubectl label node "$({node})" commbench=drain'
         loop = f"for pod in $(cat {drained}); do\n  {label}\ndone"
         return [Code("Label the nodes of the pods to drain:", loop)]
@@ -141,15 +139,10 @@ VIEW = View(document, schema=1, data=as_json)
 
 def write_files(result: PreflightResult) -> list[Path]:
     """Write the lists, a page, JSON and JUnit XML into the folder; their paths."""
-    from commbench.output import junit  # imports xml
-
-    def make(host: Any) -> JUnitCase:
-        outcome = junit.PASSED if host.verdict == PASS else junit.FAILURE
-        return junit.JUnitCase(host.name, outcome, host.reason, host.verdict)
-
     lists = {verdict: result.names(verdict) for verdict in VERDICTS}
     lists[Path(EXCLUDED).stem] = [host.name for host in result.hosts if host.verdict != PASS]
+    nodes = [(host.name, host.verdict, host.reason) for host in result.hosts]
     files = write_verdict_files(
-        result.path, "preflight", lists, (VIEW, result), [*map(make, result.hosts)], answer(result)
+        result.path, "preflight", lists, (VIEW, result), nodes, answer(result)
     )
     return [*files, result.path / PREFLIGHT_JOURNAL]
