@@ -178,11 +178,8 @@ def _lines(path: Path) -> list[str]:
 
 def _error_of(log: Path) -> str:
     """The last error that a log has, which may wrap, without the hint."""
-    found = ""
-    for line in _lines(log):
-        if line.startswith("error: "):
-            found = line.removeprefix("error: ")
-    return found
+    _, found, rest = "\n".join(_lines(log)).rpartition("\nerror: ")
+    return " ".join(rest.partition("\nhint: ")[0].split()) if found else ""
 
 
 class _Running:

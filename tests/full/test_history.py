@@ -9,7 +9,7 @@ from fork_hosts import fork_servers
 from hosts import DEVICE, Cluster, hosts, ip
 from test_links import finish
 
-import commbench
+from commbench import history
 from commbench.answers.history.history import LINK
 
 pytestmark = pytest.mark.full
@@ -45,8 +45,8 @@ def measure(
     """A short run, which goes into the history; on a busy machine at the third attempt at most."""
     command = [
         "-m", "commbench", "run", "--no-plots", "--nnodes", "2", "--nproc-per-node", "1",
-        "--master-addr", cluster[0].name, "--iters", "8", "--op", "all_reduce,all_gather,broadcast",
-        "--sizes", "256K,1M", "--history", "--db", "history.sqlite", "--cpu-mode", "plain",
+        "--master-addr", cluster[0].name, "--iters", "6", "--op", "all_reduce,all_gather,broadcast",
+        "--sizes", "512K,1M", "--history", "--db", "history.sqlite", "--cpu-mode", "plain",
     ]  # fmt: skip
     for attempt in range(3):
         own = [*command, "--output", f"{name}-{attempt}", "--node-rank"]
@@ -73,7 +73,7 @@ def test_a_slower_link_and_a_variable_are_the_changes_of_sixty_runs(tmp_path: Pa
                     limit(host, DEVICE, "160mbit")
             device = DEVICE if number < 2 * EACH else SECOND
             measure(cluster, pythons, tmp_path, f"run-{number:02}", device)
-    trend = commbench.history.show(db=tmp_path / "history.sqlite")
+    trend = history.show(db=tmp_path / "history.sqlite")
     print(trend)
     assert [change.run.id for change in trend.changes] == [2 * EACH + 1, EACH + 1]
     faster, slower = trend.changes
