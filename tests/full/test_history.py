@@ -45,7 +45,7 @@ def measure(
     """A short run, which goes into the history; on a busy machine at the third attempt at most."""
     command = [
         "-m", "commbench", "run", "--no-plots", "--nnodes", "2", "--nproc-per-node", "1",
-        "--master-addr", cluster[0].name, "--iters", "6", "--op", "all_reduce,all_gather,broadcast",
+        "--master-addr", cluster[0].name, "--iters", "6", "--op", "all_reduce,broadcast",
         "--sizes", "512K,1M", "--history", "--db", "history.sqlite", "--cpu-mode", "plain",
     ]  # fmt: skip
     for attempt in range(3):
@@ -83,4 +83,4 @@ def test_a_slower_link_and_a_variable_are_the_changes_of_sixty_runs(tmp_path: Pa
     names = {cause.name: (cause.a, cause.b) for cause in faster.likely}
     assert names.pop("GLOO_SOCKET_IFNAME") == (DEVICE, SECOND)
     assert names.keys() <= {LINK, "interfaces"}
-    assert all(len(change.steps) >= 4 for change in trend.changes)
+    assert all(len(change.steps) >= 3 for change in trend.changes)

@@ -15,7 +15,6 @@ from commbench.analysis.diagnostics import (
     measure_launches,
     more_precisely,
 )
-from commbench.analysis.environment_diff import UNLIKELY_CAUSES
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -113,7 +112,7 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 def known_causes(found: Comparison) -> list[str]:
     """The differences of the runs that may change times, those that forbid a comparison first; and
     in what their host differs."""
-    named = [*found.mismatches, *(d for d in found.differences if d.name not in UNLIKELY_CAUSES)]
+    named = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
     words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])

@@ -18,7 +18,13 @@ from random import Random
 
 from commbench.answers.fleet.fleet import DRAIN, PASS
 from commbench.answers.preflight.stages import PAIRS, Group, Stage, make_stages, retry_waves
-from commbench.answers.preflight.verdicts import Attempt, HostVerdict, good_hosts, judge_hosts
+from commbench.answers.preflight.verdicts import (
+    VERDICTS,
+    Attempt,
+    HostVerdict,
+    good_hosts,
+    judge_hosts,
+)
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
@@ -97,6 +103,11 @@ class PreflightResult(Result, view="answers.preflight.document", rows="hosts"):
     def names(self, verdict: str) -> list[str]:
         """The names of the hosts with this verdict, in the order of the list of hosts."""
         return [host.name for host in self.hosts if host.verdict == verdict]
+
+    @property
+    def lists(self) -> dict[str, list[str]]:
+        """The names of the hosts with each verdict."""
+        return {verdict: self.names(verdict) for verdict in VERDICTS}
 
     @property
     def is_ready(self) -> bool:

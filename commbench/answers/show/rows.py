@@ -24,23 +24,8 @@ from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats.estimate import Estimate, known, ratio
 from commbench.units import format_about, format_bytes
-from commbench.views.cells import (
-    BANDWIDTH,
-    BYTES,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    RATIO_WITH_INTERVAL,
-    SHARE,
-    SHARE_WITH_INTERVAL,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    Unit,
-    bandwidth_text,
-    ratio_with_interval_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, Unit, bandwidth_text, ratio_with_interval_text
 from commbench.views.document import BAD, Block, Table, Text
 
 if TYPE_CHECKING:
@@ -94,7 +79,7 @@ def _p5(row: ResultRow) -> Estimate | None:
 _PER_SECOND = Unit("{:,.0f}".format)
 SLOWDOWN = Unit(lambda found: ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
-SIZE = Column("size", lambda row: size_of(row.measurement.case), BYTES)
+SIZE = Column("size", lambda row: size_of(row.measurement.case), cells.BYTES)
 
 
 def _status(row: ResultRow) -> str:
@@ -114,24 +99,24 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
     forms = sorted({row.reference.measurement.case.form for row in rows if row.reference})
     return (
         SIZE,
-        Column("status", _status, TEXT),
+        Column("status", _status, cells.TEXT),
         Column("count", lambda row: row.measurement.case.dtype and row.measurement.case.count,
-               NUMBER, 1),
-        Column("time", time_of, TIME),
-        Column("95 % interval", time_of, TIME_INTERVAL, 8),
-        Column("p5", _p5, TIME, 6),
-        Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), TEXT, 5),
-        Column("n", lambda row: row.time and (row.time.iterations or None), NUMBER, 4),
-        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), BANDWIDTH, 3),
-        Column("busbw\nGB/s", busbw_of, BANDWIDTH, 8),
+               cells.NUMBER, 1),
+        Column("time", time_of, cells.TIME),
+        Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
+        Column("p5", _p5, cells.TIME, 6),
+        Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
+        Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
+        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
+        Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
         Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
-               RATIO, 7),
-        Column("slowest\ngroup", attrgetter("worst_group"), TEXT, 8),
-        Column("of\npeak", share, SHARE, 6),
+               cells.RATIO, 7),
+        Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
+        Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
-        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), BANDWIDTH, 3),
-        Column("logical\nGB/s", attrgetter("logical_bandwidth"), BANDWIDTH, 2),
-        Column("wrong", attrgetter("measurement.wrong"), NUMBER, 7),
+        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", attrgetter("logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
 
@@ -181,11 +166,13 @@ def _half(kind: Kind) -> str:
 def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
-        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), BANDWIDTH),
-        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.measurement.case), BYTES),
-        Column("half of\npeak at", _half, NUMBER),
-        Column("wrong", attrgetter("wrong"), NUMBER, 7),
+        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
+        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
+        Column(
+            "at size", lambda k: (p := k.curve.peak) and size_of(p.measurement.case), cells.BYTES
+        ),
+        Column("half of\npeak at", _half, cells.NUMBER),
+        Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )
     title = "Summary: one row for each kind of call"
     return Table(title, columns, kinds, attrgetter("title"))
@@ -274,11 +261,11 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
         return ratio(time_of(row[1]), time_of(row[2]))
 
     columns = (
-        Column("size", lambda row: size_of(row[1].measurement.case), BYTES),
-        Column(alone, lambda row: time_of(row[1]), TIME),
-        Column(back_to_back, lambda row: time_of(row[2]), TIME),
-        Column("ratio", over, RATIO),
-        Column("95 %\ninterval", over, RATIO_INTERVAL, 8),
+        Column("size", lambda row: size_of(row[1].measurement.case), cells.BYTES),
+        Column(alone, lambda row: time_of(row[1]), cells.TIME),
+        Column(back_to_back, lambda row: time_of(row[2]), cells.TIME),
+        Column("ratio", over, cells.RATIO),
+        Column("95 %\ninterval", over, cells.RATIO_INTERVAL, 8),
     )
     return Table(f"Time {alone} over time {back_to_back}", columns, twice, itemgetter(0))
 
@@ -299,21 +286,21 @@ def _alone(part: int) -> Callable[[ResultRow], Any]:
 
 FIGURES = (
     SIZE,
-    Column("hidden\n%", attrgetter("overlap.hidden"), SHARE_WITH_INTERVAL),
+    Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
     Column("computation\nover alone", attrgetter("overlap.computation_slowdown"), SLOWDOWN, 8),
     Column("communication\nover alone", attrgetter("overlap.communication_slowdown"), SLOWDOWN, 8),
-    Column("gain", attrgetter("overlap.gain"), RATIO_WITH_INTERVAL, 7),
+    Column("gain", attrgetter("overlap.gain"), cells.RATIO_WITH_INTERVAL, 7),
 )
 """The four figures of an overlap, each with its interval."""
 TIMES = (
     SIZE,
-    Column("communi-\ncation\nalone", _alone(0), TIME),
-    Column("at once", attrgetter("overlap.communication_s"), TIME, 6),
-    Column("compu-\ntation\nalone", _alone(1), TIME),
-    Column("at once ", attrgetter("overlap.computation_s"), TIME, 6),
-    Column("both\nended", time_of, TIME),
-    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), SHARE, 2),
-    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), SHARE, 2),
+    Column("communi-\ncation\nalone", _alone(0), cells.TIME),
+    Column("at once", attrgetter("overlap.communication_s"), cells.TIME, 6),
+    Column("compu-\ntation\nalone", _alone(1), cells.TIME),
+    Column("at once ", attrgetter("overlap.computation_s"), cells.TIME, 6),
+    Column("both\nended", time_of, cells.TIME),
+    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), cells.SHARE, 2),
+    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), cells.SHARE, 2),
 )
 """The times from which they are computed, and the formulas of other tools."""
 

@@ -88,7 +88,10 @@ def test_a_host_that_fails_in_pairs_only_is_told_from_its_partner(
     )
     start = starter(tmp_path, case)
     hosts = ",".join(f"127.0.0.{number}" for number in (1, 2, 3, 4))
-    ended = commbench("preflight", "--hosts", hosts, *start, "--need", "4", "-o", "checked", *BRIEF)
+    # Four hosts are compared with each other: two calls alone could be slow twice by chance, or be
+    # much slower than the others on a busy machine.
+    many = ("--tolerance", "99%", *BRIEF[:-1], "30")
+    ended = commbench("preflight", "--hosts", hosts, *start, "--need", "4", "-o", "checked", *many)
     assert ended.code == 1, ended.out + ended.err
     found = lists(tmp_path / "checked")
     assert (found["drain"], found["pass"]) == (
