@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
-from commbench.results.files import (
-    is_folder,
-    make_folder,
-    unused_path,
-    write_new,
-)
+from commbench.results.files import is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
 from commbench.views import draw_curves, draw_rows
 from commbench.views.lettering import (

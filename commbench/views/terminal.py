@@ -8,15 +8,7 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from commbench.output.paragraphs import fill
-from commbench.output.table import (
-    BOLD,
-    GREEN,
-    RED,
-    WIDTH,
-    clean,
-    style,
-    width,
-)
+from commbench.output.table import BOLD, GREEN, RED, WIDTH, clean, style, width
 from commbench.output.table import table as table_lines
 from commbench.units import format_count
 from commbench.views.cells import TEXT, Column
@@ -102,9 +94,7 @@ def _shown(table: Table, is_verbose: bool) -> Table:
     return table._replace(rows=table.rows if table.brief is None else table.brief, columns=columns)
 
 
-def _left_out(
-    tables: Iterable[tuple[Table, Sequence[Filled]]],
-) -> dict[tuple[str, ...], set[str]]:
+def _left_out(tables: Iterable[tuple[Table, Sequence[Filled]]]) -> dict[tuple[str, ...], set[str]]:
     """By the headings of tables, the columns for which one of them is too wide."""
     found: dict[tuple[str, ...], set[str]] = {}
     for table, filled in tables:

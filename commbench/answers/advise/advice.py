@@ -9,12 +9,7 @@ from typing import NamedTuple
 from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import measured as commands
-from commbench.answers.advise.choices import (
-    ADVICE,
-    ChoiceAdvice,
-    choice_lines,
-    find_choices,
-)
+from commbench.answers.advise.choices import ADVICE, ChoiceAdvice, choice_lines, find_choices
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
 from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables

@@ -17,12 +17,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.advise.paste import (
-    call_lines,
-    own_call_lines,
-    setting_lines,
-    variant_lines,
-)
+from commbench.answers.advise.paste import call_lines, own_call_lines, setting_lines, variant_lines
 from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,

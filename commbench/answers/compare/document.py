@@ -10,11 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    DIAGNOSTICS,
-    measure_launches,
-    more_precisely,
-)
+from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows

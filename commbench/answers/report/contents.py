@@ -76,9 +76,7 @@ class Contents(NamedTuple):
     """Facts in which the runs differ, as the document says already."""
 
 
-def find_contents(
-    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
-) -> Contents:
+def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResult]) -> Contents:
     """What a report says of one of these, or of comparisons with the same first run."""
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):

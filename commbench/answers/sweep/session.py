@@ -26,12 +26,7 @@ from commbench.answers.sweep.settings import (
     make_value,
     require_read,
 )
-from commbench.errors import (
-    Interrupted,
-    UnavailableError,
-    UsageError,
-    ignore_interruptions,
-)
+from commbench.errors import Interrupted, UnavailableError, UsageError, ignore_interruptions
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
 from commbench.plan.plan import Plan
