@@ -50,7 +50,8 @@ def add(
     with _open(db, is_written=True) as history:
         for given in runs:
             inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []
-            for run in inner or [given]:
+            every: Sequence[AnyRun] = inner or [given]
+            for run in every:
                 try:
                     found = history.add(load_rows(run, notify=notify), node or "")
                 except CommbenchError as error:

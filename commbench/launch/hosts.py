@@ -178,7 +178,7 @@ def _lines(path: Path) -> list[str]:
 
 def _error_of(log: Path) -> str:
     """The last error that a log has, which may wrap, without the hint."""
-    _, found, rest = "\n".join(_lines(log)).rpartition("\nerror: ")
+    _, found, rest = "\n".join(["", *_lines(log)]).rpartition("\nerror: ")
     return " ".join(rest.partition("\nhint: ")[0].split()) if found else ""
 
 
