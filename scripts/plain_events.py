@@ -14,6 +14,7 @@ Exit code 1 if a median ratio differs from 1 by more than --tolerance, or if the
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -41,6 +42,9 @@ MOST_OUTSIDE = 0.1
 ONE_GPU = {f"NCCL_{name}": "1" for name in ("P2P_DISABLE", "SHM_DISABLE")}
 ONE_GPU |= {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
 """With these, and a host name of its own for each, NCCL lets ranks share a GPU."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MOST_BYTES = -1, -3, (1 << 31) - 1
+"""For glibc's mallopt: keep freed memory, so that the pages of a copy are there, or not, for both
+commbench and the loop (malloc.h)."""
 Times = tuple[float, float]
 
 
@@ -52,6 +56,8 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=0.1)
     parser.add_argument("--host-calls", action="store_true")
     options = parser.parse_args()
+    for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+        ctypes.CDLL(None).mallopt(parameter, MOST_BYTES)
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29531"}
     for name, value in alone.items():
         os.environ.setdefault(name, value)
@@ -99,10 +105,12 @@ def device_calls(size: int, is_gpu: bool) -> dict[str, Way]:
 
 def host_calls(size: int, is_gpu: bool) -> dict[str, Way]:
     """Operations of which much is the host's work, before it first waits for a device."""
-    ranks, whole = dist.get_world_size(), bytes(size)
+    ranks = dist.get_world_size()
+    whole = os.urandom(size)  # zeros of new pages would be read from a single page
+    part = whole[: size // ranks]
     clock = partial(wall_clock, wait=torch.cuda.synchronize if is_gpu else int)
     calls = {
-        "all_gather_object": partial(dist.all_gather_object, [None] * ranks, bytes(size // ranks)),
+        "all_gather_object": partial(dist.all_gather_object, [None] * ranks, part),
         "broadcast_object_list": lambda: dist.broadcast_object_list([whole]),
     }
     return {

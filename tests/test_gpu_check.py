@@ -284,7 +284,10 @@ def test_a_stand_in_is_checked_from_start_to_evidence(on_fake: Callable[..., Che
 
 @pytest.mark.full
 def test_steps_pass_on_a_stand_in(on_fake: Callable[..., Checked]) -> None:
-    steps = ("bit-flip", "sigkill", "graph", "graph-error", "graph-refused", "forms")
+    steps = (
+        "bit-flip", "sigkill", "graph", "graph-error", "graph-refused", "forms",
+        "compressed", "numerics", "soak",
+    )  # fmt: skip
     found = on_fake("--only", ",".join(steps))
     assert found.verdict["passed"] == ["environment", *steps], found.out
     assert found.code == 0

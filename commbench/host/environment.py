@@ -28,6 +28,8 @@ VARIABLE_PREFIXES = (
     "PYTORCH_HIP_ALLOC_CONF", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_", "RCCL_",
     "OFI_NCCL_", "SHARP_", "UCX_", "UCC_", "FI_",
 )  # fmt: skip
+NO_SETTINGS = ("NCCL_VERSION",)
+"""Variables that no library reads: images of NVIDIA name the NCCL in them."""
 DIFFERENT_BY_NATURE = (
     "NCCL_HOSTID", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 )  # fmt: skip
@@ -36,8 +38,8 @@ DIFFERENT_BY_NATURE = (
 
 def relevant_variables() -> dict[str, str]:
     """The environment variables that communication libraries read, by the allow-list."""
-    variables = sorted(os.environ.items())
-    return {name: value for name, value in variables if name.startswith(VARIABLE_PREFIXES)}
+    names = sorted(name for name in os.environ if name.startswith(VARIABLE_PREFIXES))
+    return {name: os.environ[name] for name in names if name not in NO_SETTINGS}
 
 
 def nccl_settings() -> dict[str, str]:

@@ -37,6 +37,10 @@ SLOW_S = 5e-3
 MAX_ITERATIONS = 20_000
 BATCH_S = 20e-3
 """A batch lasts about this long: long against agreeing on what comes next."""
+ALIGNING_S = 0.3e-3
+"""What an iteration on a device takes besides its timed part, until a batch has shown it: the
+device waits for the host and aligns the ranks. On an H100 it took 0.2 to 0.4 ms. On a CPU the
+alignment does not count, since it is about as long as the fastest operations."""
 MIN_BATCH_ITERATIONS = 4
 """Iterations of a batch at least, where those that are needed have been measured."""
 WARMUP_CALLS = 5
@@ -119,9 +123,13 @@ class SampleSchedule:
         self._calls = before[0].calls // self._parts if before else 0
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
+        self._is_on_device = plan.device != "cpu"
+        self._aligning_s = ALIGNING_S if self._is_on_device else 0.0
+        """What an iteration takes besides its timed part."""
         self._untimed = 0
         """Of the next batch: fast calls notice that other cases were measured since the last."""
         if before:
+            self._learn_aligning(before[-1])
             self._evaluate_batches()
 
     def next(self) -> SampleRequest | None:
@@ -140,16 +148,22 @@ class SampleSchedule:
             self._calls = self._timing.calls_per_iteration(self._warm_up.least_s)
         return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
 
-    def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
-        """Continue after a request; durations are seconds of the slowest rank: of a timed request
-        per part of a call (Case.parts), else per call."""
-        if request.timed:
-            is_fast = self._estimate_s < FASTER_THAN_S
-            self._untimed = int(is_fast and self._plan.warmup != 0)
-            self._batches.append(durations)
-            self._evaluate_batches()
-        else:
-            self._warm_up.record(durations)
+    def record(self, result: Sequence[float] | Batch) -> None:
+        """Continue after a request: after a batch, or after untimed calls that took so many seconds
+        on the slowest rank."""
+        if not isinstance(result, Batch):
+            self._warm_up.record(result)
+            return
+        is_fast = self._estimate_s < FASTER_THAN_S
+        self._untimed = int(is_fast and self._plan.warmup != 0)
+        self._batches.append(result.samples_s)
+        self._learn_aligning(result)
+        self._evaluate_batches()
+
+    def _learn_aligning(self, batch: Batch) -> None:
+        if self._is_on_device and batch.elapsed_s:
+            timed_s = sum(batch.samples_s) * batch.calls
+            self._aligning_s = max(0.0, batch.elapsed_s - timed_s) / len(batch.samples_s)
 
     @property
     def _estimate_s(self) -> float:
@@ -159,7 +173,9 @@ class SampleSchedule:
     def _evaluate_batches(self) -> None:
         self._median_s = median(sorted(chain.from_iterable(self._batches))) * self._parts
         parts = self._calls * self._parts
-        self.stop_reason, self.progress = evaluate(self._plan, self._batches, parts)
+        self.stop_reason, self.progress = evaluate(
+            self._plan, self._batches, parts, self._aligning_s
+        )
 
     def _next_iterations(self) -> int:
         done, requested = sum(map(len, self._batches)), self._plan.iterations
@@ -167,23 +183,27 @@ class SampleSchedule:
             batches = max(2, min(FIXED_BATCHES, requested // FIXED_ITERATIONS_PER_BATCH))
             return min(-(-requested // batches), requested - done)
         iteration_s = self._estimate_s * self._calls
-        fitting = int(min(MAX_ITERATIONS, BATCH_S / iteration_s)) if iteration_s else MAX_ITERATIONS
+        whole_s = iteration_s + self._aligning_s
+        fitting = int(min(MAX_ITERATIONS, BATCH_S / whole_s)) if whole_s else MAX_ITERATIONS
         iterations, batches = _fewest(self._plan, iteration_s)
         missing = -(-(iterations - done) // max(1, batches - len(self._batches)))
         least = missing if missing > 0 else MIN_BATCH_ITERATIONS
         return max(least, min(fitting, MAX_ITERATIONS // MIN_BATCHES))
 
 
-def evaluate(plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1) -> tuple[str, float]:
+def evaluate(
+    plan: Plan, batches: Sequence[Sequence[float]], calls: int = 1, aligning_s: float = 0.0
+) -> tuple[str, float]:
     """Why these samples, one sequence a batch, are enough, empty when they are not; and which part
-    of the most that they may become has been measured, 0 to 1."""
+    of the most that they may become has been measured, 0 to 1. `aligning_s` is what an iteration
+    takes besides its timed part, where that counts."""
     number = sum(map(len, batches))
     if plan.iterations is not None:
         return "fixed" if number >= plan.iterations else "", number / plan.iterations
     if not number:
         return "", 0.0
     ordered = sorted(chain.from_iterable(batches))
-    middle, spent_s = median(ordered), sum(ordered) * calls
+    middle, spent_s = median(ordered), sum(ordered) * calls + number * aligning_s
     fewest, fewest_batches = _fewest(plan, middle * calls)
     most = max(spent_s / plan.budget_s * plan.launches, number / MAX_ITERATIONS)
     progress = min(1.0, number / fewest, len(batches) / fewest_batches, most)

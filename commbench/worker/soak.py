@@ -16,7 +16,7 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.checks import Check
 from commbench.results.schema import Batch
-from commbench.worker.sampling import MIN_BATCH_ITERATIONS, SampleRequest, SampleSchedule
+from commbench.worker.sampling import MIN_BATCH_ITERATIONS, SampleSchedule
 from commbench.worker.scheduler import CaseProgress, Command, Outcome, ResultSink, Scheduler
 from commbench.worker.verify import CheckResult
 
@@ -39,9 +39,9 @@ def batch_s(plan: Plan) -> float:
 class SoakSchedule(SampleSchedule):
     """What one case does: it warms up, and then has one batch after another, without an end."""
 
-    def record(self, request: SampleRequest, durations: Sequence[float]) -> None:
-        super().record(request, durations)
-        if request.timed and self._median_s:
+    def record(self, result: Sequence[float] | Batch) -> None:
+        super().record(result)
+        if isinstance(result, Batch) and self._median_s:
             spare = batch_s(self._plan) / self._median_s - SOAK_ITERATIONS * self._calls
             self._untimed = max(self._untimed, int(spare))
 

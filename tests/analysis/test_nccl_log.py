@@ -1,5 +1,6 @@
 """What is read of NCCL's log, from lines as it prints them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,3 +257,17 @@ def test_explain_and_the_environment_of_a_run_say_what_nccl_logged() -> None:
     assert "nccl init mode lazy nccl init 0.61 s (kernels 0.19," in text
     assert environment_facts(run.header)[INIT_MODE] == "lazy"
     assert environment_facts(run.header)["nccl_log"] == describe_communicator(facts["nccl_log"])
+
+
+def test_a_real_log_of_two_ranks_on_one_h100_is_read() -> None:
+    path = Path(__file__).parent.parent / "data/nccl/nccl-2.28.9-two-ranks-on-one-h100.log"
+    lines = path.read_text().splitlines()
+    found = parse_communicator(lines)
+    assert (found["version"], found["network"]) == ("2.28.9+cuda13.0", "Socket")
+    assert (found["transports"], found["communicators"]) == ({"NET/Socket": 8}, {"2": 2})
+    assert found["init_s"] == 0.53 and found["init_parts_s"]["kernels"] == 0.51
+    chosen = {(one.function, one.size_bytes): one for one in parse_selections(lines)}
+    ring = NcclSelection("AllReduce", 1 << 20, "RING", "SIMPLE", 2)
+    assert chosen["AllReduce", 1 << 20] == ring
+    assert chosen["Broadcast", 1024].protocol == "LL"
+    assert {function for function, _ in chosen} == {"AllReduce", "AllGather", "Broadcast"}

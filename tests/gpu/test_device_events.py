@@ -62,13 +62,17 @@ def by_wall_clock(call: Callable[[], object], calls: int) -> float:
 
 @pytest.mark.parametrize("seconds", [20e-6, 1e-3, 50e-3])
 def test_timing_of_a_known_duration_is_within_two_percent(
-    comm: Communicator, seconds: float
+    comm: Communicator, seconds: float, record_property: Callable[[str, object], None]
 ) -> None:
     by_wall_clock(lambda: torch.cuda._sleep(10_000_000), 10)  # raises the clock of an idle GPU
     cycles = round(seconds * 1e6 / by_wall_clock(lambda: torch.cuda._sleep(1_000_000), 50))
     known = by_wall_clock(lambda: torch.cuda._sleep(cycles), max(5, int(0.05 / seconds)))
-    found = measured(DeviceEventTimer(comm), lambda: torch.cuda._sleep(cycles))
-    assert found == pytest.approx(known, rel=0.02, abs=1e-6)
+    timer = DeviceEventTimer(comm)
+    found = measured(timer, lambda: torch.cuda._sleep(cycles))
+    # Two events take about 1.3 us, and two kernels of a row follow each other after about as long.
+    record_property("found_us", round(found * 1e6, 2))
+    record_property("known_us", round(known * 1e6, 2))
+    assert abs(found - known) < 0.02 * known + loop_overhead_s(timer) + timer.resolution_s
 
 
 def test_timing_leaves_out_what_the_host_needs_to_queue_a_call(comm: Communicator) -> None:

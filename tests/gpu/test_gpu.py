@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import commbench
 from commbench.analysis.nccl_log import parse_communicator, parse_selections
+from commbench.results.schema import RankInfo
 
 pytestmark = pytest.mark.gpu
 DEVICE = os.environ.get("GPU_CHECK_DEVICE", "cuda")
@@ -26,19 +28,21 @@ ON_DEVICE = (
 
 
 def run(
-    folder: Path, *options: str, ranks: int = 2, logs: bool = False, **variables: str
-) -> tuple[list[dict[str, str]], str]:
-    """The rows of a run and what it said. `logs`: NCCL logs, also in ranks of its own."""
+    folder: Path, *options: str, ranks: int = 2, logs: bool = False, code: int | None = 0,
+    **variables: str,
+) -> tuple[list[dict[str, str]], str]:  # fmt: skip
+    """The rows of a run and what it said. `logs`: NCCL logs, also in ranks of its own. `code`: how
+    it must end, 0 or with wrong results if None."""
     output = folder / "run"
     command = [
         sys.executable, "-m", "commbench", "run", *ON_DEVICE, "--verbose", "--output", str(output),
         f"--nproc-per-node={ranks}", *([] if logs else ["--no-nccl-log"]),
-        *(["--buffers", "hot"] if ranks > 1 else []), *options,
+        *(["--buffers", "hot"] if ranks > 1 and "--workload" not in options else []), *options,
     ]  # fmt: skip
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=os.environ | variables
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode in ((0, 5) if code is None else (code,)), ended.stderr
     with (output / "results.csv").open() as file:
         return list(csv.DictReader(file)), ended.stderr
 
@@ -186,8 +190,14 @@ def test_every_dtype_and_reduce_op_is_right_or_refused_with_a_reason(tmp_path: P
     rows, _ = run(
         tmp_path, "--op", "all_reduce,reduce_scatter,all_gather", "--sizes", "1K",
         "--dtype", "all", "--reduce-op", "all", "--placement", "both", "--iters", "1",
+        code=None,
     )  # fmt: skip
-    assert {row["status"] for row in rows} <= {"ok", "unsupported"}
+    # Torch gives NCCL a float as the factor of bfloat16, of which NCCL reads the lower half: 0
+    # (unpackPreMulSum<float, ncclBfloat16> in NCCLUtils or ProcessGroupNCCL, seen in 2.11).
+    known = {("bfloat16", "premul_sum")}
+    wrong = {(row["dtype"], row["reduce_op"]) for row in rows if row["status"] == "wrong"}
+    assert wrong <= known
+    assert {row["status"] for row in rows} <= {"ok", "unsupported", "wrong"}
     measured = {row["dtype"] for row in rows if row["status"] == "ok"}
     assert {"float32", "float64", "float16", "bfloat16", "int32", "int64"} <= measured
     fp8 = [row for row in rows if row["dtype"] == "float8_e4m3fn" and not row["reduce_op"]]
@@ -257,6 +267,11 @@ def journal(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "run" / "run.jsonl").read_text().splitlines()]
 
 
+def ranks_of(folder: Path) -> tuple[RankInfo, ...]:
+    run = commbench.load(folder / "run")
+    return run.header.ranks
+
+
 FLIPS = """
 from commbench.worker import coordinator
 make_call = coordinator.make_call
@@ -306,7 +321,7 @@ def test_ranks_start_where_the_gpu_is_named_by_its_uuid(tmp_path: Path) -> None:
     )
     _, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    assert journal(tmp_path)[0]["ranks"][0]["device_uuid"] == uuid
+    assert ranks_of(tmp_path)[0].device_uuid == uuid
 
 
 def test_ranks_start_by_spawn_where_the_driver_is_initialised(tmp_path: Path) -> None:
@@ -344,7 +359,7 @@ def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path
     assert process.returncode in (4, 5), err  # it hangs, or a later result is wrong
     assert "rank" in err.splitlines()[-2]
     assert time.monotonic() - began < 80
-    pids = [rank["pid"] for rank in journal(tmp_path)[0]["ranks"]]
+    pids = [rank.pid for rank in ranks_of(tmp_path)]
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
@@ -355,8 +370,8 @@ def test_a_fault_of_the_network_interface_is_told_by_nccl(tmp_path: Path) -> Non
     )  # fmt: skip
     _, err = process.communicate(timeout=100)
     assert process.returncode == 3, err
-    assert "could make no nccl communicator" in err
-    assert "NCCL" in err.splitlines()[-2]
+    assert "could make no nccl communicator" in " ".join(err.split())
+    assert "interface" in err  # what NCCL says
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["SIGKILL", "SIGSTOP"])
@@ -364,7 +379,7 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(
-        tmp_path, "--sizes", "1M", "--budget", "600", "--precision", "0.01%", "--timeout", "20",
+        tmp_path, "--sizes", "1M", "--budget", "60", "--precision", "0.01%", "--timeout", "20",
         "--buffers", "hot", "--nproc-per-node", str(gpus() + 1),
     )  # fmt: skip
     path, deadline = tmp_path / "run" / "run.jsonl", time.monotonic() + 60
@@ -372,7 +387,7 @@ def test_a_fault_of_one_rank_names_it_and_leaves_no_process(
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    pids = [rank["pid"] for rank in journal(tmp_path)[0]["ranks"]]
+    pids = [rank.pid for rank in ranks_of(tmp_path)]
     os.kill(pids[1], number)
     _, err = process.communicate(timeout=90)
     assert process.returncode == 4, err
@@ -484,3 +499,39 @@ def test_a_replay_of_a_pipeline_on_nccl_ends(tmp_path: Path) -> None:
     rows, _ = run(tmp_path, "--workload", str(tmp_path / "step.json"), "--variant", "calls",
                   "--iters", "3")  # fmt: skip
     assert {row["status"] for row in rows} == {"ok"}
+
+
+OWN_CALLS = """
+import torch
+import torch.distributed as dist
+class Own:
+    operation = "all_reduce"
+    def setup(self, group, device, dtype, count):
+        self.group, self.side = group, torch.cuda.Stream()
+    def __call__(self, output, input):
+        if output is not input:
+            output.copy_(input)
+        dist.all_reduce(output, group=self.group)
+class Early(Own):
+    def __call__(self, output, input):
+        with torch.cuda.stream(self.side):
+            torch.cuda._sleep(100_000_000)
+            super().__call__(output, input)
+class Stream(Own):
+    def __call__(self, output, input):
+        super().__call__(output, input)
+        torch.cuda.set_stream(self.side)
+"""
+
+
+@pytest.mark.parametrize("name", ["Own", "Early", "Stream"])
+def test_an_own_call_is_right_or_it_is_told_what_it_does(tmp_path: Path, name: str) -> None:
+    (tmp_path / "own.py").write_text(OWN_CALLS)
+    rows, said = run(
+        tmp_path, "--call", f"{tmp_path}/own.py:{name}", "--sizes", "64K", "--iters", "3",
+        code=0 if name == "Own" else None,
+    )  # fmt: skip
+    own = [row for row in rows if row["call"]]
+    assert [row["status"] for row in own] == ["ok" if name == "Own" else "wrong"]
+    if name != "Own":
+        assert name in said

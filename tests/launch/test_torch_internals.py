@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,3 +199,21 @@ def test_a_failure_without_a_message_or_a_time_is_taken() -> None:
         exitcode, timestamp, message = -9, None, "Signal 9 (SIGKILL) received by PID 1"
 
     assert torch_internals._make_rank_exit(Failure()) == RankExit(-9, 0, "")
+
+
+COUNTS = """
+import threading
+from pathlib import Path
+from commbench.launch.devices import detect_capabilities, import_torch
+import_torch()
+from commbench.worker.device import DEVICES
+def count():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return 3
+DEVICES["cuda"] = DEVICES["cuda"]._replace(number=count)
+print(detect_capabilities().devices["cuda"], len([*Path("/proc/self/task").iterdir()]))
+"""
+
+
+def test_ranks_can_be_forked_after_a_driver_started_a_thread_to_count_devices() -> None:
+    assert subprocess.check_output([sys.executable, "-c", COUNTS], text=True).split() == ["3", "1"]

@@ -84,8 +84,9 @@ class Course(NamedTuple):
         return list(chain.from_iterable(self.batches))
 
 
-def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
-    """Do what the schedule says, every call taking the next of these durations."""
+def follow(planned: SampleSchedule, durations: Iterator[float], aligning_s: float = 0.0) -> Course:
+    """Do what the schedule says, every call taking the next of these durations, and every iteration
+    that much more besides."""
     blocks: list[SampleRequest] = []
     batches: list[list[float]] = []
     while block := planned.next():
@@ -99,7 +100,9 @@ def follow(planned: SampleSchedule, durations: Iterator[float]) -> Course:
         ]
         if block.timed:
             batches.append(taken)
-        planned.record(block, taken)
+        elapsed_s = sum(taken) * block.calls + len(taken) * aligning_s
+        batch = Batch(tuple(taken), calls=block.calls, elapsed_s=elapsed_s)
+        planned.record(batch if block.timed else taken)
     return Course(blocks, batches, planned.stop_reason)
 
 
@@ -117,6 +120,19 @@ def test_a_fixed_number_is_exact_whatever_the_durations_are(
     assert sum(course.timed) == asked
     assert all(block.iterations > 0 for block in course.blocks)
     assert course.reason == "fixed"
+
+
+def test_on_a_device_the_time_counts_in_which_it_aligns_the_ranks() -> None:
+    noisy = [3e-6, 30e-6] * 50_000
+    on_cpu = follow(schedule(), iter(noisy), 0.5e-3)
+    on_gpu = follow(schedule(device="cuda"), iter(noisy), 0.5e-3)
+    assert len(on_cpu.samples) >= 4000
+    assert on_gpu.reason == "budget"
+    assert max(on_gpu.timed) <= 20e-3 / 0.3e-3
+    assert max(on_gpu.timed[1:]) <= 20e-3 / 0.5e-3
+    assert 0.2 <= 0.5e-3 * len(on_gpu.samples) < 0.25
+    fixed = follow(schedule(device="cuda", iterations=1000, warmup=0), iter(noisy), 0.5e-3)
+    assert len(fixed.samples) == 1000
 
 
 def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> None:
