@@ -25,10 +25,9 @@ from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
-from commbench.plan.load import Load
 from commbench.plan.pairs import count_pairs
-from commbench.results.rank_times import with_rank_times
-from commbench.results.samples import in_order, samples_of, without_samples
+from commbench.plan.splits import Load
+from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 

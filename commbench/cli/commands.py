@@ -165,9 +165,9 @@ def make_function(name: str) -> Callable[..., None]:
     """The function of a command, such as `job slurm`, with the parameters that Typer reads."""
     import inspect
 
-    entry, word = declared_commands()[name], name.split()[-1]
+    entry, words = declared_commands()[name], name.replace(" ", "_")
     module = import_module(f"commbench.cli.{entry.module}")
-    carry_out = getattr(module, word, None) or getattr(module, f"{word}_")  # Python has `import`
+    carry_out = getattr(module, words, None) or getattr(module, f"{words}_")  # Python has `import`
     own = inspect.signature(carry_out).parameters
 
     def function(**given: Any) -> None:

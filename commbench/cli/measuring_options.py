@@ -298,12 +298,12 @@ COMMANDS = {
         "measuring", JOB_KUBERNETES,
         ("commbench.jobs.scripts.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
     ),
-    "workload show": Command("workload", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
-    "workload import": Command("workload", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),
-    "workload ddp": Command("workload", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",), _SHOWN_WORKLOAD),
-    "workload fsdp": Command("workload", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",), _SHOWN_WORKLOAD),
+    "workload show": Command("subcommands", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
+    "workload import": Command("subcommands", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),
+    "workload ddp": Command("subcommands", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",), _SHOWN_WORKLOAD),
+    "workload fsdp": Command("subcommands", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",), _SHOWN_WORKLOAD),
     "workload megatron": Command(
-        "workload", WORKLOAD_MEGATRON,
+        "subcommands", WORKLOAD_MEGATRON,
         (f"{_WORKLOAD}.megatron", "commbench.workloads.megatron_calls.Training"), _SHOWN_WORKLOAD,
     ),
 }  # fmt: skip

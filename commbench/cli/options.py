@@ -13,7 +13,8 @@ from commbench.runner.option import Option
 
 
 class Command(NamedTuple):
-    """What a command takes and shows. The function of its name in `module` carries it out."""
+    """What a command takes and shows. The function of its name in `module` carries it out:
+    `history_add` for `history add`."""
 
     module: str
     """In commbench/cli/."""

@@ -356,6 +356,7 @@ HISTORY_FORGET = {
     "db": DB,
 }
 _API, _TREND = "commbench.api.history", "answers.history.document"
+_FIT, _PREDICTED = "answers.cost.fit_document", "answers.cost.predict_document"
 COMMANDS = {
     "list": Command("reading", AS_DOCUMENT, view="answers.show.run_list"),
     "show": Command("reading", SHOW),
@@ -367,20 +368,20 @@ COMMANDS = {
     "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),
     "check": Command("judging", CHECK, ("check",), "answers.check.document"),
     "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
-    "history add": Command("history", HISTORY_ADD, (f"{_API}.add",)),
+    "history add": Command("subcommands", HISTORY_ADD, (f"{_API}.add",)),
     "history list": Command(
-        "history", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
+        "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
         "answers.history.run_list",
     ),
     "history show": Command(
-        "history", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
+        "subcommands", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
     ),
-    "history export": Command("history", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
-    "history forget": Command("history", HISTORY_FORGET, (f"{_API}.forget",)),
+    "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
+    "history forget": Command("subcommands", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
-    "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
-    "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
-    "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
+    "model fit": Command("subcommands", MODEL_FIT, ("fit_model",), _FIT),
+    "model show": Command("subcommands", MODEL_SHOW, view=_FIT),
+    "model predict": Command("subcommands", MODEL_PREDICT, ("predict",), _PREDICTED),
     "ops": Command("judging", OPS, view="answers.show.operations"),
     "links": Command("judging", LINKS, view="answers.show.links"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),

@@ -22,7 +22,7 @@ def write_verdict_files(
     """Write a list for each verdict with a name in each line, and a result in the other formats as
     files named `stem`; their paths. `nodes` are names, verdicts and reasons: in JUnit, with
     `answer` as the title, each is a test case, which fails unless its verdict is PASS."""
-    from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
+    from commbench.output.ci import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
 
     view, result = shown
     cases = [

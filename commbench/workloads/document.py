@@ -13,8 +13,7 @@ from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column, Unit, short_time
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 from commbench.views.formats import View
-from commbench.workloads.totals import known_sum, workload_totals
-from commbench.workloads.trace import TraceAnalysis
+from commbench.workloads.trace import TraceAnalysis, known_sum, workload_totals
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
 SLOW = 1e7

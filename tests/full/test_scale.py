@@ -22,9 +22,9 @@ from peak import COMMAND, measure_process
 
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
-from commbench.results.rank_info import RankInfo
-from commbench.results.rank_times import RankTimesSum
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import JOURNAL
+from commbench.results.samples import RankTimesSum
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.hang_analysis import Watched, diagnose

@@ -21,7 +21,7 @@ from commbench.answers.compare.document import (
     run_warnings,
     warnings_block,
 )
-from commbench.output.github import ERROR, NOTICE, WARNING, annotation
+from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
@@ -277,22 +277,22 @@ VIEW = View(document, schema=3, data=as_json)
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
     has a failure if and only if the check does not pass."""
-    from commbench.output import junit  # imports xml, which most checks do not need
+    from commbench.output import ci
 
-    outcomes = {FAIL: junit.FAILURE, NO_VERDICT: junit.FAILURE, PASS: junit.PASSED}
+    outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
 
-    def make_case(result: RuleResult, check: RowCheck) -> junit.JUnitCase:
+    def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
         message = " ".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
-        outcome = outcomes.get(check.effect, junit.SKIPPED)
-        return junit.JUnitCase(check.case.name, outcome, message, check.outcome)
+        outcome = outcomes.get(check.effect, ci.SKIPPED)
+        return ci.JUnitCase(check.case.name, outcome, message, check.outcome)
 
     suites = [
-        junit.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
+        ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    whole = junit.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome)
+    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome)
     title = f"commbench check: {gate_title(gate)}"
-    return junit.junit_xml([*suites, junit.JUnitSuite("commbench check", [whole])], title)
+    return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)
 
 
 def _line(check: RowCheck) -> str:

@@ -37,8 +37,8 @@ from commbench.answers.compare.ratio import (
     widen_for_launches,
 )
 from commbench.plan.backends import usual_launch_spread
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SAME, UNDECIDED, decide
 from commbench.views.as_json import fields_of
 

@@ -20,8 +20,8 @@ from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Batch, Measurement, Run
+from commbench.stats.distributions import mann_whitney
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.rank_test import mann_whitney
 from commbench.stats.verdict import NOT_COMPARED, UNDECIDED, decide
 from commbench.views.as_json import fields_of
 

@@ -27,7 +27,7 @@ from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
-from commbench.readers.curves import is_curves, read_points
+from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK

@@ -26,7 +26,7 @@ from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats.estimate import Estimate, combine, known, ratio
 from commbench.views.as_json import fields_of
-from commbench.workloads.totals import OperationTotals, workload_totals
+from commbench.workloads.trace import OperationTotals, workload_totals
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak

@@ -29,7 +29,7 @@ from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
-from commbench.readers.curves import COLUMNS, TIMING
+from commbench.readers.lines import COLUMNS, TIMING
 from commbench.readers.registry import OF_FILES
 from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
 from commbench.results.schema import OK, is_imported

@@ -9,7 +9,7 @@ from itertools import combinations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.numerics import (
+from commbench.analysis.figures import (
     Difference,
     codec_time,
     find_difference,
@@ -23,7 +23,7 @@ from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.rows import time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
-from commbench.results.numerics import Numerics
+from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide

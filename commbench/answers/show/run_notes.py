@@ -13,7 +13,7 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
 from commbench.output.paragraphs import list_some
-from commbench.results.rank_info import LinkProbe
+from commbench.results.records import LinkProbe
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column

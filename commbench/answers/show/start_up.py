@@ -15,7 +15,7 @@ from commbench.answers.show.rows import size_of, time_of
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import StartUp
+from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_time

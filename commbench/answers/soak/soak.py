@@ -23,11 +23,11 @@ from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
 from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.plan.case import Case
-from commbench.results.checks import Check, soaked_s
-from commbench.results.samples import samples_of, without_samples
-from commbench.results.schema import Measurement, Run, WrongElement
+from commbench.results.records import Check, WrongElement
+from commbench.results.samples import samples_of, soaked_s, without_samples
+from commbench.results.schema import Measurement, Run
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SLOWER, TOLERANCE, decide
 from commbench.views.as_json import fields_of
 from commbench.views.result import Result

@@ -20,7 +20,7 @@ from commbench.answers.show.groups import (
 )
 from commbench.answers.show.plan import left_out, plan_document
 from commbench.answers.show.run_document import ShownRun, document
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.views.document import Items, Table

@@ -24,7 +24,7 @@ from commbench.plan.case import READY, Case
 from commbench.plan.operations import OPERATION_SETS
 from commbench.plan.plan import Plan
 from commbench.results.journal_reader import read_run
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import JOURNAL, StoredRun, list_stored_runs
 from commbench.results.schema import IN_PROCESS, Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
