@@ -33,8 +33,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate
-from commbench.stats.student import student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
