@@ -33,7 +33,7 @@ _HOW = (
     "mesh_order", "groups", "group_size", "group_stride",
 )  # fmt: skip
 """Fields of a plan that say how the run measured."""
-UNLIKELY_CAUSES = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
+_UNLIKELY = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 """Differences that hardly change times."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
@@ -60,6 +60,11 @@ class Difference(NamedTuple):
     name: str
     a: str
     b: str
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it may change times."""
+        return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""

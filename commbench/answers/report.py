@@ -73,9 +73,7 @@ class Contents(NamedTuple):
     """In which the document says already in what the runs differ."""
 
 
-def find_contents(
-    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
-) -> Contents:
+def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResult]) -> Contents:
     """What a report says of one of these, or of comparisons with the same first run."""
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):

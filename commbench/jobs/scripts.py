@@ -1,6 +1,6 @@
 """A run on several nodes, for any cluster manager; and job scripts: a batch script for Slurm's
 sbatch, in which srun starts the ranks, and a manifest for kubectl, in which torchrun starts the
-ranks in each pod.
+ranks in each pod. Both can test the nodes first.
 
 KINDS is the table of the operators that a manifest can be for. Sources: Slurm's manual pages,
 sbatch(1) and srun(1); for the options of containers the usage page of NVIDIA's plugin pyxis,
@@ -163,7 +163,22 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmOptions:
+class JobOptions:
+    """The options that jobs of all cluster managers have."""
+
+    preflight: bool = False
+    """Whether `commbench preflight` chooses the nodes of the run."""
+    spare: int = 0
+    """Nodes that are tested beside those of the run."""
+
+    def __post_init__(self) -> None:
+        require_within("--spare", self.spare, 0, inf)
+        if self.spare and not self.preflight:
+            raise UsageError("--spare needs --preflight, which chooses nodes", "add --preflight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions(JobOptions):
     """The options of the job beside nodes and ranks; None where an option was not given."""
 
     partition: str | None = None
@@ -177,19 +192,13 @@ class SlurmOptions:
     """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
     setup: tuple[str, ...] = ()
     """Lines of shell before the run, such as `module load cuda`."""
-    preflight: bool = False
-    """Whether `commbench preflight` chooses the nodes of the run."""
-    spare: int = 0
-    """Nodes that the job gets beside those of the run."""
 
     def __post_init__(self) -> None:
+        JobOptions.__post_init__(self)
         words = "use letters, digits and any of _ . , : + @ / -"
         for option, name in (("--partition", self.partition), ("--account", self.account)):
             require_match(_SLURM_NAME, option, name, words)
         require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
-        require_within("--spare", self.spare, 0, inf)
-        if self.spare and not self.preflight:
-            raise UsageError("--spare needs --preflight, which chooses nodes", "add --preflight")
         if self.preflight and self.container is not None:
             raise UsageError(
                 "--preflight cannot start commbench in a --container",
@@ -233,7 +242,7 @@ _RESOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
+class KubernetesOptions(JobOptions):
     """The options of the job beside nodes and ranks; None where an option was not given."""
 
     image: str
@@ -249,6 +258,7 @@ class KubernetesOptions:
     """Names and quantities of the resources of each pod, beside GPUs."""
 
     def __post_init__(self) -> None:
+        JobOptions.__post_init__(self)
         if self.kind not in KINDS:
             raise name_error("kind", self.kind, list(KINDS))
         require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
@@ -260,7 +270,8 @@ class KubernetesOptions:
         require_match(_SUBDOMAIN, "--runtime", self.runtime, words)
 
     def script(self, job: Job) -> str:
-        """The manifest; texts from users are quoted, and Kubernetes does not expand them."""
+        """The manifest, or with `preflight` a script of bash that has it; texts from users are
+        quoted, and Kubernetes does not expand them."""
         parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
         if self.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
             raise UsageError(
@@ -272,17 +283,16 @@ class KubernetesOptions:
         folder = job.output or f"{CLAIM_FOLDER if self.claim else POD_FOLDER}/{name}"
         words = ["--module", "--", "commbench", "run", *job.words]
         gpus = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
-        return render(
-            "manifest.yaml.jinja",
-            job=job,
-            options=self,
-            name=name,
-            folder=folder,
-            kind=KINDS[self.kind],
-            words=[*words, *([] if job.output else [f"--output={folder}"])],
-            resources=(gpus | dict(self.resources)).items(),
-            claim_folder=CLAIM_FOLDER,
-        )
+        values = {
+            "job": job, "options": self, "name": name, "folder": folder, "kind": KINDS[self.kind],
+            "words": [*words, *([] if job.output else [f"--output={folder}"])],
+            "resources": (gpus | dict(self.resources)).items(), "claim_folder": CLAIM_FOLDER,
+            "nodes": job.nodes + self.spare,
+        }  # fmt: skip
+        manifest = render("manifest.yaml.jinja", **values)
+        if not self.preflight:
+            return manifest
+        return render("preflight.sh.jinja", manifest=manifest.rstrip(), **values)
 
 
 class Operator(NamedTuple):

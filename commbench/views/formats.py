@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.results.files import write_new
+from commbench.stats.verdict import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
 from commbench.validation import choose
 from commbench.views.document import Document, Pictures
@@ -26,7 +27,6 @@ from commbench.views.document import Document, Pictures
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from commbench.output.ci import JUnitCase
     from commbench.views.draw import Drawn
 
 _EXACT = 1 << 53
@@ -277,19 +277,24 @@ def write_verdict_files(
     stem: str,
     lists: Mapping[str, Sequence[str]],
     shown: tuple[View, Any],
-    cases: Sequence[JUnitCase],
+    nodes: Iterable[tuple[str, str, str]],
     answer: str,
 ) -> list[Path]:
     """Write a list for each verdict with a name in each line, and a result in the other formats as
-    files named `stem`; their paths. `cases` are those of JUnit, with `answer` as their title."""
-    from commbench.output import ci
+    files named `stem`; their paths. `nodes` are names, verdicts and reasons: in JUnit, with
+    `answer` as the title, each is a test case, which fails unless its verdict is PASS."""
+    from commbench.output.ci import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
 
     view, result = shown
+    cases = [
+        JUnitCase(name, PASSED if verdict == PASS else FAILURE, reason, verdict)
+        for name, verdict, reason in nodes
+    ]
     files: dict[str, str | bytes] = {
         f"{verdict}.txt": "".join(f"{name}\n" for name in names) for verdict, names in lists.items()
     }
     files |= {f"{stem}.{each}": view.write(result, each) for each in (JSON, HTML)}
-    files["junit.xml"] = ci.junit_xml([ci.JUnitSuite(f"commbench {stem}", cases)], answer)
+    files["junit.xml"] = junit_xml([JUnitSuite(f"commbench {stem}", cases)], answer)
     for name, content in files.items():
         write_new(folder / name, content)
     return [*map(folder.joinpath, files)]

@@ -38,10 +38,7 @@ def escape(text: str) -> str:
 
 
 def table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    left: str = "",
-    is_escaped: bool = False,
+    headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "", is_escaped: bool = False
 ) -> list[str]:
     """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
     `is_escaped`: the cells are Markdown already."""

@@ -8,15 +8,7 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from commbench.output.paragraphs import fill
-from commbench.output.table import (
-    BOLD,
-    GREEN,
-    RED,
-    WIDTH,
-    clean,
-    style,
-    width,
-)
+from commbench.output.table import BOLD, GREEN, RED, WIDTH, clean, style, width
 from commbench.output.table import table as table_lines
 from commbench.units import format_count
 from commbench.views import document as doc

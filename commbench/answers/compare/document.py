@@ -10,12 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    DIAGNOSTICS,
-    measure_launches,
-    more_precisely,
-)
-from commbench.analysis.environment_diff import UNLIKELY_CAUSES
+from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -99,7 +94,7 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 def known_causes(found: Comparison) -> list[str]:
     """The differences of the runs that may change times, those that forbid a comparison first; and
     in what their host differs."""
-    named = [*found.mismatches, *(d for d in found.differences if d.name not in UNLIKELY_CAUSES)]
+    named = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
     words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])

@@ -121,9 +121,9 @@ class FleetResult(Result, view="answers.fleet.document", rows="nodes"):
         return sorted(node.name for node in self.nodes if node.verdict == verdict)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many nodes have each verdict."""
-        return {verdict: len(self.names(verdict)) for verdict in VERDICTS}
+    def lists(self) -> dict[str, list[str]]:
+        """The names of the nodes with each verdict."""
+        return {verdict: self.names(verdict) for verdict in VERDICTS}
 
     @property
     def outcome(self) -> str:

@@ -11,13 +11,7 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
-from commbench.plan.groups import (
-    ALONE,
-    BOTH,
-    TOGETHER,
-    format_group,
-    parse_mesh,
-)
+from commbench.plan.groups import ALONE, BOTH, TOGETHER, format_group, parse_mesh
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.plan.plan import Plan, longest_join_s

@@ -181,9 +181,7 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     )  # fmt: skip
 
 
-def find_drift(
-    values: Sequence[float],
-) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
     """The median of the first and of the last tenth of the values of cycles, and the ratio of the
     last over the first; Nones for too few.
 
