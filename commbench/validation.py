@@ -43,14 +43,24 @@ _WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "bool":
 """How JSON calls the types of annotations."""
 
 
-def build(record: type[T], values: dict[str, Any]) -> T:
-    """Make a record (named tuple or dataclass) of JSON `values`; lists become tuples.
+def build(record: type[T], values: dict[str, Any], **make: Callable[[Any], object]) -> T:
+    """Make a record (named tuple or dataclass) of JSON `values`; lists become tuples. `make` has
+    what makes the value of a field, or each value in its list, where these are records, too.
 
     Values are checked where the annotation consists of str (of limited length), int (up to 2**53),
     bool, float (finite), None, tuple and dict; others are taken as they are. Raises ValueError for
     a wrong type, TypeError for a missing or unknown field.
     """
-    arguments, checks = dict(values), _checks_of(record)  # type: ignore[arg-type]  # it is hashable
+    if not isinstance(values, dict):
+        raise ValueError(f"{record.__name__.lower()} is {brief(values)}, not an object")
+    checks = _checks_of(record)  # type: ignore[arg-type]  # it is hashable
+    for name in (name for name in make if values.get(name)):
+        one, found = make[name], values[name]
+        if not checks[name][0].startswith("tuple"):
+            values = values | {name: one(found)}
+        elif isinstance(found, list):
+            values = values | {name: [one(each) for each in found]}
+    arguments = dict(values)
     for name, value in values.items():
         if name not in checks:
             close = closest(name, list(checks))

@@ -87,7 +87,7 @@ def journal_lines(journal: Path) -> list[dict[str, Any]]:
         if isinstance(ranks := line.get("ranks"), dict):
             each = [dict(zip(ranks["each"], row, strict=True))
                     for row in zip(*ranks["each"].values(), strict=True)]  # fmt: skip
-            line["ranks"] = [ranks["same"] | own for own in each]
+            line["ranks"] = [ranks["same"] | own for own in each or [{}] * ranks["number"]]
     return lines
 
 

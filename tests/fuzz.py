@@ -35,7 +35,7 @@ from synthetic import noisy, plan, synthetic_run
 from commbench import __version__
 from commbench.plan.case import Case
 from commbench.results.journal import Journal
-from commbench.results.rank_info import LinkProbe, RankInfo
+from commbench.results.records import LinkProbe, RankInfo
 from commbench.results.schema import Batch, Measurement, ReportedTiming, RunEnd, RunHeader
 
 os.environ.pop("COLUMNS", None)  # so that an error and its hint are a line each

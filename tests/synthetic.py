@@ -15,7 +15,7 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 

@@ -11,7 +11,7 @@ from synthetic import noisy, plan, synthetic_run
 
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 
 OPERATIONS = ("all_gather", "all_reduce", "broadcast", "reduce_scatter")
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commbench.jobs.job import Job
+from commbench.jobs.scripts import Job
 
 HOSTILE = (
     "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a b\\", "#",

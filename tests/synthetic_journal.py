@@ -11,10 +11,10 @@ from zlib import crc32
 from commbench import __version__
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal, seal
-from commbench.results.rank_info import LinkProbe, RankInfo
-from commbench.results.rank_times import with_rank_times
+from commbench.results.records import LinkProbe, RankInfo, WrongElement
 from commbench.results.run_folder import JOURNAL
-from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader, WrongElement
+from commbench.results.samples import with_rank_times
+from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 
 PLAN = Plan(
     operations=("all_reduce", "gather"),

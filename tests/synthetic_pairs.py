@@ -11,7 +11,7 @@ from synthetic import header, plan
 from commbench.answers.pairs.matrix import first_ranks
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 from commbench.analysis.columns import COLUMNS, row_values, written_values
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, RunHeader
 
 HEADER_FIELDS = ("ranks", "overhead_s", "resolution_s", "environment", "launcher")

@@ -15,7 +15,8 @@ from commands import Commbench
 from fake_device import Fake, program_text
 
 from commbench.plan.case import Case
-from commbench.plan.operations import COLLECTIVES, BlockOrigin
+from commbench.plan.operation import BlockOrigin
+from commbench.plan.operations import COLLECTIVES
 from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import Commbench, Ended, run_commbench, start_command
 
-from commbench.analysis.numerics import find_difference
+from commbench.analysis.figures import find_difference
 from commbench.analysis.rows import make_rows
 from commbench.answers.show.numerics import find_numerics
 from commbench.results.journal_reader import read_run

@@ -124,7 +124,8 @@ def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
 
 
 BROKEN_EXPECTATION = """
-from commbench.plan.operations import OPERATIONS, BlockOrigin
+from commbench.plan.operation import BlockOrigin
+from commbench.plan.operations import OPERATIONS
 OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
     expected=lambda at: BlockOrigin(block=0, rank=0)
 )

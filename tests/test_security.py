@@ -123,7 +123,7 @@ def test_durations_are_of_clocks_that_nobody_can_set() -> None:
     # A folder's name, when a run was started, when a report was made, and when a run was added to a
     # history: a date each.
     files = (
-        "results/run_folder.py", "worker/rank.py", "answers/report/contents.py",
+        "results/run_folder.py", "worker/rank.py", "answers/report.py",
         "answers/history/store.py",
     )  # fmt: skip
     of_file = ("worker/watchdog/watchdog.py", "time.time")  # compared with the date of a file

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import diagnose_row
-from commbench.analysis.numerics import worst_numerics
+from commbench.analysis.figures import worst_numerics
 from commbench.analysis.rows import ResultRow
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS

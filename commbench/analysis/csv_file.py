@@ -218,10 +218,7 @@ def _require_sound(
 
 
 def _parse_lines(
-    names: Sequence[str],
-    columns: tuple[str, ...],
-    lines: Sequence[Sequence[str]],
-    seen: set[int],
+    names: Sequence[str], columns: tuple[str, ...], lines: Sequence[Sequence[str]], seen: set[int]
 ) -> list[Sequence[Any]]:
     """The columns of these lines. Raises ValueError where a value cannot come from a run. `seen`
     are the hashes of the cases of the lines before; those of these are added."""

@@ -27,7 +27,7 @@ from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
-    from commbench.results.rank_info import RankInfo
+    from commbench.results.records import RankInfo
     from commbench.results.schema import RunHeader
 
 STALL_S = 1.5e-3

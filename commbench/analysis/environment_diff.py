@@ -33,7 +33,7 @@ _HOW = (
     "mesh_order", "groups", "group_size", "group_stride",
 )  # fmt: skip
 """Fields of a plan that say how the run measured."""
-UNLIKELY_CAUSES = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
+_UNLIKELY = (*_HOW, "commbench", "python", "launcher", "imported_from", "notes")
 """Differences that hardly change times."""
 _STATISTIC = "median over iterations, slowest rank"
 NOT_SET = "not set"
@@ -60,6 +60,11 @@ class Difference(NamedTuple):
     name: str
     a: str
     b: str
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it may change times."""
+        return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
         """The difference of runs with these names: `a has 2 ranks, b has 3`."""
@@ -90,7 +95,7 @@ def differences(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
     backend, statistic = "backend", "statistic of a time"
     found = _compare({backend: _column(a, backend)}, {backend: _column(b, backend)})
     if a.header and b.header:
-        found += _compare_headers(a.header, b.header)
+        found += compare_recorded(_recorded(a.header), _recorded(b.header))
         found += _compare({statistic: time_statistic(a)}, {statistic: time_statistic(b)})
     return found
 
@@ -106,10 +111,15 @@ class Recorded(NamedTuple):
 def recorded_of(run: LoadedRun) -> Recorded:
     """The facts that must match for a comparison, those of the environment and of how the run
     measured, and its variables."""
-    facts = _needed_facts(run) | (_header_facts(run.header) if run.header else {})
-    known = run.header and isinstance(run.header.environment.get("variables"), dict)
-    variables = environment_variables(run.header) if run.header and known else None
-    return Recorded({name: text for name, text in facts.items() if text}, variables)
+    facts, found = _needed_facts(run), _recorded(run.header) if run.header else Recorded({}, None)
+    known = {name: text for name, text in (facts | {**found.facts}).items() if text}
+    return found._replace(facts=known)
+
+
+def _recorded(header: RunHeader) -> Recorded:
+    """The facts of a header, and its variables."""
+    has_variables = isinstance(header.environment.get("variables"), dict)
+    return Recorded(_header_facts(header), environment_variables(header) if has_variables else None)
 
 
 def compare_recorded(a: Recorded, b: Recorded) -> tuple[Difference, ...]:
@@ -127,7 +137,8 @@ def are_other_machines(a: LoadedRun, b: LoadedRun) -> bool:
         return False
     boots = {run.header.environment.get("boot_id") for run in (a, b) if run.header}
     machine = _MACHINE if len(boots) == 1 and None not in boots else ("hosts", *_MACHINE)
-    return any(each.name in machine for each in _compare_headers(a.header, b.header))
+    found = compare_recorded(_recorded(a.header), _recorded(b.header))
+    return any(each.name in machine for each in found)
 
 
 def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:
@@ -136,15 +147,7 @@ def changes(began: RunHeader, now: RunHeader) -> tuple[Difference, ...]:
         {"num_nodes": str(header.num_nodes), "gpu_shared": str(header.gpu_shared)}
         for header in (began, now)
     )
-    return _compare_headers(began, now) + _compare(first, second)
-
-
-def _compare_headers(a: RunHeader, b: RunHeader) -> tuple[Difference, ...]:
-    """In what the facts of two headers differ, and their variables where both have some."""
-    found = _compare(_header_facts(a), _header_facts(b))
-    if all(isinstance(header.environment.get("variables"), dict) for header in (a, b)):
-        found += _compare(environment_variables(a), environment_variables(b), NOT_SET)
-    return found
+    return compare_recorded(_recorded(began), _recorded(now)) + _compare(first, second)
 
 
 def _compare(

@@ -112,16 +112,17 @@ def _require_same_rows(run: Run, beside: Path) -> None:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
-    known = [name for name in names if any(_value(row, name) not in (None, "") for row in kept)]
-    for number, (row, old) in enumerate(zip_longest(found, kept), start=1):
-        for name in known:
-            new, before = _value(row, name), _value(old, name)
-            is_number = isinstance(new, float) and isinstance(before, float)
-            if isclose(new, before, rel_tol=_ROUNDING) if is_number else new == before:
+    values = attrgetter(*(COLUMNS[name].field for name in names))
+    ours, theirs = ([values(row) for row in rows] for rows in (found, kept))
+    known = [any(value not in (None, "") for value in each) for each in zip(*theirs, strict=True)]
+    nothing = (None,) * len(names)
+    for number, both in enumerate(zip_longest(ours, theirs, fillvalue=nothing), start=1):
+        for name, is_known, new, before in zip(names, known, *both, strict=False):
+            if not is_known or new == before or _is_close(new, before):
                 continue
             kept_text, found_text = (
-                COLUMNS[name].as_written(value) if each else "missing"
-                for each, value in ((old, before), (row, new))
+                "missing" if row is nothing else COLUMNS[name].as_written(value)
+                for row, value in zip(both[::-1], (before, new), strict=True)
             )
             raise RecordsError(
                 f"row {number} of {beside} contradicts {JOURNAL}: {name} is {kept_text}, "
@@ -130,9 +131,9 @@ def _require_same_rows(run: Run, beside: Path) -> None:
             )
 
 
-def _value(row: Any, name: str) -> Any:
-    """The value of a column of a row; None of no row."""
-    return getattr(row, COLUMNS[name].field, None)
+def _is_close(new: Any, before: Any) -> bool:
+    is_number = isinstance(new, float) and isinstance(before, float)
+    return is_number and isclose(new, before, rel_tol=_ROUNDING)
 
 
 def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:

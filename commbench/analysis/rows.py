@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import is_
 from typing import Any, TypeAlias
 
 from commbench.analysis.diagnostic_figures import (
@@ -23,12 +24,12 @@ from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
 from commbench.plan.backends import usual_launch_spread
+from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION
 from commbench.plan.groups import ALONE, TOGETHER, format_group
-from commbench.plan.load import Load
 from commbench.plan.pairs import count_pairs
-from commbench.results.rank_times import with_rank_times
-from commbench.results.samples import in_order, samples_of, without_samples
+from commbench.plan.splits import Load
+from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
 from commbench.stats.estimate import Estimate, ratio
 
@@ -49,6 +50,11 @@ class ResultRow:
     """None where nothing was timed."""
     reference: ResultRow | None = None
     """The row of one direct call of the same bytes, where this one's call has another form."""
+
+    @property
+    def case(self) -> Case:
+        """What was measured."""
+        return self.measurement.case
 
     @property
     def form_ratio(self) -> float | None:
@@ -237,10 +243,20 @@ def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     return ResultRow(header=header, measurement=with_rank_times(measurement), time=time)
 
 
+_latest: list[tuple[tuple[object, ...], tuple[ResultRow, ...]]] = [((), ())]
+"""The parts of a run from which rows were made last, and these rows."""
+
+
 def make_rows(run: Run) -> tuple[ResultRow, ...]:
-    """The rows of a run, in the order they were measured."""
+    """The rows of a run, in the order they were measured. Those of the latest run are kept, because
+    what checks a run and what shows it need the same."""
+    parts, (known, rows) = (run.header, run.measurements, run.end), _latest[0]
+    if known and all(map(is_, parts, known)):
+        return rows
     header = with_risen(run)
-    return relate_rows([make_row(header, found) for found in run.measurements])
+    rows = relate_rows([make_row(header, found) for found in run.measurements])
+    _latest[0] = parts, rows
+    return rows
 
 
 def with_risen(run: Run) -> RunHeader:

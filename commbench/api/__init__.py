@@ -23,11 +23,15 @@ from commbench.api.runs import (
     list_runs,
     load,
     plot,
+    report,
 )
 from commbench.errors import UsageError
+from commbench.readers.source import ImportHints
 from commbench.results import schema
-from commbench.units import format_count
-from commbench.views.result import Result
+from commbench.stats.verdict import FAIL, PASS
+from commbench.units import format_count, parse_tolerance
+from commbench.validation import choose
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,9 +44,9 @@ if TYPE_CHECKING:
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
-    from commbench.api.advice import advise
     from commbench.api.expectations import expect, expect_run
     from commbench.api.fleets import fleet, preflight
+    from commbench.api.foresee import advise, fit_model, predict
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import (
         init,
@@ -54,8 +58,6 @@ if TYPE_CHECKING:
         run_options,
         soak,
     )
-    from commbench.api.models import fit_model, predict
-    from commbench.api.reports import report
     from commbench.api.runs import AnyRun
     from commbench.jobs.scripts import KubernetesOptions, SlurmOptions
     from commbench.runner.run_options import RunOptions
@@ -69,13 +71,11 @@ __all__ = [
     "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
-    "api.advice": ("advise",),
     "api.fleets": ("fleet", "preflight"),
     "api.measuring": (
         "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
     ),
-    "api.models": ("fit_model", "predict"),
-    "api.reports": ("report",),
+    "api.foresee": ("advise", "fit_model", "predict"),
     "api.expectations": ("expect", "expect_run"),
 }  # fmt: skip
 
@@ -138,7 +138,7 @@ def smoke(
         return run_smoke(plan)
 
 
-class Environment(Result, dict[str, Any], view="answers.show.environment"):
+class Environment(Result, dict[str, Any], view="answers.show.lists:ENVIRONMENT"):
     """Facts of a machine by name."""
 
     __slots__ = ()
@@ -170,7 +170,7 @@ def job_script(
 
     `run` are the options that `words` hold. Raises the error that every rank would raise.
     """
-    from commbench.jobs.job import make_job
+    from commbench.jobs.scripts import make_job
 
     return options.script(make_job(run, words, nodes, nproc_per_node, gpus_per_node, env))
 
@@ -200,8 +200,6 @@ def compare(
         require_comparable,
         require_two_runs,
     )
-    from commbench.readers.source import ImportHints
-    from commbench.units import parse_tolerance
 
     within = parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
@@ -256,9 +254,6 @@ def check(
     from commbench.answers.check.gate import CHECKED, check
     from commbench.answers.check.rules import LIMITS, select_rules
     from commbench.answers.compare.comparison import require_comparable, require_two_runs
-    from commbench.readers.source import ImportHints
-    from commbench.stats.verdict import FAIL, PASS
-    from commbench.validation import choose
 
     if undecided is not None:
         choose("--undecided", undecided, {PASS: None, FAIL: None})
@@ -321,7 +316,6 @@ def sweep(
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import make_settings
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
-    from commbench.units import parse_tolerance
 
     varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
     settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)

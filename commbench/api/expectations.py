@@ -21,7 +21,7 @@ from commbench.plan.fabrics import LARGEST_NODE, choose_gpu, make_fabric, parse_
 from commbench.plan.links import Link, find_link, parse_peak
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import parse_size, parse_time, parse_tolerance
-from commbench.validation import choose
+from commbench.validation import choose, require_within
 
 if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
@@ -64,8 +64,7 @@ def expect(
     in_rack = model and model.connects and model.connects > LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
     for name, number in (("--nodes", nodes), ("--gpus-per-node", per_node)):
-        if not 1 <= number <= 1 << 20:
-            raise UsageError(f"{name} is {number}", "write a number from 1 on")
+        require_within(name, number, 1, 1 << 20)
     if nodes * per_node < 2:
         raise UsageError("one rank communicates with nobody", "give --nodes or --gpus-per-node")
     fabric = make_fabric(model, parse_nics(nic, model) if nic else None)

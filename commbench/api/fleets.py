@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench.api.runs import ignore
-from commbench.errors import UsageError
+from commbench.errors import Interrupted, UsageError
+from commbench.readers.source import ImportHints
+from commbench.results.run_folder import empty_folder, new_folder
 from commbench.units import parse_tolerance
+from commbench.validation import require_within
 
 if TYPE_CHECKING:
     from commbench.answers.fleet.fleet import FleetResult
@@ -47,8 +50,6 @@ def fleet(
     from commbench.answers.fleet.fleet import judge_fleet
     from commbench.answers.fleet.nodes import expected_nodes, read_nodes, recorded_nodes
     from commbench.answers.history.store import HISTORY, History
-    from commbench.readers.source import ImportHints
-    from commbench.results.run_folder import empty_folder
 
     chance, within = parse_tolerance(false_alarms), parse_tolerance(tolerance)
     if not 1e-9 <= chance <= 0.5:
@@ -98,11 +99,8 @@ def preflight(
     from commbench.answers.fleet.nodes import expected_nodes
     from commbench.answers.preflight.document import write_files
     from commbench.answers.preflight.preflight import PreflightOptions, run_preflight
-    from commbench.errors import Interrupted
-    from commbench.jobs.job import parse_variables
+    from commbench.jobs.scripts import parse_variables
     from commbench.launch.hosts import allocated_hosts, find_starter
-    from commbench.results.run_folder import new_folder
-    from commbench.validation import require_within
 
     for flag, value, low in (
         ("--limit", limit, 30), ("--stage-limit", stage_limit, 5), ("--at-once", at_once, 1),

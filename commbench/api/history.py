@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,10 @@ from commbench.answers.history.records import Added, HistoryRun
 from commbench.answers.history.run_list import RunsOfHistory, points_csv
 from commbench.answers.history.store import HISTORY, History, open_history
 from commbench.api.runs import ignore, load_rows
-from commbench.errors import CommbenchError, RecordsError, UsageError
+from commbench.errors import CommbenchError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.plan.operations import find_operation
-from commbench.results.files import is_folder
-from commbench.results.run_folder import holds_run
+from commbench.results.run_folder import runs_within
 from commbench.units import parse_sizes, parse_tolerance
 
 if TYPE_CHECKING:
@@ -42,36 +41,28 @@ def add(
 ) -> list[Added]:
     """Add runs to a history, which is made where it does not exist; each in one transaction.
 
-    A run is a Run, a path or a label; or a folder with run folders, of which those that cannot be
+    A run is a Run, a path or a label; or a folder of runs, of which those that cannot be
     added are left out, and `notify` gets a line for each. `node` is the name of the node or the
     cluster in the history, by default the hosts of the run. Raises UsageError for a run that is
     incomplete or has no valid row, RecordsError where the history cannot be written.
     """
     added = []
     with _open(db, is_written=True) as history:
-        for run, is_one_of_many in _expand(runs):
-            try:
-                added.append(history.add(load_rows(run, notify=notify), node or ""))
-            except CommbenchError as error:
-                if not is_one_of_many or str(history.path) in error.message:
-                    raise
-                notify(f"left out: {error.message}")
-            else:
-                name = run if isinstance(run, (str, Path)) else run.name
-                notify(f"{added[-1].outcome}: {name}")
+        for given in runs:
+            inner = runs_within(Path(given)) if isinstance(given, (str, Path)) else []
+            every: Sequence[AnyRun] = inner or [given]
+            for run in every:
+                try:
+                    found = history.add(load_rows(run, notify=notify), node or "")
+                except CommbenchError as error:
+                    if not inner or str(history.path) in error.message:
+                        raise
+                    notify(f"left out: {error.message}")
+                else:
+                    added.append(found)
+                    name = run if isinstance(run, (str, Path)) else run.name
+                    notify(f"{found.outcome}: {name}")
     return added
-
-
-def _expand(runs: tuple[AnyRun, ...]) -> Iterator[tuple[AnyRun, bool]]:
-    """Each run, and whether it comes from a folder of runs."""
-    for run in runs:
-        if isinstance(run, (str, Path)) and is_folder(run) and not holds_run(Path(run)):
-            found = sorted(filter(holds_run, Path(run).iterdir()))
-            if not found:
-                raise RecordsError(f"{run} has no run folders", "name runs, or a folder of runs")
-            yield from ((each, True) for each in found)
-        else:
-            yield run, False
 
 
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:

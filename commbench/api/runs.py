@@ -1,4 +1,4 @@
-"""Recorded runs: loading, tables, plots, other formats, and explanations."""
+"""Recorded runs: loading, tables, plots, other formats, explanations, and reports."""
 
 from __future__ import annotations
 
@@ -7,25 +7,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commbench.errors import UsageError
+from commbench.plan.links import parse_peak
+from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
+from commbench.results.files import write_new
+from commbench.results.run_folder import (
+    StoredRun,
+    create_folder,
+    find_run,
+    find_sweep,
+    list_stored_runs,
+    new_folder,
+)
+from commbench.stats.verdict import TOLERANCE
+from commbench.units import parse_tolerance
 from commbench.validation import brief, with_known_keywords
-from commbench.views.result import Result
+from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from commbench.analysis.load import LoadedRun
+    from commbench.answers.check.gate import GateResult
+    from commbench.answers.compare.comparison import Comparison
     from commbench.answers.explain.explanation import Explanation
     from commbench.answers.pairs.matrix import RankMatrix
     from commbench.answers.replay.replay import StepReplay
     from commbench.answers.soak.soak import SoakResult
-    from commbench.readers.source import ImportHints
-    from commbench.results.run_folder import StoredRun
+    from commbench.answers.sweep.result import SweepResult
     from commbench.views.draw import Drawn
-    from commbench.views.formats import View
 
     AnyRun: TypeAlias = schema.Run | LoadedRun | str | Path
     """A run, or the path or label of one."""
+    Reported: TypeAlias = LoadedRun | Comparison | GateResult | SweepResult
+    """What a report can be about."""
 
 
 class Run(Result, schema.Run, view="answers.show.run_document"):
@@ -75,7 +90,6 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         """What each step of a replay took in the trace, and takes here, in seconds; empty for
         another run. `peak` is a speed such as "450GB/s"."""
         from commbench.answers.replay.replay import analyse_replay
-        from commbench.plan.links import parse_peak
 
         peak = peak or self.header.plan.peak
         return analyse_replay(self, peak=parse_peak(peak) if peak else None)
@@ -84,8 +98,6 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
         """What a soak found: drift, slow minutes, wrong elements by rank. Smaller changes than the
         `tolerance`, by default 5 %, count as none. Raises UsageError for another run."""
         from commbench.answers.soak.soak import analyse_soak
-        from commbench.stats.verdict import TOLERANCE
-        from commbench.units import parse_tolerance
 
         within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
         return analyse_soak(self, within)
@@ -101,7 +113,6 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
     def report(self, output: str | Path | None = None, format: str | None = None) -> str:
         """A report about this run, as text; with `output` it is also written into that new file:
         see `commbench.report`."""
-        from commbench.api.reports import report
 
         return report(self, output=output, format=format)
 
@@ -133,8 +144,6 @@ def load(
     Raises UsageError where `ranks`, `op` or `dtype` is missing.
     """
     from commbench.analysis.load import open_run, require_samples
-    from commbench.readers.source import ImportHints
-    from commbench.results.run_folder import find_run
 
     if isinstance(run, Run):
         return run
@@ -145,8 +154,6 @@ def load(
 
 def list_runs() -> list[StoredRun]:
     """The runs in the folder `results`, the newest first: label, start, operations, status."""
-    from commbench.results.run_folder import list_stored_runs
-
     return sorted(list_stored_runs(), reverse=True)
 
 
@@ -170,7 +177,6 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     sizes.
     """
     from commbench.answers.show.plots import draw
-    from commbench.plan.links import parse_peak
 
     marked = None if peak is None else parse_peak(peak)
     if not runs:
@@ -191,8 +197,6 @@ def export(
     Parquet is bytes, every other format is text. With `output` the content is also written to that
     new file. Raises RecordsError where the file exists.
     """
-    from commbench.results.files import write_new
-
     parts = [*export_parts(run, format, notify)]
     content: str | bytes = parts[0] if len(parts) == 1 else "".join(parts)
     if output is not None:
@@ -229,8 +233,6 @@ def import_results(
     """
     from commbench.analysis.csv_file import write_run_folder
     from commbench.readers.registry import import_run
-    from commbench.readers.source import ImportHints
-    from commbench.results.run_folder import create_folder, new_folder
     from commbench.runner.option import as_label, require_label
 
     if label is not None:
@@ -282,7 +284,6 @@ def load_rows(
     """A run with its rows, also those of a results.csv. The keywords are those of `load`."""
     from commbench.analysis.columns import COLUMNS
     from commbench.analysis.load import as_loaded_run
-    from commbench.readers.source import ImportHints
 
     return as_loaded_run(as_results(run, COLUMNS, notify, ImportHints(ranks, op, dtype)))
 
@@ -297,8 +298,6 @@ def as_results(
     if not isinstance(run, (str, Path)):
         return _require_run(run)
     from commbench.analysis.load import load
-    from commbench.readers.source import NO_HINTS
-    from commbench.results.run_folder import find_run
 
     return load(find_run(str(run), notify), columns, hints or NO_HINTS)
 
@@ -310,3 +309,40 @@ def _require_run(run: Any) -> schema.Run | LoadedRun:
     if not isinstance(run, schema.Run | LoadedRun):
         raise UsageError(f"{brief(run)} is no run", "give a Run, or the path or the label of one")
     return run
+
+
+def report(
+    *what: AnyRun | Comparison | GateResult | SweepResult,
+    output: str | Path | None = None,
+    format: str | None = None,
+) -> str:
+    """A report about one run, about the result of `check`, about a sweep, or about several runs
+    or results of `compare` with the same first run.
+
+    Returns the text, and writes it into the new file `output` if that is given. `format` is "html"
+    or "markdown"; by default Markdown for a file that ends in .md, else HTML. Raises UsageError for
+    runs that cannot be compared, RecordsError if the file exists.
+    """
+    from commbench.analysis.load import LoadedRun
+    from commbench.answers.report import find_contents, make_document
+    from commbench.api import compare
+
+    format = choose_format(format, output, usual=HTML)
+    VIEW_OF_DOCUMENT.require(format)
+    found = [_reported(each) for each in what]
+    runs = [each for each in found if isinstance(each, LoadedRun)]
+    if len(runs) > 1 and len(runs) == len(found):
+        found = [compare(runs[0], other) for other in runs[1:]]
+    text = VIEW_OF_DOCUMENT.write(make_document(find_contents(found)), format)
+    if output is not None:
+        write_new(Path(output), text)
+    return text
+
+
+def _reported(what: AnyRun | Reported) -> Reported:
+    from commbench.analysis.load import LoadedRun
+    from commbench.answers.sweep.result import load_sweep
+
+    if isinstance(what, (str, Path)) and find_sweep(str(what)):
+        return load_sweep(what)
+    return load_rows(what) if isinstance(what, (str, Path, schema.Run, LoadedRun)) else what

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from commbench.api.runs import ignore
 from commbench.errors import RecordsError, UsageError
 from commbench.plan import workload
+from commbench.plan.dtypes import find_dtype
+from commbench.units import parse_size
 from commbench.validation import brief, require_within, with_known_keywords
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +111,6 @@ def ddp(
     loss; from its backward pass follows the order of the gradients. Without it, the reverse order
     of the parameters is taken. Raises UsageError for a model or a value that makes no sense.
     """
-    from commbench.units import parse_size
     from commbench.workloads.data_parallel import ddp_workload
 
     size = parse_size(bucket) if isinstance(bucket, str) else bucket
@@ -139,7 +140,6 @@ def fsdp(
     fully_shard was applied, else the items of every ModuleList. Raises UsageError for a model or a
     value that makes no sense.
     """
-    from commbench.plan.dtypes import find_dtype
     from commbench.workloads.data_parallel import fsdp_workload
 
     return Workload(*fsdp_workload(
@@ -178,8 +178,6 @@ def _model(model: Any, dtype: str | None, ranks: int, **how: Any) -> Model:
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Transformer):
-        from commbench.plan.dtypes import find_dtype
-
         name = find_dtype(dtype or "float32").name
         return find_model(model, name) if isinstance(model, str) else model.model(name)
     from commbench.workloads.models import read_module

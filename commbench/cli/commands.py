@@ -165,9 +165,9 @@ def make_function(name: str) -> Callable[..., None]:
     """The function of a command, such as `job slurm`, with the parameters that Typer reads."""
     import inspect
 
-    entry, word = declared_commands()[name], name.split()[-1]
+    entry, words = declared_commands()[name], name.replace(" ", "_")
     module = import_module(f"commbench.cli.{entry.module}")
-    carry_out = getattr(module, word, None) or getattr(module, f"{word}_")  # Python has `import`
+    carry_out = getattr(module, words, None) or getattr(module, f"{words}_")  # Python has `import`
     own = inspect.signature(carry_out).parameters
 
     def function(**given: Any) -> None:
@@ -208,9 +208,9 @@ def _shown_by(
     """What shows a result of a command in that way. UsageError or RecordsError, before anything is
     computed, where that is not possible."""
     from commbench.results.files import require_new
-    from commbench.views.formats import choose_format, show
+    from commbench.views.formats import choose_format, find_view, show
 
-    view = import_module(f"commbench.{view_module}").VIEW
+    view = find_view(view_module)
     view.require(choose_format(format, output))
     if output is not None:
         require_new(output)

@@ -9,6 +9,11 @@ import typer
 
 from commbench.cli.commands import Show
 from commbench.errors import UsageError
+from commbench.output.ci import add_to_summary
+from commbench.output.console import print_status, print_workflow_command
+from commbench.output.table import runs_in_actions
+from commbench.results.files import require_new, write_new
+from commbench.views.formats import JSON, MARKDOWN
 
 if TYPE_CHECKING:
     from commbench.answers.compare.comparison import Comparison
@@ -37,7 +42,6 @@ def compare(
 
     from commbench import api
     from commbench.answers.compare.document import Comparisons
-    from commbench.output.console import print_status
 
     gc.disable()  # rows are tuples without cycles; looking for cycles takes a sixth of the time
     comparisons: list[Comparison] = []
@@ -79,10 +83,6 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     """
     from commbench import api
     from commbench.answers.check.document import VIEW
-    from commbench.output.console import print_status, print_workflow_command
-    from commbench.output.table import runs_in_actions
-    from commbench.results.files import require_new, write_new
-    from commbench.views.formats import JSON, MARKDOWN
 
     for file in filter(None, (junit, json)):
         require_new(file)  # before the check, so that a verdict is never lost
@@ -90,7 +90,6 @@ def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: 
     show(gate)
     if junit or json or runs_in_actions():
         from commbench.answers.check.document import gate_junit, make_annotations
-        from commbench.output.github import add_to_summary
 
         if junit:
             write_new(junit, gate_junit(gate))
@@ -116,7 +115,6 @@ def fleet(show: Show, runs: list[str], output: Path | None, **given: Any) -> Non
     commbench fleet n1=a.csv n2=b.csv n3=c.csv n4=d.csv
     """
     from commbench import api
-    from commbench.output.console import print_status
 
     found = api.fleet(*runs, output=output, **given, notify=print_status)
     show(found)
@@ -134,7 +132,6 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     commbench advise mine --params 7B --blocks 32 -o buckets.png
     """
     from commbench import api
-    from commbench.output.console import print_status
     from commbench.views.draw import ENDINGS
 
     picture = output if output and output.suffix.lower() in ENDINGS else None
@@ -151,7 +148,7 @@ def ops(show: Show, calls: bool) -> None:
     commbench ops
     commbench ops --calls
     """
-    from commbench.answers.show.operations import InstalledCalls
+    from commbench.answers.show.lists import InstalledCalls
     from commbench.plan.operations import OPERATIONS
     from commbench.plan.own_calls import installed_calls
 
@@ -166,7 +163,7 @@ def links(show: Show, name: str | None, published: bool) -> None:
     commbench links h100
     commbench links --published
     """
-    from commbench.answers.show.links import find_links
+    from commbench.answers.show.lists import find_links
 
     show(find_links(name, published))
 
@@ -185,7 +182,6 @@ def expect(
     commbench expect --gpu b200 --nodes 4 --nic efa --op all_reduce --size 8G
     """
     from commbench import api
-    from commbench.output.console import print_status
 
     if run is None:
         ranks = given.pop("ranks")
@@ -195,23 +191,14 @@ def expect(
             )
         show(api.expect(" and ".join(gpu) or None, **given))
         return
-    tolerance, op, ranks = (given.pop(name) for name in ("tolerance", "op", "ranks"))
+    own = {name: given.pop(name) for name in ("tolerance", "op", "ranks")}
     if named := next(
         (name for name, value in {"gpu": gpu, **given}.items() if value not in (None, [], 1)), None
     ):
         option = f"--{named.replace('_', '-')}"
         raise UsageError(f"{option} is for expecting without a run", f"leave out {option} or RUN")
-    show(
-        api.expect_run(
-            run,
-            published=published,
-            tolerance=tolerance,
-            save_curve=save_curve,
-            op=op,
-            ranks=ranks,
-            notify=print_status,
-        )
-    )
+    own |= {"published": published, "save_curve": save_curve, "notify": print_status}
+    show(api.expect_run(run, **own))
 
 
 def env(show: Show) -> None:
@@ -235,7 +222,6 @@ def doctor(show: Show, **given: Any) -> None:
     commbench doctor -o doctor.json       everything, for a ticket
     """
     from commbench import api
-    from commbench.output.console import print_status
 
     report = api.doctor(**given, notify=print_status)
     show(report)

@@ -7,19 +7,24 @@ import os
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from commbench import api
+from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
 from commbench.cli.commands import Show, given_options, parse_words
 from commbench.cli.options import print_or_write
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
-from commbench.output.console import print_error, print_status
-
-if TYPE_CHECKING:
-    from commbench.results.schema import Run
-    from commbench.runner.run_options import RunOptions
+from commbench.output.ci import add_to_summary
+from commbench.output.console import print_error, print_status, print_workflow_command
+from commbench.output.table import runs_in_actions
+from commbench.results.files import require_new, write_new
+from commbench.results.schema import Run
+from commbench.runner.run_options import RunOptions, parse_options
+from commbench.stats.verdict import TOLERANCE
+from commbench.units import parse_tolerance
+from commbench.views.formats import MARKDOWN, TEXT, VIEW_OF_DOCUMENT, show
 
 
 def run(context: typer.Context, **_: object) -> None:
@@ -32,8 +37,6 @@ def run(context: typer.Context, **_: object) -> None:
     commbench run -b 8 -e 128M -f 2 -d half          (nccl-tests' flags)
     commbench run --resume results/20261121-120000-all_reduce
     """
-    from commbench.runner.run_options import parse_options
-
     _carry_out(parse_options(given_options(context)))
 
 
@@ -53,8 +56,6 @@ def init(context: typer.Context, **_: object) -> None:
     commbench init --ranks 2,64 --dry-run             what would be measured
     """
     from commbench.answers.show.start_up import VIEW, StartUps
-    from commbench.api.measuring import init_options
-    from commbench.views.formats import show
 
     lists = {name: context.params.pop(name) for name in ("ranks", "open_groups")}
     format_ = context.params.get("format") or "text"
@@ -83,8 +84,6 @@ def pairs(context: typer.Context, **_: object) -> None:
     commbench pairs --pairs 0-5+1-7                      these pairs only
     commbench pairs --pairs 0-5,5-0                      one pair, both directions
     """
-    from commbench.api.measuring import pairs_options
-
     is_quick = context.params.pop("quick")
     _carry_out(pairs_options(is_quick=is_quick, **given_options(context)))
 
@@ -103,8 +102,6 @@ def replay(context: typer.Context, **_: object) -> None:
     commbench replay step.json --fit shrink --nproc-per-node 2
     commbench replay step.json --peak 400Gbit/s      what the network allows
     """
-    from commbench.api.measuring import replay_options
-
     _carry_out(replay_options(**given_options(context)))
 
 
@@ -121,10 +118,6 @@ def soak(context: typer.Context, tolerance: str | None, **_: object) -> None:
     commbench soak --cycles 100 --check-share 50%
     commbench soak --resume results/20261121-120000-soak
     """
-    from commbench.api.measuring import soak_options
-    from commbench.stats.verdict import TOLERANCE
-    from commbench.units import parse_tolerance
-
     within = TOLERANCE if tolerance is None else parse_tolerance(tolerance)
     given = {name: value for name, value in given_options(context).items() if name != "tolerance"}
     _carry_out(soak_options(**given), within)
@@ -152,7 +145,6 @@ class RunPrinter:
     def ended(self, run: Run, error: CommbenchError | None) -> None:
         if error is None or run.measurements:
             from commbench.answers.show.run_document import VIEW, ShownRun
-            from commbench.views.formats import show
 
             if error:  # it follows, and gives the reason
                 run = run._replace(end=run.end and run.end._replace(reason=""))
@@ -173,7 +165,6 @@ def print_plan(options: RunOptions) -> None:
     from commbench.answers.show.plan import HostMemory, plan_document
     from commbench.host.procfs import read_free_bytes
     from commbench.plan.cases import require_ready_case
-    from commbench.views.formats import TEXT, VIEW_OF_DOCUMENT, show
 
     planned = api.plan_options(options)
     line = shlex.join(planned.torchrun_line)
@@ -221,8 +212,6 @@ def sweep(
     """
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import make_settings, parse_values
-    from commbench.stats.verdict import TOLERANCE
-    from commbench.units import parse_tolerance
 
     within = None if tolerance is None else parse_tolerance(tolerance)
     measure: Any
@@ -276,12 +265,7 @@ def smoke(show: Show, junit: Path | None, **given: Any) -> None:
     commbench smoke --nproc-per-node 4 --junit report.xml
     commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
     """
-    from commbench.output.console import print_workflow_command
-    from commbench.output.github import add_to_summary
-    from commbench.output.table import runs_in_actions
-    from commbench.results.files import require_new, write_new
     from commbench.runner.smoke_document import VIEW, smoke_annotation, smoke_junit
-    from commbench.views.formats import MARKDOWN
 
     if junit:
         require_new(junit)  # before the measurement, which takes seconds
@@ -321,7 +305,7 @@ def preflight(show: Show, context: typer.Context, output: Path | None, **given: 
     raise typer.Exit(found.exit_code)
 
 
-def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
+def job_slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     """Print a batch script for sbatch. The options after -- are those of `commbench run`.
 
     srun starts the ranks. Other options of Slurm are given to sbatch; they replace those of the
@@ -337,7 +321,7 @@ def slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     _print_job(context.args, SlurmOptions, setup=tuple(setup), **given)
 
 
-def kubernetes(context: typer.Context, resource: list[str], **given: Any) -> None:
+def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) -> None:
     """Print a manifest for kubectl. The options after -- are those of `commbench run`.
 
     torchrun starts the ranks in each pod; Kubeflow's operator starts the pods.
@@ -347,6 +331,7 @@ def kubernetes(context: typer.Context, resource: list[str], **given: Any) -> Non
         --image registry.example/commbench:1 --claim results -- --backend nccl
     commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
+    commbench job kubernetes --nodes 60 --spare 4 --preflight ...    a script for bash
     """
     from commbench.jobs.scripts import KubernetesOptions, parse_resources
 

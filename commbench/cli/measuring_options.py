@@ -130,8 +130,9 @@ PREFLIGHT = {
     ),
     "need": Option("N", "So many hosts have to be good.  [default: all]", type=int),
     "start": Option(
-        "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, or a command with "
-        "{host}.  [default: srun within Slurm, else ssh]", type=str,
+        "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, one of these with "
+        "options of its own, or a command with {host}.  [default: srun within Slurm, else ssh]",
+        type=str,
     ),
     "nproc_per_node": Option("N", "Ranks on each host.  [default: one per GPU; 2 on the CPU]"),
     "env": VARIABLES,
@@ -148,6 +149,10 @@ PREFLIGHT = {
 NODES = {
     "nodes": Option("N", "Nodes to measure on."),
     "nproc_per_node": Option("N", "Ranks per node."),
+}
+NODES_FIRST = {
+    "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
+    "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
 }
 GPUS_PER_NODE = Option(
     "N", "GPUs of each node.  [default: one per rank if it uses nccl or cuda, else 0]"
@@ -166,8 +171,7 @@ JOB_SLURM = {
     "setup": Option(
         "LINE", "Shell command before the run, such as 'module load cuda'. May be repeated."
     ),
-    "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
-    "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
+    **NODES_FIRST,
     "env": VARIABLES,
     "output": NEW_FILE,
 }
@@ -186,6 +190,7 @@ JOB_KUBERNETES = {
         type=list[str],
     ),
     "runtime": Option("NAME", "ClusterTrainingRuntime of a trainjob."),
+    **NODES_FIRST,
     "env": VARIABLES,
     "output": NEW_FILE,
 }  # fmt: skip
@@ -293,12 +298,12 @@ COMMANDS = {
         "measuring", JOB_KUBERNETES,
         ("commbench.jobs.scripts.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
     ),
-    "workload show": Command("workload", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
-    "workload import": Command("workload", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),
-    "workload ddp": Command("workload", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",), _SHOWN_WORKLOAD),
-    "workload fsdp": Command("workload", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",), _SHOWN_WORKLOAD),
+    "workload show": Command("subcommands", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
+    "workload import": Command("subcommands", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),
+    "workload ddp": Command("subcommands", WORKLOAD_DDP, (f"{_WORKLOAD}.ddp",), _SHOWN_WORKLOAD),
+    "workload fsdp": Command("subcommands", WORKLOAD_FSDP, (f"{_WORKLOAD}.fsdp",), _SHOWN_WORKLOAD),
     "workload megatron": Command(
-        "workload", WORKLOAD_MEGATRON,
+        "subcommands", WORKLOAD_MEGATRON,
         (f"{_WORKLOAD}.megatron", "commbench.workloads.megatron_calls.Training"), _SHOWN_WORKLOAD,
     ),
 }  # fmt: skip

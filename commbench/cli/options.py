@@ -13,7 +13,8 @@ from commbench.runner.option import Option
 
 
 class Command(NamedTuple):
-    """What a command takes and shows. The function of its name in `module` carries it out."""
+    """What a command takes and shows. The function of its name in `module` carries it out:
+    `history_add` for `history add`."""
 
     module: str
     """In commbench/cli/."""
@@ -22,8 +23,9 @@ class Command(NamedTuple):
     api: tuple[str, ...] = ()
     """The Python functions that have these parameters, by name in commbench.api, or dotted."""
     view: str = ""
-    """The module, in commbench/, whose VIEW shows the result. The function gets what shows it;
-    --format, --output and --verbose are for that, where the function does not name them itself."""
+    """The module, in commbench/, whose VIEW shows the result, or `module:NAME` of another view. The
+    function gets what shows it; --format, --output and --verbose are for that, where the function
+    does not name them itself."""
     typer_settings: Mapping[str, Any] = {}
     """What Typer is told besides, of a command that options of `commbench run` may follow."""
 

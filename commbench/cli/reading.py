@@ -9,6 +9,11 @@ from shlex import quote
 from typing import Any
 
 from commbench.cli.commands import Show
+from commbench.errors import UsageError
+from commbench.output.console import print_result, print_status
+from commbench.results.files import is_file, is_folder, write_new
+from commbench.views.formats import JSON, choose_format
+from commbench.views.formats import show as show_result
 
 
 def list_(show: Show) -> None:
@@ -20,7 +25,7 @@ def list_(show: Show) -> None:
     commbench list
     """
     from commbench import api
-    from commbench.answers.show.run_list import RunList
+    from commbench.answers.show.lists import RunList
     from commbench.results.run_folder import list_sweeps
 
     show(RunList(api.list_runs(), list_sweeps()))
@@ -48,13 +53,8 @@ def show(
     """
     from commbench import api
     from commbench.answers.show.formats import NCCL_TESTS, require_format
-    from commbench.errors import UsageError
-    from commbench.output.console import print_status
-    from commbench.results.files import is_file
     from commbench.results.run_folder import JOURNAL, find_newest, find_sweep
     from commbench.results.schema import COMPLETE, INCOMPLETE, tell_incomplete
-    from commbench.views.formats import JSON, choose_format
-    from commbench.views.formats import show as show_result
 
     name = str(find_newest()) if run is None else run
     if folder := find_sweep(name):
@@ -95,8 +95,6 @@ def plot(runs: list[str], output: Path | None, peak: str | None, **hints: Any) -
     commbench plot results/ring --output ring.svg --peak 12.5GB/s
     """
     from commbench import api
-    from commbench.output.console import print_result, print_status
-    from commbench.results.files import is_folder
     from commbench.results.run_folder import find_newest
     from commbench.results.schema import tell_incomplete
 
@@ -125,7 +123,6 @@ def explain(show: Show, what: str, **given: Any) -> None:
         --model machine.json
     """
     from commbench import api
-    from commbench.output.console import print_status
 
     show(api.explain(what, **given, notify=print_status))
 
@@ -138,9 +135,6 @@ def export(run: str, format: str, output: Path | None) -> None:
     commbench export mine --format openmetrics --output commbench.prom
     """
     from commbench.api.runs import export_parts
-    from commbench.errors import UsageError
-    from commbench.output.console import print_result, print_status
-    from commbench.results.files import write_new
 
     parts = export_parts(run, format, print_status)
     if output is not None:
@@ -164,7 +158,6 @@ def import_(file: Path, **given: Any) -> None:
     commbench import osu_allgather.txt --ranks 16 --label mpi
     """
     from commbench import api
-    from commbench.output.console import print_result, print_status
 
     run = api.import_results(file, **given)
     print_result(run.text())
@@ -192,8 +185,6 @@ def report(
     from commbench import api
     from commbench.api.runs import load_rows
     from commbench.cli.reading_options import FILE_HINTS, LIMITS
-    from commbench.errors import UsageError
-    from commbench.output.console import print_result, print_status
     from commbench.results.run_folder import find_sweep
 
     is_check = any(given[name] for name in ("rules", *LIMITS))

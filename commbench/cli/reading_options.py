@@ -5,15 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
-from commbench.cli.options import (
-    AS_DOCUMENT,
-    JUNIT,
-    NEW_FILE,
-    OUTPUT,
-    Command,
-    argument,
-    switch,
-)
+from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 
@@ -364,35 +356,36 @@ HISTORY_FORGET = {
     "db": DB,
 }
 _API, _TREND = "commbench.api.history", "answers.history.document"
+_FIT, _PREDICTED = "answers.cost.fit_document", "answers.cost.predict_document"
 COMMANDS = {
-    "list": Command("reading", AS_DOCUMENT, view="answers.show.run_list"),
+    "list": Command("reading", AS_DOCUMENT, view="answers.show.lists:RUNS"),
     "show": Command("reading", SHOW),
     "plot": Command("reading", PLOT, ("plot",)),
     "report": Command("reading", REPORT, ("check",)),
-    "explain": Command("reading", EXPLAIN, ("explain",), "answers.explain.document"),
+    "explain": Command("reading", EXPLAIN, ("explain",), "answers.explain.explanation"),
     "export": Command("reading", EXPORT, ("export",)),
     "import": Command("reading", IMPORT, ("import_results",)),
     "compare": Command("judging", COMPARE, ("compare",), "answers.compare.document"),
     "check": Command("judging", CHECK, ("check",), "answers.check.document"),
     "fleet": Command("judging", FLEET, ("fleet",), "answers.fleet.document"),
-    "history add": Command("history", HISTORY_ADD, (f"{_API}.add",)),
+    "history add": Command("subcommands", HISTORY_ADD, (f"{_API}.add",)),
     "history list": Command(
-        "history", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
+        "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
         "answers.history.run_list",
     ),
     "history show": Command(
-        "history", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
+        "subcommands", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND
     ),
-    "history export": Command("history", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
-    "history forget": Command("history", HISTORY_FORGET, (f"{_API}.forget",)),
+    "history export": Command("subcommands", {**CHOSEN, "output": NEW_FILE}, (f"{_API}.export",)),
+    "history forget": Command("subcommands", HISTORY_FORGET, (f"{_API}.forget",)),
     "advise": Command("judging", ADVISE, ("advise",), "answers.advise.document"),
-    "model fit": Command("model", MODEL_FIT, ("fit_model",), "answers.cost.fit_document"),
-    "model show": Command("model", MODEL_SHOW, view="answers.cost.fit_document"),
-    "model predict": Command("model", MODEL_PREDICT, ("predict",), "answers.cost.predict_document"),
-    "ops": Command("judging", OPS, view="answers.show.operations"),
-    "links": Command("judging", LINKS, view="answers.show.links"),
+    "model fit": Command("subcommands", MODEL_FIT, ("fit_model",), _FIT),
+    "model show": Command("subcommands", MODEL_SHOW, view=_FIT),
+    "model predict": Command("subcommands", MODEL_PREDICT, ("predict",), _PREDICTED),
+    "ops": Command("judging", OPS, view="answers.show.lists:CALLS"),
+    "links": Command("judging", LINKS, view="answers.show.lists:LINKS"),
     "expect": Command("judging", EXPECT, ("expect", "expect_run"), "answers.expect.document"),
-    "env": Command("judging", AS_DOCUMENT, view="answers.show.environment"),
+    "env": Command("judging", AS_DOCUMENT, view="answers.show.lists:ENVIRONMENT"),
     "doctor": Command("judging", DOCTOR, ("doctor",), "answers.doctor.document"),
 }  # fmt: skip
 """By the words that call them."""

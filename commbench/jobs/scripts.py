@@ -1,5 +1,6 @@
-"""Job scripts: a batch script for Slurm's sbatch, in which srun starts the ranks, and a manifest
-for kubectl, in which torchrun starts the ranks in each pod.
+"""A run on several nodes, for any cluster manager; and job scripts: a batch script for Slurm's
+sbatch, in which srun starts the ranks, and a manifest for kubectl, in which torchrun starts the
+ranks in each pod. Both can test the nodes first.
 
 KINDS is the table of the operators that a manifest can be for. Sources: Slurm's manual pages,
 sbatch(1) and srun(1); for the options of containers the usage page of NVIDIA's plugin pyxis,
@@ -13,14 +14,119 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from commbench import __version__
 from commbench.errors import UsageError, name_error
-from commbench.jobs.job import Job, require_match, require_printable
+from commbench.plan.backends import BACKENDS
+from commbench.plan.cases import require_ready_case
+from commbench.plan.settings import require_nccl
+from commbench.runner.option import require_label
+from commbench.runner.run_options import RunOptions
+from commbench.units import format_count
 from commbench.validation import require_within
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run on which resources; raises UsageError for values that no cluster accepts."""
+
+    title: str
+    """The run's name."""
+    words: tuple[str, ...]
+    """What follows `commbench run`."""
+    output: str | None
+    """The folder of the results if `words` name one; None if the job script chooses it."""
+    nodes: int
+    ranks_per_node: int
+    gpus_per_node: int
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables of every rank."""
+    workload: str = ""
+    """The file of the workload that `words` replay; empty for none."""
+
+    def __post_init__(self) -> None:
+        require_label(self.title)
+        require_within("--nodes", self.nodes, 1, inf)
+        require_within("--nproc-per-node", self.ranks_per_node, 1, inf)
+        require_within("--gpus-per-node", self.gpus_per_node, 0, inf)
+        for word in self.words:
+            require_printable("the option of run", word)
+
+    @property
+    def summary(self) -> str:
+        """One line that describes the job."""
+        nodes = format_count(self.nodes, "node")
+        ranks = format_count(self.ranks_per_node, "rank")
+        gpus = format_count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPUs"
+        what = f"commbench {__version__} measures the run {self.title}"
+        return f"{what} on {nodes}, {ranks} and {gpus} each."
+
+
+def make_job(
+    run: RunOptions,
+    words: Sequence[str],
+    nodes: int,
+    ranks_per_node: int,
+    gpus_per_node: int | None,
+    variables: Sequence[str],
+) -> Job:
+    """The job that runs `commbench run WORDS`, whose options are `run`.
+
+    By default a node has a GPU for each rank if the run needs GPUs. Raises the error that every
+    rank would raise.
+    """
+    backend = BACKENDS.get(run.backend or "")
+    device = run.device or (backend.devices[0] if backend else "cpu")
+    if gpus_per_node is None:
+        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+    job = Job(
+        title=run.name,
+        words=tuple(words),
+        output=None if run.output is None else str(run.output),
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        gpus_per_node=gpus_per_node,
+        variables=parse_variables(variables),
+        workload=str(run.workload or ""),
+    )
+    plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
+    if run.backend:
+        require_ready_case(plan)
+        require_nccl(plan.backend, plan.nccl_options)
+    return job
+
+
+def parse_variables(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Names and values of texts `NAME=VALUE`. The last value of a name counts."""
+    found: dict[str, str] = {}
+    for text in texts:
+        require_match(_VARIABLE, "--env", text, "write NAME=VALUE, such as --env NCCL_ALGO=RING")
+        require_printable("--env", text)
+        name, _, value = text.partition("=")
+        found[name] = value
+    return tuple(found.items())
+
+
+def require_printable(what: str, text: str) -> None:
+    """Raise UsageError for a text with line breaks or control characters."""
+    if not text.isprintable():
+        raise UsageError(
+            f"{what} {text!r} has a line break or a control character",
+            "write one line of printable characters",
+        )
+
+
+def require_match(pattern: re.Pattern[str], what: str, text: str | None, rule: str) -> None:
+    """Raise UsageError for a text that does not match; `rule` is the hint. None passes."""
+    if text is not None and not pattern.fullmatch(text):
+        raise UsageError(f"{what} {text!r} is not allowed", rule)
 
 
 def render(template: str, **values: Any) -> str:
@@ -57,7 +163,22 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmOptions:
+class JobOptions:
+    """The options that jobs of all cluster managers have."""
+
+    preflight: bool = False
+    """Whether `commbench preflight` chooses the nodes of the run."""
+    spare: int = 0
+    """Nodes that are tested beside those of the run."""
+
+    def __post_init__(self) -> None:
+        require_within("--spare", self.spare, 0, inf)
+        if self.spare and not self.preflight:
+            raise UsageError("--spare needs --preflight, which chooses nodes", "add --preflight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions(JobOptions):
     """The options of the job beside nodes and ranks; None where an option was not given."""
 
     partition: str | None = None
@@ -71,28 +192,19 @@ class SlurmOptions:
     """Image for pyxis: REGISTRY#IMAGE:TAG, or the path of a .sqsh file."""
     setup: tuple[str, ...] = ()
     """Lines of shell before the run, such as `module load cuda`."""
-    preflight: bool = False
-    """Whether `commbench preflight` chooses the nodes of the run."""
-    spare: int = 0
-    """Nodes that the job gets beside those of the run."""
 
     def __post_init__(self) -> None:
+        JobOptions.__post_init__(self)
+        words = "use letters, digits and any of _ . , : + @ / -"
         for option, name in (("--partition", self.partition), ("--account", self.account)):
-            if name is not None:
-                require_match(
-                    _SLURM_NAME, option, name, "use letters, digits and any of _ . , : + @ / -"
-                )
+            require_match(_SLURM_NAME, option, name, words)
         require_within("--cpus-per-task", self.cpus_per_task, 1, inf)
-        require_within("--spare", self.spare, 0, inf)
-        if self.spare and not self.preflight:
-            raise UsageError("--spare needs --preflight, which chooses nodes", "add --preflight")
         if self.preflight and self.container is not None:
             raise UsageError(
                 "--preflight cannot start commbench in a --container",
                 "leave out one of them; `commbench preflight --start` takes any command",
             )
-        if self.container is not None:
-            require_printable("--container", self.container)
+        require_printable("--container", self.container or "")
         for line in self.setup:
             require_printable("--setup", line)
         slurm_time(self.time)
@@ -130,7 +242,7 @@ _RESOURCE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesOptions:
+class KubernetesOptions(JobOptions):
     """The options of the job beside nodes and ranks; None where an option was not given."""
 
     image: str
@@ -146,23 +258,20 @@ class KubernetesOptions:
     """Names and quantities of the resources of each pod, beside GPUs."""
 
     def __post_init__(self) -> None:
+        JobOptions.__post_init__(self)
         if self.kind not in KINDS:
             raise name_error("kind", self.kind, list(KINDS))
         require_match(_IMAGE, "--image", self.image, "write REGISTRY/IMAGE:TAG, without blanks")
         words = "use small letters, digits and '-'"
-        if self.name is not None:
-            rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
-            require_match(_NAME, "--name", self.name, rule)
-        for pattern, option, name in (
-            (_LABEL, "--namespace", self.namespace),
-            (_SUBDOMAIN, "--claim", self.claim),
-            (_SUBDOMAIN, "--runtime", self.runtime),
-        ):
-            if name is not None:
-                require_match(pattern, option, name, words)
+        rule = f"{words}, a letter first, at most {LONGEST_NAME} in all"
+        require_match(_NAME, "--name", self.name, rule)
+        require_match(_LABEL, "--namespace", self.namespace, words)
+        require_match(_SUBDOMAIN, "--claim", self.claim, words)
+        require_match(_SUBDOMAIN, "--runtime", self.runtime, words)
 
     def script(self, job: Job) -> str:
-        """The manifest; texts from users are quoted, and Kubernetes does not expand them."""
+        """The manifest, or with `preflight` a script of bash that has it; texts from users are
+        quoted, and Kubernetes does not expand them."""
         parents = PurePosixPath(posixpath.normpath(job.output or "")).parents
         if self.claim and job.output and PurePosixPath(CLAIM_FOLDER) not in parents:
             raise UsageError(
@@ -174,17 +283,16 @@ class KubernetesOptions:
         folder = job.output or f"{CLAIM_FOLDER if self.claim else POD_FOLDER}/{name}"
         words = ["--module", "--", "commbench", "run", *job.words]
         gpus = {"nvidia.com/gpu": str(job.gpus_per_node)} if job.gpus_per_node else {}
-        return render(
-            "manifest.yaml.jinja",
-            job=job,
-            options=self,
-            name=name,
-            folder=folder,
-            kind=KINDS[self.kind],
-            words=[*words, *([] if job.output else [f"--output={folder}"])],
-            resources=(gpus | dict(self.resources)).items(),
-            claim_folder=CLAIM_FOLDER,
-        )
+        values = {
+            "job": job, "options": self, "name": name, "folder": folder, "kind": KINDS[self.kind],
+            "words": [*words, *([] if job.output else [f"--output={folder}"])],
+            "resources": (gpus | dict(self.resources)).items(), "claim_folder": CLAIM_FOLDER,
+            "nodes": job.nodes + self.spare,
+        }  # fmt: skip
+        manifest = render("manifest.yaml.jinja", **values)
+        if not self.preflight:
+            return manifest
+        return render("preflight.sh.jinja", manifest=manifest.rstrip(), **values)
 
 
 class Operator(NamedTuple):

@@ -191,8 +191,7 @@ def choose_target(
     """
     if backend and backend not in capabilities.backends:
         raise UnavailableError(
-            f"this torch has no backend {backend!r}",
-            f"it has: {capabilities.backends_text}",
+            f"this torch has no backend {backend!r}", f"it has: {capabilities.backends_text}"
         )
     if device and device not in capabilities.devices:
         raise UnavailableError(

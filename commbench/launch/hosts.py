@@ -83,20 +83,22 @@ input is for `cat`, which waits for its end."""
 
 
 def find_starter(text: str | None, environment: Mapping[str, str] = os.environ) -> HostStarter:
-    """The starter of that name, or a command with {host}; without a text the default."""
+    """The starter of that name, perhaps with options of its program, or a command with {host};
+    without a text the default."""
     if text is None:
         found = (s for s in HOST_STARTERS.values() if s.variable and s.variable in environment)
         return next(found, HOST_STARTERS["ssh"])
-    if HOST in text or " " in text:
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise UsageError(f"--start {text!r:.60}: {error}", "close every quote") from None
-        if not words:
-            raise UsageError("--start is blank", f"write --start 'ssh -p 2222 {HOST}'")
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--start {text!r:.60}: {error}", "close every quote") from None
+    if not words:
+        raise UsageError("--start is blank", f"write --start 'ssh -p 2222 {HOST}'")
+    if HOST in text:
         return HostStarter(text)
-    if text in HOST_STARTERS:
-        return HOST_STARTERS[text]
+    if known := HOST_STARTERS.get(name := words[0]):
+        commands = (each.replace(name, text, 1) for each in (known.command, known.address))
+        return known._replace(**dict(zip(("command", "address"), commands, strict=True)))
     unknown = name_error("starter", text, list(HOST_STARTERS))
     raise UsageError(unknown.message, f"{unknown.hint}; or a command such as 'ssh -p 2222 {HOST}'")
 
@@ -176,11 +178,8 @@ def _lines(path: Path) -> list[str]:
 
 def _error_of(log: Path) -> str:
     """The last error that a log has, which may wrap, without the hint."""
-    found = ""
-    for line in _lines(log):
-        if line.startswith("error: "):
-            found = line.removeprefix("error: ")
-    return found
+    _, found, rest = "\n".join(["", *_lines(log)]).rpartition("\nerror: ")
+    return " ".join(rest.partition("\nhint: ")[0].split()) if found else ""
 
 
 class _Running:

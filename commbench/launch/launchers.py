@@ -223,8 +223,7 @@ def launch_with_torchrun(arguments: list[str], torchrun: list[str]) -> None:
             raise error
         if process.returncode:
             raise RankError(
-                f"torchrun ended with exit code {process.returncode}",
-                f"its last line: {last_line}",
+                f"torchrun ended with exit code {process.returncode}", f"its last line: {last_line}"
             )
 
 

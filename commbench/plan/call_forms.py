@@ -20,7 +20,7 @@ from commbench.plan.compression import Compression
 from commbench.plan.operation import Operation, Works
 from commbench.plan.operations import OPERATIONS
 from commbench.units import format_size, parse_size
-from commbench.validation import by_name
+from commbench.validation import by_name, require_within
 
 DIRECT = "direct"
 ALL_FORMS = "all"
@@ -282,10 +282,7 @@ def parse_tensors(text: str) -> str:
     another text."""
     text = text.strip().lower()
     if re.fullmatch(r"\d{1,9}", text):
-        if not 1 <= int(text) <= MOST_TENSORS:
-            raise UsageError(
-                f"--tensors {text} is not between 1 and {MOST_TENSORS}", "write --tensors 16"
-            )
+        require_within("--tensors", int(text), 1, MOST_TENSORS)
         return str(int(text))
     name, _, bucket = text.partition(":")
     if name != DDP:

@@ -20,11 +20,10 @@ from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.load import Load, find_load
 from commbench.plan.operation import BUSBW_FACTORS, IN_PLACE, BlockCounts, Extent
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import UNKNOWN, OwnCall, own_form
-from commbench.plan.splits import make_splits, why_no_splits
+from commbench.plan.splits import Load, find_load, make_splits, why_no_splits
 from commbench.plan.timing_modes import EAGER
 from commbench.units import format_bytes
 

@@ -1,12 +1,13 @@
 """The cases of a plan without a workload: products of the values of all dimensions, with sizes
-rounded down to what each can move, and with the reason where one cannot be measured."""
+rounded down to what each can move, and with the reason where one cannot be measured; and LIMITS,
+the least and the largest values of a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
@@ -31,7 +32,8 @@ from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
 from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED
-from commbench.units import format_about
+from commbench.units import LARGEST_SIZE, format_about
+from commbench.validation import LARGEST_INTEGER
 
 if TYPE_CHECKING:
     from commbench.plan.plan import Plan
@@ -309,3 +311,32 @@ def find_oversized(
                 f"{format_about(free)} free on {memory}"
             )
     return reasons
+
+
+MONTH_S = 31 * 24 * 3600.0
+MOST_CASES = 100_000
+MOST_RANKS = 1 << 20
+MOST_ITERATIONS = 10_000_000
+"""Of one case: every sample is kept, and a batch makes one line of the journal."""
+MOST_WINDOW = 1 << 16
+LIMITS = {
+    "world_size": (1, MOST_RANKS),
+    "launches": (1, MOST_RANKS),
+    "iterations": (1, MOST_ITERATIONS),
+    "warmup": (0, MOST_ITERATIONS),
+    "root": (0, inf),
+    "group_size": (1, MOST_RANKS),
+    "group_stride": (1, MOST_RANKS),
+    "window": (1, MOST_WINDOW),
+    "open_groups": (0, 4096),
+    "seed": (0, LARGEST_INTEGER),
+    "latency_size": (1, LARGEST_SIZE),
+    "timeout_s": (1e-3, MONTH_S),
+    "budget_s": (1e-6, MONTH_S),
+    "precision": (1e-12, 1 - 1e-12),
+    "overlap_ratio": (0.01, 100),
+    "soak_s": (1.0, MONTH_S),
+    "cycles": (1, MOST_ITERATIONS),
+    "check_share": (0.0, 0.9),
+}
+"""The least and the largest value of fields of a Plan; None is allowed too."""

@@ -11,26 +11,9 @@ from functools import partial
 from typing import Any
 
 from commbench.errors import name_error
-from commbench.plan.operation import (
-    ALL_PLACEMENTS,
-    IN_PLACE,
-    NATURAL,
-    OUT_OF_PLACE,
-    PLACEMENT_CHOICES,
-    PLACEMENTS,
-    BlockOrigin,
-    BlockPosition,
-    Extent,
-    Operation,
-    Works,
-)
+from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, BlockOrigin, Extent, Operation, Works
 from commbench.plan.point_to_point import POINT_TO_POINT
 from commbench.validation import by_name
-
-__all__ = [
-    "ALL_PLACEMENTS", "IN_PLACE", "NATURAL", "OPERATIONS", "OUT_OF_PLACE", "PLACEMENTS",
-    "PLACEMENT_CHOICES", "BlockOrigin", "BlockPosition", "Extent", "Operation", "find_operation",
-]  # fmt: skip
 
 
 def all_gather(dist: Any, b: Any, async_op: bool = False) -> Any:

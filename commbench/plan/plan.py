@@ -15,7 +15,14 @@ from commbench.errors import UsageError, value_error
 from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
 from commbench.plan.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
 from commbench.plan.case import Case
-from commbench.plan.cases import EXACT, ROUNDING_CHOICES, count_product, product_cases
+from commbench.plan.cases import (
+    EXACT,
+    LIMITS,
+    MOST_CASES,
+    ROUNDING_CHOICES,
+    count_product,
+    product_cases,
+)
 from commbench.plan.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.plan.dimensions import DIMENSIONS, HOT
 from commbench.plan.groups import (
@@ -26,7 +33,6 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
-from commbench.plan.limits import LIMITS, MOST_CASES
 from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY

@@ -9,6 +9,8 @@ so S is what a rank sends on average, and rows of different imbalance move equal
 
 w0 to w7 are after the workloads of Megatron-LM#7488, which are of experts. Here a rank has 4
 experts, and a hot expert gets 4 times as much as another one.
+
+A Load says how unequally ranks are loaded then.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from commbench.errors import RecordsError, UsageError
+
+if TYPE_CHECKING:
+    from commbench.plan.case import Case
 
 UNIFORM = "uniform"
 FILE = "file"
@@ -263,3 +268,57 @@ def why_no_splits(imbalance: str, ranks: int, matrix: tuple[int, ...]) -> str:
     if imbalance.startswith(f"{FILE}:") and len(matrix) != ranks * ranks:
         return f"{imbalance} is a matrix of {round(len(matrix) ** 0.5)} ranks, not of {ranks}"
     return ""
+
+
+class Load(NamedTuple):
+    """How unequally the ranks of a case with unequal blocks are loaded."""
+
+    sent: float
+    """What the rank that sends most sends, over the mean of all ranks."""
+    received: float
+    """What the rank that receives most receives, over the mean of all ranks."""
+    worst_rank: int | None
+    """The rank whose link must carry most; None where all carry the same."""
+    worst_link: float
+    """What that link must carry in one direction, over S: without the block that a rank keeps."""
+    largest: float
+    """What the rank with most to send or to receive has, its own block included, over S."""
+
+    @property
+    def is_unequal(self) -> bool:
+        """Whether some rank sends or receives more than another."""
+        return max(self.sent, self.received) > 1
+
+    @property
+    def busiest(self) -> tuple[str, float]:
+        """Whether the busiest rank `sends` or `receives` most, and that over the mean."""
+        sides = ("receives", self.received), ("sends", self.sent)
+        return max(sides, key=lambda side: side[1])
+
+
+@lru_cache(maxsize=256)
+def find_load(case: Case) -> Load:
+    """The load of the ranks of a case with unequal blocks."""
+    counts = [case.block_counts(rank) for rank in range(case.ranks)]
+    totals = [[sum(own) for own in direction] for direction in zip(*counts, strict=True)]
+    links = [
+        max(_crossing(own, rank, case.ranks) for own in counts[rank]) for rank in range(case.ranks)
+    ]
+    size, worst = case.count * case.ranks, max(links)
+    means = [sum(direction) / case.ranks for direction in totals]
+    sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))
+    return Load(
+        sent=sent,
+        received=received,
+        worst_rank=links.index(worst) if len(set(links)) > 1 else None,
+        worst_link=worst / size,
+        largest=max(map(max, totals)) / size,
+    )
+
+
+def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:
+    """The elements of the blocks that must cross the link of a rank: all but the one that it keeps;
+    a single block has to cross it."""
+    if ranks == 1:
+        return 0
+    return sum(blocks) - (blocks[rank] if len(blocks) > 1 else 0)

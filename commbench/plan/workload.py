@@ -12,17 +12,14 @@ sends and receives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
 from commbench.validation import LARGEST_INTEGER, LONGEST_TEXT, brief, build
-
-T = TypeVar("T")
 
 VERSION = 1
 KIND = "commbench_workload"
@@ -207,7 +204,7 @@ def make_workload(values: Any) -> Workload:
     if (version := fields.pop(KIND)) != VERSION:
         raise ValueError(f"its format has version {brief(version)}; this commbench reads {VERSION}")
     try:
-        made = _make(Workload, fields, "steps", _make_step)
+        made = build(Workload, fields, steps=_make_step)
         _require(1 <= made.world_size <= MOST_RANKS, "world_size", made.world_size)
         _require(1 <= (made.ranks_per_node or 1) <= MOST_RANKS, "ranks_per_node", "out of range")
         sets = {name: _make_groups(name, v, made.world_size) for name, v in made.groups.items()}
@@ -217,24 +214,8 @@ def make_workload(values: Any) -> Workload:
     return workload
 
 
-def _make(
-    record: type[T], values: Any, field: str = "", make: Callable[[Any], object] = lambda _: None
-) -> T:
-    """The record of JSON values, with what `make` makes of each value in the list `field`."""
-    _require(isinstance(values, dict), record.__name__.lower(), brief(values))
-    if field:
-        own = values.get(field)
-        _require(isinstance(own, list), field, brief(own))
-        values = values | {field: [make(each) for each in own]}
-    return build(record, values)
-
-
-def _make_step(values: Any) -> Step:
-    return _make(Step, values, "programs", _make_program)
-
-
-def _make_program(values: Any) -> Program:
-    return _make(Program, values, "calls", partial(_make, Call))
+_make_program = partial(build, Program, calls=partial(build, Call))
+_make_step = partial(build, Step, programs=_make_program)
 
 
 def _require(holds: bool, name: str, value: object) -> None:

@@ -12,7 +12,7 @@ from commbench.plan.backends import BACKENDS
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.plan.timing_modes import BOTH
-from commbench.readers import curves, mpi, nccl_tests_json, nccl_tests_text, param
+from commbench.readers import lines, mpi, nccl_tests_json, nccl_tests_text
 from commbench.readers.base import ImportedFile, ImportedRow, unique
 from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source
 from commbench.results import schema
@@ -31,8 +31,8 @@ IMPORTERS = {
     "nccl-tests (text)": Importer(nccl_tests_text.is_text, nccl_tests_text.read_text),
     "OSU": Importer(mpi.is_osu, mpi.read_osu),
     "IMB": Importer(mpi.is_imb, mpi.read_imb),
-    "PARAM": Importer(param.is_param, param.read_param),
-    "curves (CSV)": Importer(curves.is_curves, curves.read_curves),
+    "PARAM": Importer(lines.is_param, lines.read_param),
+    "curves (CSV)": Importer(lines.is_curves, lines.read_curves),
 }
 """By the names by which messages and the help call them."""
 

@@ -15,6 +15,7 @@ from commbench.plan.operations import find_operation
 from commbench.plan.workload import MOST_RANKS
 from commbench.results.files import read_whole
 from commbench.units import format_count
+from commbench.validation import require_within
 
 T = TypeVar("T")
 
@@ -59,10 +60,7 @@ class ImportHints(NamedTuple):
 
     def validate(self) -> ImportHints:
         """The hints with the names that commbench uses; raises UsageError for invalid values."""
-        if self.ranks is not None and not 1 <= self.ranks <= MOST_RANKS:
-            limit = f"above {MOST_RANKS}" if self.ranks > 0 else "below 1"
-            hint = "give the number of ranks that the file was measured on"
-            raise UsageError(f"--ranks {self.ranks} is {limit}", hint)
+        require_within("--ranks", self.ranks, 1, MOST_RANKS)
         operation, dtype = self.operation, self.dtype
         if operation is not None:
             known = NCCL_TESTS.get(operation.removesuffix("_perf"), operation)

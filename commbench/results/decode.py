@@ -4,7 +4,7 @@ for invalid fields."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any, TypeVar
 
@@ -12,11 +12,9 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, require_known
 from commbench.plan.plan import Plan
 from commbench.plan.splits import parse_imbalance
-from commbench.results import rank_times, schema
-from commbench.results.checks import Check
-from commbench.results.numerics import Numerics
-from commbench.results.rank_info import LinkProbe, RankInfo, StartUp
-from commbench.results.samples import MANY
+from commbench.results import schema
+from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, StartUp, WrongElement
+from commbench.results.samples import MANY, decode_rank_times
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build, is_within_limits, texts_of
 
@@ -58,48 +56,32 @@ def _limits_of(record: Any) -> dict[str, tuple[float, float]]:
 
 def decode_header(line: dict[str, Any]) -> schema.RunHeader:
     """The record of a header line."""
-    values = dict(line)
-    values["plan"] = Plan.from_json(values["plan"])
-    values["ranks"] = _decode_ranks(values["ranks"])
-    values["link_probes"] = tuple(
-        _build(LinkProbe, probe) for probe in values.get("link_probes", ())
-    )
-    if values.get("start_up"):
-        values["start_up"] = _build(StartUp, values["start_up"])
-    header = _build(schema.RunHeader, values)
+    plan, ranks = Plan.from_json(line["plan"]), _decode_ranks(line["ranks"])
+    header = _build(schema.RunHeader, line | {"plan": plan, "ranks": ranks})
     _require_plain_facts("environment", header.environment, DEEPEST_FACT)
     return header
 
 
-def _decode_ranks(found: Any) -> tuple[RankInfo, ...]:
-    """The ranks of a header; before schema 4 they were a list."""
-    if isinstance(found, dict):
-        number, same, each = found["number"], found["same"], found["each"]
-        if any(len(column) != number for column in each.values()):
-            raise ValueError(f"ranks are not {brief(number)}")
-        if each:
-            rows: Any = zip(*each.values(), strict=True)
-            found = [same | dict(zip(each, row, strict=True)) for row in rows]
-        else:
-            found = [same] * number
-    return tuple(_build(RankInfo, rank) for rank in found)
+def _decode_ranks(found: Any) -> Any:
+    """The ranks of a header, as a list; before schema 4 they were one."""
+    if not isinstance(found, dict):
+        return found
+    number, same, each = found["number"], found["same"], found["each"]
+    if any(len(column) != number for column in each.values()):
+        raise ValueError(f"ranks are not {brief(number)}")
+    rows: Any = zip(*each.values(), strict=True) if each else [()] * number
+    return [same | dict(zip(each, row, strict=True)) for row in rows]
 
 
 def decode_measurement(line: dict[str, Any]) -> schema.Measurement:
     """The record of a case line; the batches of the case have lines of their own."""
-    values = dict(line)
-    case = values["case"] = _build(Case, values["case"])
+    line = line | {"rank_times": tuple(map(decode_rank_times, line.get("rank_times", ())))}
+    found = _build(schema.Measurement, line)
+    case = found.case
     for dimension in DIMENSIONS:
         require_known(dimension.field, getattr(case, dimension.field))
     if case.imbalance:
         parse_imbalance(case.imbalance)  # UsageError where no blocks follow from it
-    if values.get("first_wrong"):
-        values["first_wrong"] = _build(schema.WrongElement, values["first_wrong"])
-    if values.get("reported"):
-        values["reported"] = _build(schema.ReportedTiming, values["reported"])
-    values["rank_times"] = tuple(map(rank_times.decode, values.get("rank_times", ())))
-    values["numerics"] = tuple(_build(Numerics, each) for each in values.get("numerics", ()))
-    found = _build(schema.Measurement, values)
     if why := schema.contradiction(found.status, found.wrong):
         raise ValueError(why)
     return found
@@ -153,8 +135,6 @@ def decode_batch(values: dict[str, Any]) -> schema.Batch:
 
 def decode_check(values: dict[str, Any]) -> Check:
     """The record of the fields of a check."""
-    if values.get("first_wrong"):
-        values = values | {"first_wrong": _build(schema.WrongElement, values["first_wrong"])}
     check = _build(Check, values)
     if check.calls < 1 or len(check.wrong_ranks) != len(check.wrong_elements):
         raise ValueError("a check is of at least one call, and of each wrong rank has the elements")
@@ -175,7 +155,7 @@ def decode_end(line: dict[str, Any]) -> schema.RunEnd:
 
 def _build(record: type[T], values: dict[str, Any]) -> T:
     """A record of these values; ValueError where one has a wrong type or is out of its limits."""
-    built = build(record, values)
+    built = build(record, values, **_RECORDS.get(record, {}))
     limits = _limits_of(record)  # type: ignore[arg-type]  # it is hashable
     for name, value in values.items():
         if name not in limits or value is None or value == []:
@@ -187,6 +167,21 @@ def _build(record: type[T], values: dict[str, Any]) -> T:
         if wrong := [n for n in several if not low <= n <= high and (n or low >= 1)]:
             raise ValueError(f"{name} is {brief(wrong[0])}")
     return built
+
+
+_KINDS: dict[Any, dict[str, Any]] = {
+    schema.RunHeader: {"ranks": RankInfo, "link_probes": LinkProbe, "start_up": StartUp},
+    schema.Measurement: {
+        "case": Case, "first_wrong": WrongElement, "reported": schema.ReportedTiming,
+        "numerics": Numerics,
+    },
+    Check: {"first_wrong": WrongElement},
+}  # fmt: skip
+_RECORDS = {
+    record: {name: partial(_build, kind) for name, kind in kinds.items()}
+    for record, kinds in _KINDS.items()
+}
+"""What makes the records within a record."""
 
 
 def _require_plain_facts(name: str, value: Any, depth: int) -> None:

@@ -23,11 +23,9 @@ from zlib import crc32
 from commbench.errors import RecordsError, unwritable_error
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
-from commbench.results import rank_times
-from commbench.results.checks import Check
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import Check, RankInfo
 from commbench.results.run_folder import JOURNAL
-from commbench.results.samples import Samples
+from commbench.results.samples import Samples, encode_rank_times, with_rank_times
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 _BLOCK_BYTES = 1 << 16
@@ -149,7 +147,7 @@ def _encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """The JSON object of a finished case."""
     line = _encode("case", measurement._replace(batches=(), rank_times=()))
     del line["rank_times"]
-    times = [rank_times.encode(each) for each in measurement.rank_times]
+    times = [encode_rank_times(each) for each in measurement.rank_times]
     return line | ({"rank_times": times} if times else {})
 
 
@@ -204,7 +202,7 @@ def encode_run(run: Run) -> Iterator[dict[str, Any]]:
     """The lines of the journal of a complete run, as JSON objects."""
     yield _encode_header(run.header)
     yield from map(_encode_check, run.checks)
-    for measurement in map(rank_times.with_rank_times, run.measurements):
+    for measurement in map(with_rank_times, run.measurements):
         for batch in measurement.batches:
             yield _encode_batch(measurement.case, batch)
         yield _encode_measurement(measurement)

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
-from commbench.plan.limits import MOST_CASES
-from commbench.results import decode, rank_times, schema
-from commbench.results.checks import Check, with_checks
+from commbench.plan.cases import MOST_CASES
+from commbench.results import decode, schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
-from commbench.results.rank_times import RankTimesSum
+from commbench.results.records import Check
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.samples import Batches
+from commbench.results.samples import TYPES_OF_RANKS, Batches, RankTimesSum, with_checks
 from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
 from commbench.validation import brief
 
@@ -287,7 +286,7 @@ class JournalReader:
             self._require_planned(measurement.case)
         ranks = len(self.header.plan.ranks_of(case)) if case.group else ranks
         for times in measurement.rank_times:
-            for name in rank_times.TYPES:
+            for name in TYPES_OF_RANKS:
                 _require_ranks(name, getattr(times, name), ranks)
         self._rank_times[index] += measurement.rank_times
         self._latest.pop(index, None)

@@ -86,6 +86,16 @@ def holds_run(folder: Path) -> bool:
     return is_file(folder / JOURNAL) or is_file(folder / RESULTS_CSV)
 
 
+def runs_within(folder: Path) -> list[Path]:
+    """The runs in a folder that is no run itself, by their names: run folders, and files that may
+    be journals or tables."""
+    if not is_folder(folder) or holds_run(folder):
+        return []
+    endings = (Path(JOURNAL).suffix, Path(RESULTS_CSV).suffix)
+    found = sorted(folder.iterdir())
+    return [p for p in found if holds_run(p) or (is_file(p) and p.suffix in endings)]
+
+
 class StoredRun(NamedTuple):
     """A run folder under results/, with what the first and last line of its journal say."""
 

@@ -13,19 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from commbench.host.cpu import describe_cpu_mode
 from commbench.output.paragraphs import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
-from commbench.results.numerics import Numerics
-from commbench.results.rank_info import LinkProbe, RankInfo, StartUp
+from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, StartUp, WrongElement
 from commbench.units import format_count
 from commbench.validation import brief
-
-if TYPE_CHECKING:
-    from commbench.results.checks import Check
 
 SCHEMA = 4
 CHECKED_SINCE = 3
@@ -152,17 +148,6 @@ def is_imported(header: RunHeader) -> bool:
 def _texts(values: Any) -> list[str]:
     """The texts of a list in an environment; nothing where it is no list."""
     return [str(value) for value in values] if isinstance(values, list | tuple) else []
-
-
-class WrongElement(NamedTuple):
-    """The first element of a rank's result that is not the expected one."""
-
-    rank: int
-    element: int
-    """Element index in the rank's receive buffer."""
-    expected: str
-    got: str
-    """Values as text, because JSON has no number for NaN, nor for every int64."""
 
 
 class Batch(NamedTuple):

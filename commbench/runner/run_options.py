@@ -16,9 +16,9 @@ from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.launch.launchers import LAUNCHERS
 from commbench.plan.call_forms import is_compressed
+from commbench.plan.cases import MOST_RANKS
 from commbench.plan.computations import NO_OVERLAP
 from commbench.plan.dimensions import HOT, ROTATING
-from commbench.plan.limits import MOST_RANKS
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS
 from commbench.plan.own_calls import describe_calls
 from commbench.plan.pairs import QUICK

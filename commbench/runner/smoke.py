@@ -13,7 +13,7 @@ from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)

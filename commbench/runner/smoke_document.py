@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from commbench.output.github import ERROR, NOTICE, annotation
-from commbench.output.junit import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
+from commbench.output.ci import (
+    ERROR,
+    FAILURE,
+    NOTICE,
+    PASSED,
+    JUnitCase,
+    JUnitSuite,
+    annotation,
+    junit_xml,
+)
 from commbench.runner.smoke import OperationResult, SmokeResult
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, TIME, Column

@@ -9,17 +9,8 @@ from collections.abc import Callable
 from math import floor, log10
 from typing import Any, NamedTuple
 
+from commbench import units
 from commbench.stats.estimate import Estimate
-from commbench.units import (
-    GB,
-    format_bytes,
-    format_decimals,
-    format_known_GBps,
-    format_known_time,
-    format_percent,
-    format_time,
-    known_decimals,
-)
 
 
 class Unit(NamedTuple):
@@ -60,14 +51,14 @@ def _estimate(found: Any) -> Estimate:
 
 def time_text(found: Any) -> str:
     """A time in seconds, with the digits that its interval supports: `280 us`."""
-    return format_known_time(*_estimate(found))[0]
+    return units.format_known_time(*_estimate(found))[0]
 
 
 def short_time(seconds: float) -> str:
     """A time with three digits, for where there is little room."""
     if not seconds:
         return "0"
-    number, unit = format_time(seconds).split()
+    number, unit = units.format_time(seconds).split()
     return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
 
 
@@ -78,12 +69,12 @@ def bar_text(found: Estimate) -> str:
     if not value or low is None or high is None:
         return short_time(value)
     reach = 3 * 10.0 ** floor(log10(value))
-    return format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
+    return units.format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
 
 
 def time_interval_text(found: Any) -> str:
     """The interval of a time, `230 … 340 us`; empty where it is not known."""
-    return format_known_time(*_estimate(found))[1]
+    return units.format_known_time(*_estimate(found))[1]
 
 
 def time_with_interval_text(found: Any) -> str:
@@ -93,16 +84,16 @@ def time_with_interval_text(found: Any) -> str:
 
 def bandwidth_text(found: Any) -> str:
     """A bandwidth (bytes/s) in GB/s, with the digits that its interval supports."""
-    return format_known_GBps(*_estimate(found))
+    return units.format_known_GBps(*_estimate(found))
 
 
 def bandwidth_interval_text(found: Any) -> str:
     """The interval of a bandwidth in GB/s, `2.30 … 3.40`; empty where it is not known."""
     if not isinstance(found, Estimate) or not found.has_interval:
         return ""
-    value, low, high = found.scaled(1 / GB)
-    decimals = known_decimals(value, low or 0.0, high or 0.0)
-    return f"{format_decimals(low or 0.0, decimals)} … {format_decimals(high or 0.0, decimals)}"
+    value, low, high = found.scaled(1 / units.GB)
+    decimals = units.known_decimals(value, low or 0.0, high or 0.0)
+    return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
 
 
 def ratio_text(found: Any) -> str:
@@ -155,7 +146,7 @@ def ratio_decimals(found: Any) -> int:
         small = 1 - floor(log10(value)) if 0 < value < 0.1 else _MOST_DECIMALS
         return 0 if value >= 100 else 1 if value >= 10 else small
     is_precise = high - low < 2 * 10.0**-_MOST_DECIMALS
-    decimals = max(0, min(known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
+    decimals = max(0, min(units.known_decimals(value, low, high), _MOST_DECIMALS + is_precise))
     while decimals < _MOST_DECIMALS and 1 in (round(low, decimals), round(high, decimals)):
         decimals += 1  # 1.2 is above 1, and does not read as 1
     return decimals
@@ -163,7 +154,7 @@ def ratio_decimals(found: Any) -> int:
 
 TEXT = Unit(str, is_left=True)
 NUMBER = Unit(str)
-BYTES = Unit(format_bytes)
+BYTES = Unit(units.format_bytes)
 TIME = Unit(time_text)
 TIME_INTERVAL = Unit(time_interval_text)
 BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
@@ -171,6 +162,6 @@ BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
 RATIO = Unit(ratio_text)
 RATIO_INTERVAL = Unit(ratio_interval_text)
 RATIO_WITH_INTERVAL = Unit(ratio_with_interval_text)
-SHARE = Unit(format_percent)
+SHARE = Unit(units.format_percent)
 SHARE_WITH_INTERVAL = Unit(share_with_interval_text)
 P_VALUE = Unit("{:.2g}".format)

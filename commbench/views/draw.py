@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from itertools import zip_longest
 from math import ceil
@@ -18,28 +19,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commbench.errors import UsageError
-from commbench.results.files import (
-    is_folder,
-    make_folder,
-    unused_path,
-    write_new,
-)
+from commbench.results.files import is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
-from commbench.views import draw_curves, draw_rows
-from commbench.views.lettering import (
+from commbench.views import draw_curves
+from commbench.views.cells import bar_text, short_time
+from commbench.views.pictures import (
+    GREY,
+    HATCHED,
+    INK,
     LONGEST_NAME,
+    MISSING,
     SMALL,
     TEXT,
     TITLE,
+    Bar,
+    Bars,
+    Curves,
+    HeatMap,
+    Key,
+    Layout,
+    Picture,
     area_properties,
     line_properties,
+    linear_ticks,
+    log_ticks,
     plain,
     widest,
     wrap,
 )
-from commbench.views.pictures import GREY, INK, Bars, Curves, HeatMap, Key, Layout, Picture
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -52,9 +62,6 @@ WIDTH, EDGE = 8.0, 0.12
 """Of a picture, and of its margin beside text."""
 ROW, BOTTOM = 0.55, 0.25
 """Above each row of panels for their headings and ticks, and below the last one."""
-LAYOUTS: dict[type, Callable[[Picture], Layout]] = {
-    Curves: draw_curves.lay_out, HeatMap: draw_rows.lay_out_cells, Bars: draw_rows.lay_out_bars,
-}  # fmt: skip
 _HANDLE_AND_SPACE, _LEGEND_ROW = 0.63, 0.19
 """Of an entry of a legend: the width of its line and the space beside it, and its height."""
 
@@ -202,3 +209,189 @@ def _draw_legend(
         columnspacing=1.05,
     )  # fmt: skip
     legend.set_in_layout(False)
+
+
+DARK, LIGHT = "#212121", "#fefefe"
+"""Text on cells, and frames: the same on a dark page, unlike INK and white."""
+LONGEST_LABEL = 34
+MOST_BESIDE = 8
+"""Up to so many rows, two panels of pairs are side by side."""
+TALLEST = 0.5
+"""Of the cells of pairs; they are square where there are many."""
+DARK_FROM = 0.65
+"""From this shade on, the number on a cell is light: both contrast alike there, in all the
+colours."""
+_ROOM = 6.5
+"""Inches for the cells of all panels side by side."""
+_BAR = 0.34
+"""The height of a bar, over the distance of two rows."""
+
+
+def lay_out_cells(picture: Picture) -> Layout:
+    """How a picture with heat maps, which all have as many rows and columns, is drawn."""
+    panels: Sequence[HeatMap] = picture.panels  # type: ignore[assignment]
+    first = panels[0]
+    rows, number = first.extent
+    columns = max(1, min(2 if len(panels) == 4 else 3, int(_ROOM / (0.52 * number + 0.15))))
+    columns = min(columns, len(panels))
+    wide, tall, names = min(1.1, _ROOM / columns / number), 0.3, 0.0
+    if first.is_of_pairs:
+        columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
+        wide = (_ROOM / columns - 0.7) / number
+        tall = min(TALLEST, wide)
+    else:
+        tall = max(tall, (widest([first.down], SMALL) + 0.1) / rows)
+        names = widest((plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), SMALL)
+
+    def draw(axes: Axes, panel: HeatMap) -> None:
+        place = [panel is each for each in panels].index(True)
+        _draw_cells(axes, panel, wide)
+        _set_labels(axes, panel, wide, tall, is_turned=names > wide - 0.06)
+        is_last = place + columns >= len(panels)
+        axes.tick_params(
+            labelleft=place % columns == 0, labelbottom=is_last and not panel.is_of_pairs
+        )
+        axes.set_ylabel(panel.down if place % columns == 0 else "", size=SMALL)
+        axes.set_xlabel(panel.across if is_last or panel.is_of_pairs else "", size=SMALL)
+        _add_colour_bars(axes, panel)
+
+    frames: dict[str, Key] = {f.name: (f.name, f.look) for p in panels for f in p.frames}
+    missing: list[Key] = [(first.missing, MISSING)] * any(p.has_missing for p in panels)
+    heights = [tall * rows] * ceil(len(panels) / columns)
+    heights[-1] += 0.75 * names * (names > wide - 0.06)
+    return Layout(draw, heights, [*frames.values(), *missing], columns=columns)
+
+
+def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
+    """The cells, their texts, the separators and the frames."""
+    import numpy
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    rows, columns = panel.extent
+    colours = colormaps[panel.colours]
+    longest = max(len(cell.text) for cell in panel.cells.values())
+    points = min(SMALL, wide * 72 * 0.8 / (0.62 * max(1, longest)))
+    image = numpy.zeros((rows, columns, 4))
+    axes.add_patch(Rectangle((0, 0), columns, rows, zorder=0.5, **HATCHED))
+    for (row, column), cell in panel.cells.items():
+        image[row, column] = 1.0 if cell.shade is None else colours(cell.shade)
+        if cell.text:
+            axes.text(
+                column + 0.5, row + 0.5, cell.text, ha="center", va="center_baseline", size=points,
+                color=LIGHT if (cell.shade or 0.0) >= DARK_FROM else DARK,
+                weight="bold" if cell.is_bold else "normal",
+            )  # fmt: skip
+    axes.imshow(image, extent=(0, columns, rows, 0), interpolation="nearest", zorder=1,
+                aspect="auto")  # fmt: skip
+    thin = [] if panel.is_of_pairs else [(at, 0.8) for at in range(max(rows, columns) + 1)]
+    for lines, colour in ((thin, LIGHT), (panel.lines, DARK)):
+        for at, width in lines:
+            axes.hlines(at, 0, columns, colour, linewidth=width)
+            axes.vlines(at, 0, rows, colour, linewidth=width)
+    for frame in panel.frames:
+        inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_of_pairs else 0.0
+        look = frame.look._replace(colour=DARK if frame.look.colour == INK else frame.look.colour)
+        axes.add_patch(Rectangle(
+            (frame.left + inset, frame.top + inset), frame.columns - 2 * inset,
+            frame.rows - 2 * inset, zorder=4, clip_on=False, **area_properties(look),
+        ))  # fmt: skip
+
+
+def _thin(labels: Mapping[float, str], apart: float) -> dict[float, str]:
+    """Every n-th of the labels, and the last, which are at least so many cells apart."""
+    if len(labels) < 2:
+        return dict(labels)
+    *others, last = labels.items()
+    every = max(1, ceil(apart * len(others) / (last[0] - others[0][0])))
+    kept = [(at, text) for at, text in others[::every] if last[0] - at >= apart]
+    return {at: plain(text, LONGEST_LABEL) for at, text in (*kept, last)}
+
+
+def _set_labels(axes: Axes, panel: HeatMap, wide: float, tall: float, is_turned: bool) -> None:
+    """The labels, as many as have room."""
+    rows, columns = panel.extent
+    axes.set(xlim=(0, columns), ylim=(rows, 0))
+    across = _thin(panel.columns, 0.3 / wide * panel.is_of_pairs)
+    down = _thin(panel.rows, 0.15 / tall)
+    axes.set_xticks(list(across), across.values())
+    axes.set_yticks(list(down), down.values())
+    axes.tick_params(length=0, pad=3, labelsize=SMALL)
+    if panel.is_of_pairs:
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+    if is_turned:
+        for label in axes.get_xticklabels():
+            label.set(rotation=45, horizontalalignment="right", rotation_mode="anchor")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _add_colour_bars(axes: Axes, panel: HeatMap) -> None:
+    """What colours mean, to the right of a panel."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    figure: Any = axes.figure
+    for bar in panel.bars:
+        scale = ScalarMappable(Normalize(0, bar.most), colormaps[panel.colours])
+        extend = "max" if bar.is_exceeded else "neither"
+        drawn = figure.colorbar(scale, ax=axes, shrink=0.9, aspect=25, pad=0.02, extend=extend)
+        drawn.set_label(bar.text, size=SMALL)
+        drawn.ax.tick_params(labelsize=SMALL, length=2)
+
+
+def lay_out_bars(picture: Picture) -> Layout:
+    """How a picture with rows of bars is drawn."""
+    panels: Sequence[Bars] = picture.panels  # type: ignore[assignment]
+    rows = [row for panel in panels for row in panel.rows]
+    bars = [bar for row in rows for bar in row.bars]
+    each = 0.36 if any(len(row.bars) > 1 for row in rows) else 0.27
+    keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
+    named = [(name, look) for name, look in dict.fromkeys(keys) if name]
+    named = named if len(named) > 1 else []
+    notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
+    return Layout(_draw_bars, [each * len(panel.rows) + 0.1 for panel in panels], named, notes)
+
+
+def _draw_bars(axes: Axes, panel: Bars) -> None:
+    ends: list[float] = []
+    for place, row in enumerate(panel.rows):
+        for number, bar in enumerate(row.bars):
+            at = place + (number - (len(row.bars) - 1) / 2) * _BAR
+            _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
+            ends += [bar.time.value + bar.more_s, *bar.time.ends]
+            text = bar_text(bar.time) + f" + {short_time(bar.more_s)}" * bool(bar.more_s)
+            axes.annotate(
+                text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
+                textcoords="offset points", va="center_baseline", size=SMALL,
+            )  # fmt: skip
+    low, high, ticks = 0.0, max(ends) * 1.03, partial(linear_ticks, most=6)
+    if panel.scale.is_log:
+        low, high = min(end for end in ends if end > 0) / 1.15, max(ends) * 1.15
+        ticks = partial(log_ticks, most=6)
+        axes.set_xscale("log")
+    axes.set_xticks(ticks(low, high), [panel.scale.text(tick) for tick in ticks(low, high)])
+    axes.set_xticks([], minor=True)
+    axes.set_yticks(range(len(panel.rows)), [plain(row.name, LONGEST_NAME) for row in panel.rows])
+    axes.set(xlim=(low, high), ylim=(len(panel.rows) - 0.45, -0.55))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(True, axis="x")
+
+
+def _draw_bar(axes: Axes, bar: Bar, at: float, is_point: bool) -> None:
+    colour, interval = bar.key[1].colour, {"color": INK, "linewidth": 1.2, "label": "_interval"}
+    if is_point:
+        axes.plot([bar.time.value], [at], **line_properties(bar.key[1]), zorder=3)
+        interval |= {"color": colour, "linewidth": 2.5, "alpha": 0.5}
+    else:
+        axes.barh(at, bar.time.value, _BAR * 0.9, color=colour)
+        axes.barh(at, bar.more_s, _BAR * 0.9, left=bar.time.value, color=bar.more_key[1].colour)
+    if bar.time.has_interval:
+        axes.plot(bar.time.ends, [at, at], **interval)  # type: ignore[arg-type]
+
+
+LAYOUTS: dict[type, Callable[[Picture], Layout]] = {
+    Curves: draw_curves.lay_out, HeatMap: lay_out_cells, Bars: lay_out_bars,
+}  # fmt: skip

@@ -8,18 +8,6 @@ from typing import TYPE_CHECKING
 
 from commbench.stats.estimate import Estimate
 from commbench.views import pictures
-from commbench.views.lettering import (
-    SMALL,
-    TEXT,
-    area_properties,
-    every_nth,
-    line_properties,
-    linear_ticks,
-    log_ticks,
-    plain,
-    widest,
-    wrap,
-)
 from commbench.views.pictures import BAND, Axis, Curves, Key, Layout, Look, Mark, Picture, Series
 
 if TYPE_CHECKING:
@@ -67,9 +55,11 @@ def lay_out(picture: Picture) -> Layout:
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], _ROOM / picture.columns)
         if picture.columns == 1 and is_cut(panel, limits[panel.scale]):
-            axes.set_title(CUT, loc="right", size=SMALL, color=pictures.GREY, pad=7)
+            axes.set_title(CUT, loc="right", size=pictures.SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
-            axes.set_xlabel("\n".join(wrap(panel.across.name, TEXT, _ROOM / picture.columns)))
+            axes.set_xlabel(
+                "\n".join(pictures.wrap(panel.across.name, pictures.TEXT, _ROOM / picture.columns))
+            )
 
     return Layout(
         draw, [panel.inches for panel in panels[:: picture.columns]], _legend(panels),
@@ -154,7 +144,7 @@ def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Seq
 def _draw_series(
     axes: Axes, series: Series, has_bands: bool, is_thick: bool, is_small: bool
 ) -> None:
-    look = line_properties(series.look)
+    look = pictures.line_properties(series.look)
     if is_small:
         look["markersize"] = 3
     if is_thick:
@@ -169,9 +159,9 @@ def _draw_series(
         else:
             axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7)
     values = [estimate.value if estimate else nan for _, estimate in series.points]
-    axes.plot(places, values, label=plain(f" {series.name}"), **look)
+    axes.plot(places, values, label=pictures.plain(f" {series.name}"), **look)
     if bad := [place for place, estimate in series.points if estimate is None]:
-        cross = line_properties(CROSS._replace(colour=series.look.colour))
+        cross = pictures.line_properties(CROSS._replace(colour=series.look.colour))
         axes.plot(bad, [0.04] * len(bad), transform=axes.get_xaxis_transform(), label="_bad",
                   clip_on=False, **cross)  # fmt: skip
 
@@ -180,20 +170,20 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], limits: Limits) -> None:
     for mark in marks:
         if mark.high is not None:
             span = axes.axvspan if mark.is_upright else axes.axhspan
-            span(mark.low, mark.high, zorder=0.8, **area_properties(mark.look))
+            span(mark.low, mark.high, zorder=0.8, **pictures.area_properties(mark.look))
         elif mark.is_upright:
-            axes.axvline(mark.low, zorder=0.9, label="_mark", **line_properties(mark.look))
+            axes.axvline(mark.low, zorder=0.9, label="_mark", **pictures.line_properties(mark.look))
         elif mark.low <= limits[1]:
-            axes.axhline(mark.low, zorder=1.5, label="_mark", **line_properties(mark.look))
+            axes.axhline(mark.low, zorder=1.5, label="_mark", **pictures.line_properties(mark.look))
             axes.annotate(
-                plain(mark.text), (0.01, mark.low), xycoords=axes.get_yaxis_transform(),
-                xytext=(0, 2), textcoords="offset points", size=SMALL, va="bottom",
+                pictures.plain(mark.text), (0.01, mark.low), xycoords=axes.get_yaxis_transform(),
+                xytext=(0, 2), textcoords="offset points", size=pictures.SMALL, va="bottom",
             )  # fmt: skip
 
 
 def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
     """The vertical axis, with a line of the grid at each tick."""
-    ticks = log_ticks(*limits) if scale.is_log else linear_ticks(*limits, 6)
+    ticks = pictures.log_ticks(*limits) if scale.is_log else pictures.linear_ticks(*limits, 6)
     axes.set_yscale("log" if scale.is_log else "linear")
     axes.set_yticks(ticks, [scale.text(tick) for tick in ticks])
     axes.set_yticks([], minor=True)
@@ -205,9 +195,9 @@ def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float)
     """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
     if not across.is_log:
         span = places[-1] - places[0] or 1.0
-        at = every_nth(
+        at = pictures.every_nth(
             [(place - places[0]) / span * width for place in places],
-            [widest([across.text(place)]) for place in places],
+            [pictures.widest([across.text(place)]) for place in places],
         )
         axes.set_xticks([places[n] for n in at], [across.text(places[n]) for n in at])
         axes.set_xlim(places[0] - 0.03 * span, places[-1] + 0.03 * span)
@@ -218,8 +208,8 @@ def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float)
     powers = [place for place in places if log2(place).is_integer()]
     labelled = powers if powers[1:] else places
     texts = [across.text(place) for place in labelled]
-    at = every_nth(
-        [log10(place) * inches for place in labelled], [widest([text]) for text in texts]
+    at = pictures.every_nth(
+        [log10(place) * inches for place in labelled], [pictures.widest([text]) for text in texts]
     )
     axes.set_xscale("log")
     axes.set_xticks([labelled[n] for n in at], [texts[n] for n in at])

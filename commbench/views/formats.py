@@ -1,16 +1,111 @@
-"""FORMATS: the formats in which every answer is written, and how a command prints or writes one."""
+"""The formats in which every answer is written, how a command prints or writes one, and results as
+JSON: the fields of named tuples and data classes, with their own names.
+
+In JSON, numbers are in SI units, and names say which: `median_s`, `size_bytes`. An Estimate is an
+object with `value`, `low` and `high`. Numbers have seven digits; null: what is not known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from commbench.errors import UsageError
+from commbench.errors import UnavailableError, UsageError
+from commbench.results.files import write_new
+from commbench.stats.verdict import PASS
+from commbench.units import format_bytes, format_share, format_time, seven_digits
 from commbench.validation import choose
-from commbench.views.as_json import json_text
-from commbench.views.document import Document
+from commbench.views.document import Document, Pictures
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from commbench.views.draw import Drawn
+
+_EXACT = 1 << 53
+"""Integers below it are exact as floats."""
+
+
+def as_json(value: Any) -> Any:
+    """The value as objects, lists, texts and numbers.
+
+    A class whose fields are not what a reader needs has a method `as_json`, which returns what is
+    converted instead. Fields that begin with an underscore are left out.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if value.is_integer() and abs(value) < _EXACT:
+            return int(value)
+        return seven_digits(value) if isfinite(value) else None
+    if own := getattr(value, "as_json", None):
+        return as_json(own())
+    if isinstance(value, Mapping):
+        return {str(name): as_json(found) for name, found in value.items()}
+    if (names := field_names(value)) is not None:
+        return {name: as_json(getattr(value, name)) for name in names}
+    if isinstance(value, Iterable):
+        return [*map(as_json, value)]
+    return str(value)
+
+
+def field_names(value: Any) -> list[str] | None:
+    """The fields of a named tuple or data class that are not private; None for anything else."""
+    names = getattr(value, "_fields", None)
+    if names is None and dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    return None if names is None else [name for name in names if not name.startswith("_")]
+
+
+def fields_of(value: Any, *more: str, without: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields of a value, some left out, and some properties: for a method `as_json`."""
+    names = [*(field_names(value) or ()), *more]
+    return {name: getattr(value, name) for name in names if name not in {*without}}
+
+
+def json_text(schema: int | None, result: Any) -> str:
+    """A result as a JSON object that begins with the number of its schema."""
+    return json.dumps({"schema": schema, **as_json(result)}, indent=1, allow_nan=False) + "\n"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e9:.3g} ns" if value < 1e-6 else format_time(value)
+
+
+UNITS: dict[str, Callable[[Any], str]] = {
+    "_bytes": format_bytes, "_s": _seconds, "_share": format_share, "_hz": "{} Hz".format,
+    "_mhz": "{} MHz".format, "_w": "{:.0f} W".format, "_c": "{:.0f} °C".format,
+}  # fmt: skip
+
+
+def facts(found: Any) -> Iterator[tuple[str, str]]:
+    """The known facts of a mapping, named tuple or data class: `cache` and `32 MiB` for
+    `cache_bytes`. Those of a mapping within keep their own names."""
+    named = found if isinstance(found, Mapping) else fields_of(found)
+    for name, value in named.items():
+        if isinstance(value, Mapping):
+            yield from ((str(inner), _text(content)) for inner, content in value.items())
+        elif value not in (None, "", (), []):
+            unit = next((end for end in UNITS if name.endswith(end)), "")
+            shown = name if unit == "_share" else name.removesuffix(unit)
+            yield shown.replace("_", " "), UNITS.get(unit, _text)(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        inner = " " if any(isinstance(each, float) for each in value) else ", "
+        return inner.join(map(_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
 
 TEXT, MARKDOWN, HTML, JSON = "text", "markdown", "html", "json"
 ENDINGS = {
@@ -57,6 +152,13 @@ class View(NamedTuple):
         return write(self.document(result), is_verbose)
 
 
+def find_view(name: str) -> View:
+    """The VIEW of a module of commbench, such as `answers.advise.document`; or `module:NAME`."""
+    module, _, view = name.partition(":")
+    found: View = getattr(import_module(f"commbench.{module}"), view or "VIEW")
+    return found
+
+
 VIEW_OF_DOCUMENT = View(lambda document: document, schema=None)
 """Of a document that is there already."""
 
@@ -91,3 +193,108 @@ def show(
 
     write_new(output, text)
     print_result(output)
+
+
+_FRAME = '<iframe srcdoc="{}" style="width:100%;height:{:.0f}em;border:0"></iframe>'
+"""A page within a notebook; neither changes the style of the other."""
+_LINE = re.compile(r"<(?:tr|li|dt)\b")
+_VIEW_BOX = re.compile(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
+
+class Result:
+    """Prints as its command does; its repr is a line with its title, and one with the answer."""
+
+    __slots__ = ()
+    _view: ClassVar[str]
+    """What find_view finds."""
+    _rows: ClassVar[Sequence[str]]
+    """The keys of its JSON that lead to the rows of its frame; none: it is a row itself."""
+
+    def __init_subclass__(cls, view: str = "", rows: str = "", **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls._view, cls._rows = view or cls._view, rows.split()
+
+    def _shown(self) -> tuple[View, Any]:
+        """The view, and what it shows."""
+        return find_view(self._view), self
+
+    def text(self, format: str = TEXT, *, verbose: bool = False) -> str:
+        """The answer in a format of its command: "text", "markdown", "html", "json" and others."""
+        view, shown = self._shown()
+        return view.write(shown, format, verbose).rstrip("\n")
+
+    def frame(self) -> DataFrame:
+        """A pandas DataFrame of the rows of its JSON, in SI units; of a value with an interval the
+        columns `time_s.value`, `time_s.low` and `time_s.high`, for example."""
+        from pandas import json_normalize
+
+        view, shown = self._shown()
+        return json_normalize([*_rows_of(as_json(view.data(shown)), self._rows)])
+
+    def plot(self, output: str | Path | None = None) -> Drawn:
+        """Draw it: into a new .png, .svg or .pdf file, or into PNG files of a folder. Without
+        `output` nothing is written. A notebook shows the pictures. UnavailableError where there is
+        none."""
+        from commbench.views.draw import Drawn, write_pictures
+
+        view, shown = self._shown()
+        blocks = view.document(shown).blocks
+        drawn = [each for b in blocks if isinstance(b, Pictures) for each in b.draw()]
+        if not drawn:
+            raise UnavailableError(
+                f"there is no picture of this {type(self).__name__}", "print it, or use frame()"
+            )
+        return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
+
+    def _repr_html_(self) -> str:
+        page = self.text(HTML)
+        pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
+        height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
+        return _FRAME.format(html.escape(page), min(height, 160))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        view, shown = self._shown()
+        found = view.document(shown)
+        answer = " ".join(found.answer[:2])
+        return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
+
+
+def _rows_of(found: Any, keys: Sequence[str], texts: Any = None) -> Iterator[dict[str, Any]]:
+    """The objects that the keys lead to, each with the texts of those on the way."""
+    for each in found if isinstance(found, list) else [found]:
+        if keys:
+            own = {n: v for n, v in each.items() if isinstance(v, str)} if texts is not None else {}
+            yield from _rows_of(each[keys[0]], keys[1:], {**(texts or {}), **own})
+        else:
+            yield {**(texts or {}), **each}
+
+
+def write_verdict_files(
+    folder: Path,
+    stem: str,
+    lists: Mapping[str, Sequence[str]],
+    shown: tuple[View, Any],
+    nodes: Iterable[tuple[str, str, str]],
+    answer: str,
+) -> list[Path]:
+    """Write a list for each verdict with a name in each line, and a result in the other formats as
+    files named `stem`; their paths. `nodes` are names, verdicts and reasons: in JUnit, with
+    `answer` as the title, each is a test case, which fails unless its verdict is PASS."""
+    from commbench.output.ci import FAILURE, PASSED, JUnitCase, JUnitSuite, junit_xml
+
+    view, result = shown
+    cases = [
+        JUnitCase(name, PASSED if verdict == PASS else FAILURE, reason, verdict)
+        for name, verdict, reason in nodes
+    ]
+    files: dict[str, str | bytes] = {
+        f"{verdict}.txt": "".join(f"{name}\n" for name in names) for verdict, names in lists.items()
+    }
+    files |= {f"{stem}.{each}": view.write(result, each) for each in (JSON, HTML)}
+    files["junit.xml"] = junit_xml([JUnitSuite(f"commbench {stem}", cases)], answer)
+    for name, content in files.items():
+        write_new(folder / name, content)
+    return [*map(folder.joinpath, files)]

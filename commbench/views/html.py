@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from commbench.output.table import clean
-from commbench.views import document as blocks
+from commbench.views import document as doc
 from commbench.views.draw import render
 from commbench.views.pictures import GREY, INK, LIMIT, Picture
 
@@ -39,9 +39,10 @@ FIGURE_SPACE = "&#8199;"
 _FOLDER = Path(__file__).parent
 
 
-def write(document: blocks.Document, _: bool = False) -> str:
+def write(document: doc.Document, _: bool = False) -> str:
     """The document as an HTML page."""
     numbers = count(1)
+    names: dict[int, str] = {}  # the ids of blocks, by their identity
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = Environment(
@@ -51,19 +52,19 @@ def write(document: blocks.Document, _: bool = False) -> str:
         finalize=_shown,
     )
     environment.filters |= {"trusted": Markup, "data_address": _data_address, "aligned": _aligned}
-    kinds = get_args(blocks.Block)
+    kinds = get_args(doc.Block)
     environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
     page = environment.get_template("page.html")
     text = page.render(
         document=document,
         style=style,
         style_hash=f"sha256-{digest}",
-        anchor=_Anchors(),
+        anchor=lambda block: names.setdefault(id(block), f"part-{len(names) + 1}"),
         drawn=lambda block: [
             (picture.title, make_svg(picture, f"picture-{next(numbers)}"))
             for picture in block.draw()
         ],
-        bad=blocks.BAD,
+        bad=doc.BAD,
     )
     return text + "\n"
 
@@ -89,16 +90,6 @@ def _aligned(cell: str) -> Markup:
 def _data_address(content: bytes) -> str:
     """The content of a gzip file as the address of a link."""
     return "data:application/gzip;base64," + base64.b64encode(content).decode()
-
-
-class _Anchors:
-    """Gives each block an id; a block is known by its identity."""
-
-    def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-
-    def __call__(self, block: blocks.Block) -> str:
-        return self._names.setdefault(id(block), f"part-{len(self._names) + 1}")
 
 
 def make_svg(picture: Picture, prefix: str) -> str:

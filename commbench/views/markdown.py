@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, starmap
 from typing import NamedTuple
 
 from commbench.output.table import clean
-from commbench.views.document import (
-    BAD,
-    GOOD,
-    Block,
-    Code,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Section,
-    Table,
-    Text,
-)
+from commbench.views import document as doc
 
 MOST_CHARACTERS = 65_536
 """What GitHub takes in a comment or the text of an issue."""
@@ -28,7 +16,7 @@ DETAILS = ((1000, True), (100, True), (30, True), (1000, False), (100, False), (
 """Rows of one table, and whether what is folded is there: the first with which the text is short
 enough, else the last."""
 
-MARKS = {GOOD: "🟢 ", BAD: "🔴 "}
+MARKS = {doc.GOOD: "🟢 ", doc.BAD: "🔴 "}
 """Before the title of a document with that tone."""
 
 
@@ -50,10 +38,7 @@ def escape(text: str) -> str:
 
 
 def table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    left: str = "",
-    is_escaped: bool = False,
+    headings: Sequence[str], rows: Sequence[Sequence[str]], left: str = "", is_escaped: bool = False
 ) -> list[str]:
     """Lines of a table; columns whose heading is in `left` (comma-separated) are left-aligned.
     `is_escaped`: the cells are Markdown already."""
@@ -78,17 +63,17 @@ class Detail(NamedTuple):
     """Whether what is folded is there; else only its title."""
 
 
-def write(document: Document, _: bool = False) -> str:
+def write(document: doc.Document, _: bool = False) -> str:
     """The document as Markdown; of a long one, the tables have fewer rows."""
     text = ""
-    for most_rows, has_folded in DETAILS:
-        text = _text(document, Detail(most_rows, has_folded))
+    for detail in starmap(Detail, DETAILS):
+        text = _text(document, detail)
         if len(text) <= MOST_CHARACTERS:
             break
     return text
 
 
-def _text(document: Document, detail: Detail) -> str:
+def _text(document: doc.Document, detail: Detail) -> str:
     lines = [f"# {MARKS.get(document.tone, '')}{escape(document.title)}", ""]
     for sentence in document.subtitle:
         lines += [escape(sentence), ""]
@@ -99,43 +84,44 @@ def _text(document: Document, detail: Detail) -> str:
     return "\n".join([*lines, escape(document.footer)]).rstrip("\n") + "\n"
 
 
-def _lines(block: Block, level: int, detail: Detail) -> Iterator[str]:
+def _lines(block: doc.Block, level: int, detail: Detail) -> Iterator[str]:
     """The lines of a block, with an empty one at the end; none for what Markdown leaves out."""
     yield from (*found, "") if (found := list(_block(block, level, detail))) else ()
 
 
-def _block(block: Block, level: int, detail: Detail) -> Iterable[str]:
+def _block(block: doc.Block, level: int, detail: Detail) -> Iterable[str]:
     match block:
-        case Section(title, blocks):
+        case doc.Section(title, blocks):
             inner = [line for each in blocks for line in _lines(each, level + 1, detail)]
             return [f"{'#' * level} {escape(title)}", "", *inner[:-1]] if inner else []
-        case Folded(title, blocks) if not detail.has_folded:
+        case doc.Folded(title, blocks) if not detail.has_folded:
             return [f"* {_prose(title)}"]
-        case Folded(title, blocks):
+        case doc.Folded(title, blocks):
             inner = [line for each in blocks for line in _lines(each, level, detail)]
             summary = f"<details><summary>{escape(title)}</summary>"
             return [summary, "", *inner, "</details>"] if inner else []
-        case Text(text):
+        case doc.Text(text):
             return [_prose(text)]
-        case Items(texts, title):
+        case doc.Items(texts, title):
             items = [f"* {_prose(text)}" for text in texts]
             return [f"**{escape(title)}**", "", *items] if title and items else items
-        case Facts(pairs):
+        case doc.Facts(pairs):
             return table(("what", "value"), pairs, left="what,value")
-        case Table():
+        case doc.Table():
             return _table(block, detail)
-        case Code(text, lines):
-            return [escape(text), "", *_indented(lines)]
+        case doc.Code(text, lines):
+            # Indented, so that no mark in the lines can end the code.
+            return [escape(text), "", *(f"    {clean(line)}" for line in lines.split("\n"))]
     return []
 
 
-def _table(block: Table, detail: Detail) -> list[str]:
+def _table(block: doc.Table, detail: Detail) -> list[str]:
     shown = block._replace(rows=[*islice(block.rows, detail.most_rows)])
     if not shown.rows:
         return []
     headings, cells, left = shown.texts()
     rows = [
-        [f"**{cell.strip()}**" if cell and tone == BAD else cell for cell in map(escape, row)]
+        [f"**{cell.strip()}**" if cell and tone == doc.BAD else cell for cell in map(escape, row)]
         for row, tone in zip(cells, shown.tones(), strict=True)
     ]
     lines = [f"**{escape(block.title)}**", ""] if block.title else []
@@ -149,8 +135,3 @@ def _prose(text: str) -> str:
     """A paragraph, in which the parts between backticks are code."""
     parts = [escape(part) for part in text.split("`")]
     return "".join(f"<code>{p}</code>" if index % 2 else p for index, p in enumerate(parts))
-
-
-def _indented(lines: str) -> Iterator[str]:
-    """Lines as code: indented, so that no mark in them can end it."""
-    return (f"    {clean(line)}" for line in lines.split("\n"))

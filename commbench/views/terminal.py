@@ -8,40 +8,20 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from commbench.output.paragraphs import fill
-from commbench.output.table import (
-    BOLD,
-    GREEN,
-    RED,
-    WIDTH,
-    clean,
-    style,
-    width,
-)
+from commbench.output.table import BOLD, GREEN, RED, WIDTH, clean, style, width
 from commbench.output.table import table as table_lines
 from commbench.units import format_count
+from commbench.views import document as doc
 from commbench.views.cells import TEXT, Column
-from commbench.views.document import (
-    BAD,
-    GOOD,
-    Block,
-    Code,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Section,
-    Table,
-    Text,
-)
 
-STYLES = {GOOD: GREEN, BAD: RED}
+STYLES = {doc.GOOD: GREEN, doc.BAD: RED}
 NARROWEST = 16
 """Columns of a terminal for text that is wrapped, at least."""
 Filled = tuple[Column, list[str]]
 """A column that is not empty, with its cells."""
 
 
-def write(document: Document, is_verbose: bool = False) -> str:
+def write(document: doc.Document, is_verbose: bool = False) -> str:
     """The document as text. `is_verbose`: with what is folded, and all rows of tables."""
     head = [style(fill(document.title), BOLD), *map(fill, document.subtitle)]
     tone = STYLES.get(document.tone, "")
@@ -54,29 +34,29 @@ def write(document: Document, is_verbose: bool = False) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def blocks_text(blocks: Sequence[Block], is_verbose: bool = False) -> Iterator[str]:
+def blocks_text(blocks: Sequence[doc.Block], is_verbose: bool = False) -> Iterator[str]:
     """The text of each block that has some. Tables with the same headings leave out the same
     columns, so that they look alike."""
-    tables = [block for block in blocks if isinstance(block, Table)]
+    tables = [block for block in blocks if isinstance(block, doc.Table)]
     filled = {id(table): _shown(table, is_verbose).cells() for table in tables}
     left_out = _left_out((table, filled[id(table)]) for table in tables)
     for block in blocks:
         match block:
-            case Text(text):
+            case doc.Text(text):
                 yield fill(text, rest="  ")
-            case Items(texts, title):
+            case doc.Items(texts, title):
                 margin = "  " if title else ""
                 lines = [fill(text, margin, f"{margin}  ") for text in texts]
                 yield "\n".join([*([f"{clean(title)}:"] if title and lines else []), *lines])
-            case Facts(pairs):
+            case doc.Facts(pairs):
                 yield _facts(pairs)
-            case Table():
+            case doc.Table():
                 kept = _fitting(filled[id(block)], left_out[_headings(block)])
                 yield "\n".join(_table(block, _shown(block, is_verbose), kept))
-            case Code(text, code):
+            case doc.Code(text, code):
                 yield "\n".join([fill(text), *(f"  {clean(line)}" for line in code.split("\n"))])
-            case Section(title, inner) | Folded(title, inner):
-                if isinstance(block, Section) or is_verbose:
+            case doc.Section(title, inner) | doc.Folded(title, inner):
+                if isinstance(block, doc.Section) or is_verbose:
                     parts = filter(None, blocks_text(inner, is_verbose))
                     yield "\n".join([style(fill(title), BOLD), "\n\n".join(parts)])
 
@@ -90,11 +70,11 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _headings(table: Table) -> tuple[str, ...]:
+def _headings(table: doc.Table) -> tuple[str, ...]:
     return tuple(column.heading for column in table.columns)
 
 
-def _shown(table: Table, is_verbose: bool) -> Table:
+def _shown(table: doc.Table, is_verbose: bool) -> doc.Table:
     """The table with the rows and columns that are shown."""
     if is_verbose:
         return table._replace(is_long=False)
@@ -103,7 +83,7 @@ def _shown(table: Table, is_verbose: bool) -> Table:
 
 
 def _left_out(
-    tables: Iterable[tuple[Table, Sequence[Filled]]],
+    tables: Iterable[tuple[doc.Table, Sequence[Filled]]],
 ) -> dict[tuple[str, ...], set[str]]:
     """By the headings of tables, the columns for which one of them is too wide."""
     found: dict[tuple[str, ...], set[str]] = {}
@@ -134,7 +114,7 @@ def _widest(column: Column, cells: Sequence[str]) -> int:
     return max(map(width, (*column.heading.split("\n"), *map(clean, cells))))
 
 
-def _table(table: Table, shown: Table, filled: Sequence[Filled]) -> list[str]:
+def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list[str]:
     """The lines of a table: its title, headings, a rule, and the rows that are shown, in these
     columns; none without rows."""
     if not table.rows:

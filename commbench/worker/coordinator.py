@@ -15,8 +15,8 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.plan.replay import blocks_host
 from commbench.plan.timing_modes import GRAPH
-from commbench.results.numerics import Numerics
-from commbench.results.schema import Batch, WrongElement
+from commbench.results.records import Numerics, WrongElement
+from commbench.results.schema import Batch
 from commbench.worker import measure, numerics, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call

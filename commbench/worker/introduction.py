@@ -27,7 +27,7 @@ from commbench.host.environment import (
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
 from commbench.host.gpus import read_place
 from commbench.plan.plan import OPTIONS, Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
 from commbench.units import format_sizes
 from commbench.validation import build

@@ -23,7 +23,7 @@ from commbench.plan.compression import exchanges
 from commbench.plan.numerics import DATA, ROW
 from commbench.plan.operation import BlockPosition
 from commbench.plan.operations import OPERATIONS
-from commbench.results.numerics import Numerics
+from commbench.results.records import Numerics
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import (

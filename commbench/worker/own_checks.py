@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from commbench.plan.case import Case
-from commbench.results.schema import WrongElement
+from commbench.results.records import WrongElement
 from commbench.units import format_count
 from commbench.worker import verify
 from commbench.worker.buffers import Buffers

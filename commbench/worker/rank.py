@@ -16,14 +16,11 @@ from commbench import __version__
 from commbench.analysis.nccl_log import INIT_MODE, parse_communicator
 from commbench.errors import UnavailableError
 from commbench.host.cpu import apply_cpu_mode
-from commbench.host.environment import (
-    gather_facts,
-    relevant_variables,
-)
+from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.fault_counters import FaultWatch
 from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
-from commbench.results.rank_info import LinkProbe, StartUp
+from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import RunHeader
 from commbench.units import format_count
 from commbench.worker.communicator import Communicator, communicator

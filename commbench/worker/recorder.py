@@ -12,10 +12,10 @@ from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate
 from commbench.analysis.statistics import median
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
-from commbench.results.checks import Check, soaked_s
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run
-from commbench.results.rank_times import RankTimesSum
+from commbench.results.records import Check
+from commbench.results.samples import RankTimesSum, soaked_s
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
 from commbench.worker.entrypoint import LaunchTask

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeAlias
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.numerics import has_numerics
 from commbench.plan.plan import Plan
-from commbench.results.checks import Check, describe_wrong
-from commbench.results.numerics import Numerics
+from commbench.results.records import Check, Numerics
+from commbench.results.samples import describe_wrong
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
 from commbench.worker.sampling import (
     LOOK_ITERATIONS,

@@ -14,7 +14,7 @@ from random import Random
 from commbench.analysis.statistics import median
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
-from commbench.results.checks import Check
+from commbench.results.records import Check
 from commbench.results.schema import Batch
 from commbench.worker.sampling import MIN_BATCH_ITERATIONS, SampleSchedule
 from commbench.worker.scheduler import CaseProgress, Command, Outcome, ResultSink, Scheduler

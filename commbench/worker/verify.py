@@ -28,7 +28,7 @@ from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operation import BlockOrigin, BlockPosition
 from commbench.plan.operations import OPERATIONS
-from commbench.results.schema import WrongElement
+from commbench.results.records import WrongElement
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
 

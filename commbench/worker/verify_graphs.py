@@ -9,7 +9,7 @@ import torch
 
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
-from commbench.results.schema import WrongElement
+from commbench.results.records import WrongElement
 from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
 from commbench.worker.verify import (

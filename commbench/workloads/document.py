@@ -9,12 +9,10 @@ from typing import Any, TypeAlias
 
 from commbench.plan.workload import UNKNOWN_GROUP, Step, Workload
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
-from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column, Unit, short_time
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
-from commbench.views.formats import View
-from commbench.workloads.totals import known_sum, workload_totals
-from commbench.workloads.trace import TraceAnalysis
+from commbench.views.formats import View, fields_of
+from commbench.workloads.trace import TraceAnalysis, known_sum, workload_totals
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
 SLOW = 1e7

@@ -206,19 +206,11 @@ def find_model(name: str, dtype: str = "float32") -> Model:
 
 
 def make_transformer(
-    *,
-    parameters: float | None = None,
-    layers: int | None = None,
-    hidden: int | None = None,
-    ffn: int | None = None,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    vocab: int | None = None,
-    experts: int | None = None,
-    top_k: int | None = None,
+    *, parameters: float | None = None, layers: int = 0, hidden: int = 0, **numbers: int
 ) -> Transformer:
-    """A transformer of these numbers. Where a number of parameters is given and no vocabulary, the
-    embedding has what the layers leave. Raises UsageError for numbers that make no model.
+    """A transformer of these numbers; `numbers` are other ones of Transformer. Where a number of
+    parameters is given and no vocabulary, the embedding has what the layers leave. Raises
+    UsageError for numbers that make no model.
 
     Without `ffn`, a layer is that of Llama with 12 x hidden^2 parameters: ffn = 8/3 hidden.
     """
@@ -227,16 +219,15 @@ def make_transformer(
         hint = "give --model, or --layers and --hidden: --params 7B --layers 32 --hidden 4096"
         raise UsageError(f"a model cannot be made without {' and '.join(missing)}", hint)
     require_within("params", parameters, 1, MOST_PARAMETERS)
-    numbers = (layers, hidden, ffn, heads, kv_heads, vocab, experts, top_k)
-    if min(n for n in numbers if n is not None) < 1:
+    if min(layers, hidden, *numbers.values()) < 1:
         raise UsageError("a number of the model is below 1", "write whole numbers from 1 on")
-    heads = heads or max(1, hidden // 128)
-    made = Transformer(
-        "transformer", layers, hidden, heads, kv_heads or heads,
-        ffn or -(-8 * hidden // (3 * 64)) * 64, vocab or 0,
-        experts=experts or 0, top_k=top_k or (2 if experts else 0),
-    )  # fmt: skip
-    if parameters is not None and vocab is None:
+    heads = numbers.get("heads", max(1, hidden // 128))
+    usual: dict[str, Any] = {
+        "heads": heads, "kv_heads": heads, "ffn": -(-8 * hidden // (3 * 64)) * 64, "vocab": 0,
+        "top_k": 2 if "experts" in numbers else 0,
+    }  # fmt: skip
+    made = Transformer("transformer", layers, hidden, **usual | numbers)
+    if parameters is not None and "vocab" not in numbers:
         left = int(parameters) - layers * sum(t.elements for t in made.block()) - hidden
         made = made._replace(vocab=left // (2 * hidden))
     _require_possible(made)

@@ -16,7 +16,7 @@ from commbench.analysis.nccl_log import SELECTIONS, selection_key
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.plan import CPU_MODES
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import IN_PROCESS, Batch
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}

@@ -33,7 +33,7 @@ from commbench.analysis.statistics import Summary
 from commbench.errors import UsageError
 from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operations import OPERATIONS
-from commbench.results.rank_times import with_rank_times
+from commbench.results.samples import with_rank_times
 from commbench.results.schema import Batch, Measurement, RankTimes
 
 

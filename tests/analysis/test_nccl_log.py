@@ -22,8 +22,7 @@ from commbench.analysis.nccl_log import (
     selection_key,
 )
 from commbench.analysis.rows import make_rows
-from commbench.answers.explain.document import VIEW
-from commbench.answers.explain.explanation import explain_row, explain_run
+from commbench.answers.explain.explanation import VIEW, explain_row, explain_run
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 

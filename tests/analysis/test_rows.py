@@ -13,7 +13,7 @@ from commbench.analysis.columns import COLUMNS
 from commbench.analysis.row_names import format_range, name_rows
 from commbench.analysis.rows import ResultRow, make_row
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, ReportedTiming, RunHeader
 
 

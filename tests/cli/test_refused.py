@@ -36,7 +36,7 @@ REFUSED = {
         --iter 3: there is no option --iter ~ did you mean --iters? `commbench run --help` lists
         --form coalesced: --form coalesced takes several tensors
         --via gather+broadcast --tensors 2: --form gather+broadcast takes one tensor
-        --tensors 0: --tensors 0 is not between 1 and 10000
+        --tensors 0: --tensors is 0 ~ it must be at least 1
         --split fsdp: --tensors 'fsdp' is neither a number nor a split
         --via reduce: unknown form 'reduce'
         --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
@@ -119,7 +119,7 @@ REFUSED = {
         --params many: --params 'many' is no number of parameters
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
-        --params 1M --blocks 0: --blocks 0 is not between 1 and 1024
+        --params 1M --blocks 0: --blocks is 0 ~ it must be at least 1
         --topk 2 --hidden 8: there is no option --topk ~ compare both ways to experts with
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %
@@ -159,7 +159,7 @@ REFUSED = {
         --leave-out nodes=2: --leave-out 'nodes=2' says neither ranks nor sizes
         --leave-out ranks=7: --leave-out: no measurement has ranks from 7 to 7
         --leave-out ranks=2: --leave-out leaves nothing to fit
-        --ranks-per-node 0: ranks per node 0 is below 1
+        --ranks-per-node 0: --ranks-per-node is 0 ~ it must be at least 1
         mpi: the runs have different backends: gloo, mpi
     """,
     (3, "model fit"): "untimed: untimed: there is no time to fit",
@@ -168,8 +168,8 @@ REFUSED = {
         --ranks x: 'x' are no numbers of ranks
         --ranks 8-: '8-' are no numbers of ranks
         --ranks 1: one rank needs no communication
-        --ranks 99999999: --ranks 99999999 is out of range
-        --ranks 64 --ranks-per-node 0: --ranks-per-node 0 is out of range
+        --ranks 99999999: --ranks is 99999999 ~ it must be at most 16777216
+        --ranks 64 --ranks-per-node 0: --ranks-per-node is 0
         --ranks 64,100: 100 ranks do not fill hosts of 8 ranks
         --ranks 64 --sizes 1KB: '1KB' could mean
         --ranks 64 --op all_redcue: unknown operation 'all_redcue'

@@ -1,25 +1,29 @@
 """`commbench preflight` on 8 hosts: those that were made bad are named, each in the right list, and
 of sound hosts none is. COMMBENCH_TEST_REPEATS is the number of runs.
-
-Each host has a fork server of its own, as the tests have, so that a run of a host starts fast.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
-from commands import FORK_SERVER, START_TIMEOUT_S, clean_environment
-from hosts import DEVICE, NAMESPACES, Cluster, hosts
+from commands import clean_environment, journal_lines
+from fork_hosts import fork_servers
+from hosts import DEVICE, Cluster, hosts
 from test_pairs import limit
+
+from commbench.results.run_folder import JOURNAL
 
 pytestmark = pytest.mark.full
 REPEATS = int(os.environ.get("COMMBENCH_TEST_REPEATS", "1"))
@@ -33,68 +37,6 @@ KILLED = json.dumps(
 )
 SLOW, STUCK, DYING = "host2", "host5", "host6"
 RUN = ("--op", "all_reduce,all_gather", "--sizes", "64K,1M", "--budget", "0.1")
-
-
-SERVERS = """
-import ctypes, json, os, socket, sys
-sys.path.insert(0, sys.argv[1])
-import fork_server
-libc = ctypes.CDLL(None, use_errno=True)
-NEW_MOUNTS, NEW_NAME, PRIVATE, BIND = 0x20000, 0x4000000, 0x44000, 0x1000
-fork_server._import_everything()
-fork_server._import_everything = lambda: None
-def enter(host):
-    calls = [
-        libc.setns(os.open(host["network"], os.O_RDONLY), 0),
-        libc.unshare(NEW_MOUNTS | NEW_NAME),
-        libc.mount(b"none", b"/", None, PRIVATE, None),
-        libc.mount(host["names"].encode(), b"/etc/hosts", None, BIND, None),
-    ]
-    assert not any(calls), (calls, os.strerror(ctypes.get_errno()))
-    socket.sethostname(host["name"])
-    os.sched_setaffinity(0, [host["core"]])
-    address = host["folder"] + "/socket"
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
-    listening.listen()
-    fork_server.serve(listening, address)
-for host in json.loads(sys.argv[2]):
-    if not os.fork():
-        enter(host)
-        os._exit(0)
-while True:
-    try:
-        os.wait()
-    except ChildProcessError:
-        break
-"""
-"""Imports torch once, and is then a fork server on each host, until its input is closed."""
-
-
-@contextmanager
-def fork_servers(cluster: Cluster) -> Iterator[dict[str, Path]]:
-    """For each host a Python that starts commbench there."""
-    found = {host.name: cluster.folder / f"python-{host.name}" for host in cluster}
-    described = [
-        {"name": host.name, "names": str(host.names), "core": host.core,
-         "network": str(NAMESPACES / host.namespace), "folder": str(found[host.name])}
-        for host in cluster
-    ]  # fmt: skip
-    for folder in found.values():
-        folder.mkdir()
-    line = [sys.executable, "-c", SERVERS, str(FORK_SERVER.parent), json.dumps(described)]
-    with subprocess.Popen(line, env=clean_environment(), stdin=subprocess.PIPE) as server:
-        deadline = time.monotonic() + 2 * START_TIMEOUT_S
-        for folder in found.values():
-            while not (folder / "python").exists():
-                assert time.monotonic() < deadline and server.poll() is None
-                time.sleep(0.1)
-            text = (folder / "python").read_text()
-            (folder / "forking").write_text(
-                text.replace('"folder":', '"forks_ranks": True, "folder":')
-            )
-            (folder / "forking").chmod(0o700)
-        yield {name: folder / "forking" for name, folder in found.items()}
 
 
 def write_entrance(cluster: Cluster, pythons: dict[str, Path], bad: Sequence[str]) -> Path:
@@ -115,19 +57,26 @@ def write_entrance(cluster: Cluster, pythons: dict[str, Path], bad: Sequence[str
     return path
 
 
-def run_preflight(cluster: Cluster, enter: Path, output: Path, need: int) -> int:
+def run_preflight(
+    cluster: Cluster,
+    enter: Path,
+    output: Path,
+    need: int,
+    stage_limit: str = "40",
+    **variables: str,
+) -> int:
     """The exit code of `commbench preflight` on all hosts."""
     words = [
         "--hosts", ",".join(host.name for host in cluster), "--start", f"{enter} {{host}}",
         "--need", str(need), "--nproc-per-node", "1", "--limit", str(LIMIT_S), "--stage-limit",
-        "40", "--at-once", "4", "--tolerance", TOLERANCE,
+        stage_limit, "--at-once", "4", "--tolerance", TOLERANCE,
         "--env", f"GLOO_SOCKET_IFNAME={DEVICE}", "-o", str(output),
         "--", *RUN,
     ]  # fmt: skip
     started = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-m", "commbench", "preflight", *words],
-        env=clean_environment(), timeout=LIMIT_S + 30, capture_output=True, text=True,
+        env=clean_environment(**variables), timeout=LIMIT_S + 30, capture_output=True, text=True,
     )  # fmt: skip
     print(ended.stdout, ended.stderr, f"{time.monotonic() - started:.0f} s")
     assert time.monotonic() - started < LIMIT_S
@@ -155,3 +104,60 @@ def test_those_that_were_made_bad_are_named(tmp_path: Path, bad: tuple[str, ...]
     expected = {"drain": [SLOW, DYING], "missing": [STUCK]} if bad else {}
     assert found == [expected] * REPEATS
     assert codes == [0] * REPEATS
+
+
+class Saboteur(Thread):
+    """Sends a signal to the rank on a host in runs of so many hosts, as soon as it measures."""
+
+    def __init__(self, folder: Path, host: str, number: signal.Signals, size: int, times: int):
+        super().__init__(daemon=True)
+        self._folder, self._host, self._number = folder, host, number
+        self._size, self._times = size, times
+        self.ended, self.signalled = Event(), list[int]()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.01) and len(self.signalled) < self._times:
+            for path in self._folder.glob(f"*/run/{JOURNAL}"):
+                if (pid := self._find(path)) and pid not in self.signalled:
+                    os.kill(pid, self._number)
+                    self.signalled.append(pid)
+
+    def _find(self, path: Path) -> int | None:
+        """The process of the rank on the host, once the run of the journal has a batch."""
+        with suppress(OSError):  # the folder goes when the run ends
+            header, *others = journal_lines(path) or [{}]
+            places = {rank["host"]: rank["pid"] for rank in header.get("ranks", ())}
+            if len(places) == self._size and any(line["kind"] == "batch" for line in others):
+                return places.get(self._host)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "times", "verdict"),
+    [
+        (signal.SIGKILL, 1, 2, "drain"),
+        (signal.SIGKILL, 4, 2, "drain"),
+        (signal.SIGKILL, 4, 1, "flapping"),
+        (signal.SIGSTOP, 1, 2, "drain"),
+        (signal.SIGSTOP, 4, 2, "drain"),
+    ],
+)
+def test_a_host_is_named_whose_rank_gets_a_signal(
+    tmp_path: Path, number: signal.Signals, size: int, times: int, verdict: str
+) -> None:
+    where, victim = tmp_path / "hosts", "host2"
+    where.mkdir()
+    with hosts(4) as cluster, fork_servers(cluster) as pythons:
+        enter = write_entrance(cluster, pythons, ())
+        saboteur = Saboteur(where, victim, number, size, times)
+        saboteur.start()
+        output = tmp_path / "checked"
+        code = run_preflight(cluster, enter, output, 4, stage_limit="30", TMPDIR=str(where))
+        saboteur.ended.set()
+    assert len(saboteur.signalled) == times
+    assert lists(tmp_path / "checked") == {verdict: [victim]}
+    assert code == (1 if verdict == "drain" else 7)
+    found = json.loads((tmp_path / "checked" / "preflight.json").read_text())
+    [told] = [host for host in found["hosts"] if host["name"] == victim]
+    assert told["stage"] == ("alone" if size == 1 else "all")
+    assert re.match(rf"rank \d on {victim} ", told["reason"])

@@ -24,9 +24,9 @@ from synthetic_pairs import pairs_batch, pairs_plan
 from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
-from commbench.results.rank_info import LinkProbe, RankInfo
-from commbench.results.rank_times import RankTimesSum
+from commbench.results.records import LinkProbe, RankInfo
 from commbench.results.run_folder import JOURNAL
+from commbench.results.samples import RankTimesSum
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.watchdog.hang_analysis import Watched, diagnose

@@ -256,5 +256,6 @@ CASES = (
       for options in (
           "-- --backend nccl", "--kind pytorchjob -- --backend gloo",
           "--claim results --name a --namespace b --resource cpu=32 --env A=B -- --op all_gather",
+          "--preflight --spare 1 --namespace b -- --backend nccl", "--spare 1 -- --op barrier",
       )),
 )  # fmt: skip

@@ -147,6 +147,74 @@ def test_users_words_are_neither_yaml_nor_variables(kind: str, text: str) -> Non
         assert expanded(variable["value"], {"HOME": "/root"}) == text
 
 
+KUBECTL = """#!/bin/bash
+[ "$1" = --namespace=bench ] || exit 9
+shift
+case $1 in
+create) cat >"created-$(ls | grep -c created)" ;;
+get) printf 'pod-c n3\\npod-a n1\\npod-b n2\\n' ;;
+esac
+echo "$@" >>asked
+"""
+PREFLIGHT = """#!/bin/bash
+printf '%s\\n' "$@" >words
+folder=${@: -1}
+mkdir -p "$folder"
+echo pod-b >"$folder/drain.txt"
+printf 'pod-c\\npod-a\\n' >"$folder/pass.txt"
+exit $(cat code)
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_preflight_the_job_gets_good_nodes_only(
+    tmp_path: Path, kind: str, code: int
+) -> None:
+    from kubeflow_trainer_api.models import IoK8sApiBatchV1Job  # takes a second
+
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, text in (("kubectl", KUBECTL), ("commbench", PREFLIGHT)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    (tmp_path / "code").write_text(str(code))
+    job = a_job(nodes=2, words=("--label", "$HOME `x` EOF"), variables=(("NOTE", "$(A) `x`"),))
+    wishes = {"namespace": "bench", "spare": 1, "resources": (("cpu", "4"),)}
+    script = KubernetesOptions(image=IMAGE, kind=kind, preflight=True, **wishes).script(job)
+    ended = subprocess.run(
+        ["bash"], input=script, cwd=tmp_path, capture_output=True, text=True,
+        env={"PATH": f"{tools}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    assert "kubectl label node n2 commbench=drain\n" in ended.stdout
+    words = (tmp_path / "words").read_text()
+    assert "--hosts\npod-a\npod-b\npod-c\n--need\n2\n" in words
+    assert "--start\nkubectl --namespace=bench\n" in words
+    pods = yaml.safe_load((tmp_path / "created-0").read_text())
+    assert IoK8sApiBatchV1Job.from_dict(pods).to_dict() == pods
+    assert pods["spec"]["parallelism"] == 3
+    name = pods["metadata"]["name"]
+    assert f"delete job {name} " in (tmp_path / "asked").read_text()
+    if code:
+        assert not (tmp_path / "created-1").exists()
+        return
+    usual = document(kind, job, namespace="bench", resources=(("cpu", "4"),))
+    made = yaml.safe_load((tmp_path / "created-1").read_text())
+    assert containers(made) == containers(usual)
+    [tested], measuring = pods["spec"]["template"]["spec"]["containers"], containers(made)[0]
+    assert tested["resources" if kind == "pytorchjob" else "env"] == measuring.get(
+        "resources" if kind == "pytorchjob" else "env"
+    )
+    roles = made["spec"].get("pytorchReplicaSpecs", {}).values()
+    for pod in [role["template"]["spec"] for role in roles] or [pod_patch(made)]:
+        required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        fields = [term["matchFields"] for term in required["nodeSelectorTerms"]]
+        assert fields == [
+            [{"key": "metadata.name", "operator": "In", "values": [node]}] for node in ("n1", "n3")
+        ]
+
+
 PRINTABLE = "".join(filter(str.isprintable, map(chr, (*range(0x3100), 0xFFFD, 0x1F600, 0x20000))))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from commbench.output.junit import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml
+from commbench.output.ci import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml
 from commbench.output.paragraphs import fill, line_width, wrapped
 from commbench.output.progress import Work, WorkBar, WorkLines
 from commbench.output.table import (

@@ -6,7 +6,7 @@ import pytest
 from commands import Commbench
 
 from commbench.analysis.figures import peak_fraction
-from commbench.answers.show.links import find_links
+from commbench.answers.show.lists import find_links
 from commbench.errors import UsageError
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import (

@@ -61,7 +61,7 @@ def test_byte_order_marks_are_known(encoding: str, tmp_path: Path) -> None:
 
 
 def test_options_are_validated(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--ranks 0 is below 1"):
+    with pytest.raises(UsageError, match="--ranks is 0"):
         read_path(tmp_path, ranks=0)
     with pytest.raises(UsageError, match="unknown operation"):
         read_path(tmp_path, operation="all_refuse")

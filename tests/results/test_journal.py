@@ -29,19 +29,10 @@ from commbench.results import journal_reader, samples
 from commbench.results.decode import LONGEST_S, SHORTEST_S
 from commbench.results.journal import CHECKSUM, Journal, encode_run, write_run
 from commbench.results.journal_reader import JournalReader, decode_run, read_run
-from commbench.results.numerics import Numerics
-from commbench.results.rank_times import with_rank_times
+from commbench.results.records import Numerics, WrongElement
 from commbench.results.run_folder import JOURNAL
-from commbench.results.samples import Samples, in_order
-from commbench.results.schema import (
-    CUT_OFF,
-    Batch,
-    Measurement,
-    ReportedTiming,
-    Run,
-    RunEnd,
-    WrongElement,
-)
+from commbench.results.samples import Samples, in_order, with_rank_times
+from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:

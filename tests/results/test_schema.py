@@ -23,9 +23,9 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress, read_run
-from commbench.results.rank_info import StartUp
-from commbench.results.rank_times import with_rank_times
+from commbench.results.records import StartUp
 from commbench.results.run_folder import JOURNAL, create_folder, find_run
+from commbench.results.samples import with_rank_times
 from commbench.results.schema import SCHEMA, Batch, Measurement, RunEnd
 
 DATA = Path(__file__).parents[1] / "data"

@@ -12,9 +12,17 @@ import pytest
 
 from commbench.errors import CommbenchError, UsageError
 from commbench.stats.estimate import Estimate
-from commbench.views.as_json import as_json, fields_of, json_text
 from commbench.views.document import Document
-from commbench.views.formats import ENDINGS, VIEW_OF_DOCUMENT, View, choose_format, show
+from commbench.views.formats import (
+    ENDINGS,
+    VIEW_OF_DOCUMENT,
+    View,
+    as_json,
+    choose_format,
+    fields_of,
+    json_text,
+    show,
+)
 
 VIEW = View(lambda name: Document(name, (), (), ()), schema=2, more={"csv": "a,{}\n".format})
 

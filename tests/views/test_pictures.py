@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 import commbench
 from commbench.plan.operations import COLLECTIVES
 from commbench.stats.estimate import Estimate
-from commbench.views import lettering, pictures
+from commbench.views import pictures
 from commbench.views.html import THEME, make_svg
-from commbench.views.lettering import widest
-from commbench.views.pictures import Bar, BarRow, Bars, Cell, Curves, HeatMap, Look, Mark, Picture
+from commbench.views.pictures import (
+    Bar,
+    BarRow,
+    Bars,
+    Cell,
+    Curves,
+    HeatMap,
+    Look,
+    Mark,
+    Picture,
+    widest,
+)
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -72,15 +82,15 @@ def test_no_two_of_the_first_styles_are_alike(colour: str | None) -> None:
 
 
 def test_text_that_the_font_lacks_is_written_as_codes() -> None:
-    assert lettering.plain("été 测") == "été \\u6d4b"
-    assert lettering.plain("$x$") == r"\$x\$"
-    assert lettering.plain("a\nb\x1b") == "a b "
+    assert pictures.plain("été 测") == "été \\u6d4b"
+    assert pictures.plain("$x$") == r"\$x\$"
+    assert pictures.plain("a\nb\x1b") == "a b "
 
 
 @pytest.mark.parametrize("text", ["a b " * 200, "W" * 300, "", "W" * 40 + " i" * 200])
 def test_wrapped_lines_fit_their_width(text: str) -> None:
-    lines = lettering.wrap(text, 9, 4.0)
-    assert lettering.widest(lines, 9) <= 4.0
+    lines = pictures.wrap(text, 9, 4.0)
+    assert pictures.widest(lines, 9) <= 4.0
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
@@ -117,7 +127,7 @@ def test_a_number_has_no_exponent(value: float, label: str) -> None:
 )
 def test_ticks_are_few_round_and_within_the_limits(limits: tuple[float, float]) -> None:
     low, high = limits
-    for found in (lettering.log_ticks(low, high), lettering.linear_ticks(low, high)):
+    for found in (pictures.log_ticks(low, high), pictures.linear_ticks(low, high)):
         assert 2 <= len(found) <= 7
         assert low * 0.999999 <= found[0] < found[-1] <= high * 1.000001
         for tick in found:
@@ -136,7 +146,7 @@ def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: fl
     inches = width / log10(sizes[-1] * 1.12 / sizes[0])
     places = [log10(size) * inches for size in sizes]
     widths = [widest([pictures.size_label(size)]) for size in sizes]
-    chosen = lettering.every_nth(places, widths)
+    chosen = pictures.every_nth(places, widths)
     assert chosen
     for a, b in pairwise(chosen):
         assert places[b] - places[a] > (widths[a] + widths[b]) / 2

@@ -18,7 +18,7 @@ from commbench.analysis.environment_diff import environment_facts
 from commbench.errors import UnavailableError
 from commbench.host.cpu import FIELDS, UNKNOWN
 from commbench.host.gpus import GpuState
-from commbench.plan.limits import MOST_CASES
+from commbench.plan.cases import MOST_CASES
 from commbench.plan.operations import SINGLE_CALLS
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_run

@@ -23,7 +23,8 @@ from commbench.analysis.statistics import median_ci, summarise
 from commbench.plan.case import FINISHED, Case
 from commbench.plan.pairs import BACK
 from commbench.plan.plan import ORDERS, Plan
-from commbench.results.schema import Batch, Measurement, RunHeader, WrongElement
+from commbench.results.records import WrongElement
+from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import (

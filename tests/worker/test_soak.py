@@ -10,8 +10,8 @@ import pytest
 from synthetic_rows import plan
 
 from commbench.plan.case import Case
-from commbench.results.checks import Check
-from commbench.results.schema import Batch, Measurement, WrongElement
+from commbench.results.records import Check, WrongElement
+from commbench.results.schema import Batch, Measurement
 from commbench.worker import soak
 from commbench.worker.scheduler import CHECK, MEASURE, ResultSink
 from commbench.worker.soak import SOAK_ITERATIONS, SoakScheduler

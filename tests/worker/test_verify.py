@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from commbench.plan.case import READY, Case
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.operations import OPERATIONS, SINGLE_CALLS, BlockOrigin
+from commbench.plan.operation import BlockOrigin
+from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
 from commbench.plan.plan import Plan
-from commbench.results.schema import WrongElement
+from commbench.results.records import WrongElement
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu

@@ -10,8 +10,7 @@ import pytest
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
 from commbench.readers.traces.base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.workloads.document import VIEW
-from commbench.workloads.totals import workload_totals
-from commbench.workloads.trace import analyse_traces
+from commbench.workloads.trace import analyse_traces, workload_totals
 
 WORLD = {"0": TracedGroup((0, 1, 2, 3), "default_pg", 4)}
 STEPS = (TracedStep("ProfilerStep#1", 100.0, 101.0), TracedStep("ProfilerStep#2", 101.0, 102.0))

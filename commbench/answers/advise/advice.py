@@ -8,25 +8,10 @@ from typing import NamedTuple
 
 from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
+from commbench.answers.advise import choices, training_step
 from commbench.answers.advise import measured as commands
-from commbench.answers.advise.choices import (
-    ADVICE,
-    ChoiceAdvice,
-    choice_lines,
-    find_choices,
-)
 from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
-from commbench.answers.advise.paste import fill_lines
 from commbench.answers.advise.time_table import TimeTable, make_tables
-from commbench.answers.advise.training_step import (
-    MIB,
-    Blocks,
-    BucketAdvice,
-    GroupingAdvice,
-    Step,
-    find_buckets,
-    find_grouping,
-)
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
@@ -34,7 +19,7 @@ from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"
 TOLERANCE = 0.02
@@ -79,7 +64,7 @@ class Advice(NamedTuple):
     """Lines for a program or a shell; none where nothing should change."""
     measure: tuple[str, ...]
     """Commands that make it surer."""
-    details: BucketAdvice | GroupingAdvice | ChoiceAdvice
+    details: training_step.BucketAdvice | training_step.GroupingAdvice | choices.ChoiceAdvice
     """The figures."""
 
 
@@ -156,8 +141,8 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
         else:
             for group in groups:
                 yield advise([own[group] for own in every], measured, question)
-    for choice in ADVICE:
-        found = find_choices(choice, measured.results, question.tolerance)
+    for choice in choices.ADVICE:
+        found = choices.find_choices(choice, measured.results, question.tolerance)
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):
             needs = commands.choice_needs(choice, measured.header)
@@ -174,15 +159,17 @@ def _bucket_advice(
     (table,) = tables
     gradient_bytes = _bytes_of(question, table)
     backward_s = question.backward_s or _longest(table, gradient_bytes)
-    step = Step(gradient_bytes, backward_s, question.tensors)
+    step = training_step.Step(gradient_bytes, backward_s, question.tensors)
     slowdown = find_slowdown(measured.overlapped, "all_reduce")
-    found = find_buckets(table, step, slowdown, question.tolerance, question.bucket_bytes)
+    found = training_step.find_buckets(
+        table, step, slowdown, question.tolerance, question.bucket_bytes
+    )
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
     verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
-    mib = found.recommended.bucket_bytes / MIB
-    paste = fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
+    mib = found.recommended.bucket_bytes / training_step.MIB
+    paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)
     return Advice(DDP, _about(tables, measured), verdict, paste, measure, found)
 
@@ -210,9 +197,9 @@ def _grouping_advice(
     gather, scatter = tables
     gathered, reduced = (_bytes_of(question, table) for table in tables)
     backward_s = question.backward_s or _longest(scatter, reduced)
-    step = Blocks(gathered, reduced, question.blocks or 1, backward_s)
+    step = training_step.Blocks(gathered, reduced, question.blocks or 1, backward_s)
     slowdown = find_slowdown(measured.overlapped, "all_gather")
-    found = find_grouping(gather, scatter, step, slowdown, question.tolerance)
+    found = training_step.find_grouping(gather, scatter, step, slowdown, question.tolerance)
     if found is None:
         return Missing(FSDP, *commands.grouping_needs(measured.header, step))
     verdict = UNDECIDED if found.is_alone else _verdict(found.gain, question.tolerance)
@@ -220,15 +207,15 @@ def _grouping_advice(
     measure = more if found.is_alone else commands.surer(verdict, measured.header)
     count = found.recommended.blocks
     name = "fully_shard 1" if count == 1 else "fully_shard"
-    paste = fill_lines(name, blocks=count) if verdict == CHANGE else ()
+    paste = choices.fill_lines(name, blocks=count) if verdict == CHANGE else ()
     return Advice(FSDP, _about(tables, measured), verdict, paste, measure, found)
 
 
-def _choice_advice(found: ChoiceAdvice, measured: Measured) -> Advice:
+def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:
     every = [each.verdict for each in found.ranges]
     verdict = next(v for v in (CHANGE, UNDECIDED, KEEP) if v in every)
     return Advice(
         found.choice.subject, f"{found.kind}, {measured.who}", verdict,
-        choice_lines(found),
+        choices.choice_lines(found),
         commands.surer(UNDECIDED if UNDECIDED in every else KEEP, measured.header), found,
     )  # fmt: skip

@@ -8,21 +8,18 @@ alternative is a setting, and points, ranges and verdicts are those of sweeps (s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import groupby, pairwise
 from math import log
 from operator import attrgetter
+from pathlib import Path
+from shlex import quote
 from statistics import NormalDist, geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.advise.paste import (
-    call_lines,
-    own_call_lines,
-    setting_lines,
-    variant_lines,
-)
 from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,
@@ -35,17 +32,76 @@ from commbench.answers.sweep.ranking import (
 )
 from commbench.answers.sweep.result import make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult
-from commbench.answers.sweep.settings import Setting, short_names
+from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.output.paragraphs import read_sections
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import TORCH
-from commbench.plan.workload_variants import AS_TRACED
+from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
 from commbench.results.schema import RunHeader
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.units import parse_size
+from commbench.views.formats import fields_of
+
+
+@cache
+def _templates() -> dict[str, str]:
+    return read_sections(Path(__file__).with_name("lines.txt"))
+
+
+def fill_lines(name: str, **values: object) -> tuple[str, ...]:
+    """The lines of a section with its blanks filled in."""
+    return tuple(_templates()[name].format_map(values).splitlines())
+
+
+def call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program uses an alternative: a form of a call, a graph, a kind of memory."""
+    ((_, name),) = setting.options
+    operation = OPERATIONS[case.operation]
+    if name not in _templates() or (name == "flat_copy" and operation.blocks):
+        return (f"# {CALL_FORMS[name].summary}",)
+    has_two = operation.torch_call.endswith(("_tensor", "_single"))
+    return fill_lines(
+        name,
+        call=operation.torch_call,
+        arguments="output, input" if has_two else "tensor",
+        tensors="output, input in pairs" if has_two else "tensor in tensors",
+    )
+
+
+def own_call_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """Where the user's own call is."""
+    return (f"# {case.operation}: the class {dict(setting.options)['call']}",)
+
+
+def variant_lines(setting: Setting, case: Case) -> tuple[str, ...]:
+    """How a program makes the calls of a variant of its step; none for those that it makes."""
+    ((_, variant),) = setting.options
+    name, _, size = variant.partition(":")
+    if name == BUCKET:
+        return fill_lines("bucket", mib=parse_size(size) / (1 << 20))
+    if variant == COMPOSED.name:
+        return call_lines(setting, case._replace(operation=COMPOSED.operations[0]))
+    return ()
+
+
+def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG001
+    """Lines of a shell that make a setting, and what Python must give."""
+    lines = [
+        f"unset {name}" if value == UNSET else f"export {name}={quote(value)}"
+        for name, value in setting.variables
+    ]
+    for name, value in setting.options:
+        if name == "backend":
+            lines.append(f"dist.init_process_group({value!r})")
+        elif value != UNSET:
+            lines.append(f"# options of ProcessGroupNCCL: {value}")
+    return tuple(lines)
 
 
 class Choice(NamedTuple):
@@ -213,11 +269,9 @@ def find_choices(
 def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
     field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
-    by_value: dict[str, list[ResultRow]] = {default: [] for default in choice.defaults}
-    for row in rows:
-        if is_timed(row) and choice.suits(row.measurement.case):
-            by_value.setdefault(getattr(row.measurement.case, field), []).append(row)
-    default = next((value for value in choice.defaults if by_value[value]), None)
+    suiting = (row for row in rows if is_timed(row) and choice.suits(row.case))
+    by_value = collect((getattr(row.case, field), row) for row in suiting)
+    default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
         SettingResult(

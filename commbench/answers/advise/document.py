@@ -32,18 +32,8 @@ from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views import cells, pictures
+from commbench.views import document as doc
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
-from commbench.views.document import (
-    Block,
-    Code,
-    Document,
-    Facts,
-    Folded,
-    Pictures,
-    Section,
-    Table,
-    Text,
-)
 from commbench.views.formats import View
 from commbench.views.pictures import Axis, Curves, Look, Mark, Picture, Series, size_label
 
@@ -57,7 +47,7 @@ BUCKETS = Axis(size_label, "bucket size; bucket_cap_mb is this in MiB")
 MEMORY = Unit(format_about)
 
 
-def document(report: AdviceReport) -> Document:
+def document(report: AdviceReport) -> doc.Document:
     """All advice, and what is missing for more."""
     found = answers(report.advice, report.question)
     found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
@@ -65,30 +55,30 @@ def document(report: AdviceReport) -> Document:
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
     apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
-    return Document(
+    return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section(report.warnings), *blocks, *_missing(report.missing),
          *_pictures(report)],
     )  # fmt: skip
 
 
-def _pictures(report: AdviceReport) -> list[Block]:
+def _pictures(report: AdviceReport) -> list[doc.Block]:
     """The picture, where several bucket sizes were simulated."""
     curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
-    return [Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
+    return [doc.Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
     """A sentence about each piece of advice, which names its rows where others have its subject."""
     alike = Counter(each.subject for each in advice)
-    found = []
-    for each in advice:
-        rows = f" ({each.about})" if alike[each.subject] > 1 else ""
-        found.append(f"{each.subject}{rows}: {_describe(each, question)[0]}.")
-    return found
+    return [
+        f"{each.subject}{f' ({each.about})' * (alike[each.subject] > 1)}: "
+        f"{_describe(each, question)[0]}."
+        for each in advice
+    ]
 
 
-def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
+def _describe(advice: Advice, question: Question) -> tuple[str, list[doc.Block]]:
     """What to choose and what it gains; and the figures."""
     found, verdict = advice.details, advice.verdict
     if isinstance(found, BucketAdvice):
@@ -98,24 +88,24 @@ def _describe(advice: Advice, question: Question) -> tuple[str, list[Block]]:
     return _choice_answer(found, verdict, question), _choices(found)
 
 
-def _section(advice: Advice, question: Question) -> Section:
+def _section(advice: Advice, question: Question) -> doc.Section:
     """The figures of a piece of advice."""
-    blocks: list[Block] = [Text(advice.about), *_describe(advice, question)[1]]
+    blocks: list[doc.Block] = [doc.Text(advice.about), *_describe(advice, question)[1]]
     commands = [line for line in advice.measure if line.startswith("commbench ")]
     others = [f"measure {each}" for each in advice.measure if each not in commands]
     runs = ["advise from these runs too:"] if commands else []
     blocks += _code("To choose it:", advice.paste)
     if advice.measure:
         text = f"To know more, {', or '.join([*others, *runs])}"
-        blocks += _code(text, commands) or [Text(f"{text}.")]
-    return Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
+        blocks += _code(text, commands) or [doc.Text(f"{text}.")]
+    return doc.Section(f"{advice.subject}: {_VERDICTS[advice.verdict]}", blocks)
 
 
-def _code(text: str, lines: Sequence[str]) -> list[Block]:
-    return [Code(text, "\n".join(map(clean, lines)))] if lines else []
+def _code(text: str, lines: Sequence[str]) -> list[doc.Block]:
+    return [doc.Code(text, "\n".join(map(clean, lines)))] if lines else []
 
 
-def _missing(missing: Sequence[Missing]) -> list[Block]:
+def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     """What is missing, and the commands that measure it; first what is asked for."""
     columns = (
         Column("no advice about", attrgetter("subject"), cells.TEXT, 10),
@@ -125,9 +115,9 @@ def _missing(missing: Sequence[Missing]) -> list[Block]:
     asked = [each for each in rows if each.is_asked]
     others = rows[len(asked) :]
     measure, more = ([each.command for each in some if each.command] for some in (asked, others))
-    blocks: list[Block] = [Table("", columns, rows, brief=asked)] if rows else []
+    blocks: list[doc.Block] = [doc.Table("", columns, rows, brief=asked)] if rows else []
     blocks += _code("What measures that (then advise from these runs too):", measure)
-    return [*blocks, *([Folded("Commands for the others", _code("", more))] if more else [])]
+    return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
 
 
 def _gain(gain: Estimate) -> str:
@@ -171,7 +161,7 @@ def _slowdown(slowdown: Slowdown) -> Iterator[tuple[str, str]]:
     yield "while both go on", times if source else "not measured: taken as no slower"
 
 
-def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[Block]]:
+def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[doc.Block]]:
     """The advice about bucket sizes. A terminal shows powers of two and those that are marked; the
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
@@ -199,8 +189,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     )
     rows = [*(point for point in found.curve if point != found.now), found.now]
     few = [p for p in rows if mark(p) or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
-    table = Table("", columns, rows, brief=few if len(rows) > MOST_ROWS + 1 else None)
-    return answer, [table, Facts([*_bucket_facts(found, question)])]
+    table = doc.Table("", columns, rows, brief=few if len(rows) > MOST_ROWS + 1 else None)
+    return answer, [table, doc.Facts([*_bucket_facts(found, question)])]
 
 
 def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str, str]]:
@@ -236,7 +226,7 @@ def _backward(seconds: float, question: Question) -> str:
     return f"{_about_time(seconds)}, assumed: as long as the communication (give --backward)"
 
 
-def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, list[Block]]:
+def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, list[doc.Block]]:
     """The advice about groups of FSDP2."""
     chosen, used = (
         f"{format_count(p.blocks, 'block')} in a group" for p in (found.recommended, found.now)
@@ -261,7 +251,7 @@ def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[st
     answer = _decision(chosen, used, found.gain, verdict, question)
     if found.is_alone:
         answer = f"only {used} lies within the measured sizes: nothing is compared"
-    return answer, [Table("", columns, found.curve), Facts(facts)]
+    return answer, [doc.Table("", columns, found.curve), doc.Facts(facts)]
 
 
 # Forms of calls, graphs, memory and settings
@@ -277,7 +267,7 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
     return "; ".join(decided) or f"keep {names[found.default]}"
 
 
-def _choices(found: ChoiceAdvice) -> list[Block]:
+def _choices(found: ChoiceAdvice) -> list[doc.Block]:
     names = found.names
 
     def others(each: RangeAdvice) -> str:
@@ -296,13 +286,13 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
     )
     fallbacks = dict.fromkeys(names[each.fallback] for each in found.ranges if each.fallback)
     copies = f"Where the tensors are not one block of memory, use {' or '.join(fallbacks)}."
-    blocks: list[Block] = [
-        Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
+    blocks: list[doc.Block] = [
+        doc.Table(f"Compared with {names[found.default]}", alternatives, found.ranges)
     ]
     shown = {s: None for r in found.ranges for s in (found.default, r.alternative, *r.candidates)}
     forms = [CALL_FORMS[names[s]] for s in shown if s and names[s] in CALL_FORMS]
-    blocks += [Facts([(form.name, form.summary) for form in forms])]
-    blocks += [Text(copies)] if fallbacks else []
+    blocks += [doc.Facts([(form.name, form.summary) for form in forms])]
+    blocks += [doc.Text(copies)] if fallbacks else []
     columns = (
         Column("faster below", lambda each: names[each.below], cells.TEXT, is_wrapped=True),
         Column("faster above", lambda each: names[each.above], cells.TEXT, is_wrapped=True),
@@ -310,7 +300,7 @@ def _choices(found: ChoiceAdvice) -> list[Block]:
         Column("measured\nbelow", attrgetter("measured_below_bytes"), cells.BYTES, 7),
         Column("measured\nabove", attrgetter("measured_above_bytes"), cells.BYTES, 7),
     )
-    return [*blocks, Table("", columns, found.crossings)]
+    return [*blocks, doc.Table("", columns, found.crossings)]
 
 
 # The picture of a backward pass over the bucket size.

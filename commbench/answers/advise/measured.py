@@ -25,6 +25,7 @@ from commbench.plan.timing_modes import DEFAULT_TIMING
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.schema import Run, RunHeader
+from commbench.stats.collect import collect
 from commbench.stats.verdict import UNDECIDED
 from commbench.units import format_about, format_count, format_size, format_sizes, parse_sizes
 
@@ -67,11 +68,12 @@ class Measured(NamedTuple):
 
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
     """The runs by ranks, nodes, device and CPU mode, in the order given."""
-    by_ranks: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        header, plan = run.header, run.header.plan
-        key = (plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared)
-        by_ranks.setdefault((key, plan.cpu_mode), []).append(run)
+
+    def place(header: RunHeader) -> tuple[Any, ...]:
+        plan = header.plan
+        return plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared
+
+    by_ranks = collect(((place(run.header), run.header.plan.cpu_mode), run) for run in runs)
     groups = {key: _measured(same) for key, same in by_ranks.items()}
     alike = Counter(each.who for each in groups.values())
     rows: dict[Any, tuple[ResultRow, ...]] = {}
@@ -87,14 +89,13 @@ def _measured(runs: Sequence[Run]) -> Measured:
     facts = [_facts(run.header) for run in runs]
     names = dict.fromkeys(name for own in facts for name in own)
     varied = [name for name in names if len({own.get(name, UNSET) for own in facts}) > 1]
-    found: dict[Setting, list[Run]] = {}
-    for run, own in zip(runs, facts, strict=True):
+
+    def setting(own: dict[str, str]) -> Setting:
         values = [(name, own.get(name, UNSET)) for name in varied]
-        setting = Setting(
-            tuple(value for value in values if not value[0].islower()),
-            tuple(value for value in values if value[0].islower()),
-        )
-        found.setdefault(setting, []).append(run)
+        options = tuple(value for value in values if value[0].islower())
+        return Setting(tuple(value for value in values if value not in options), options)
+
+    found = collect((setting(own), run) for own, run in zip(facts, runs, strict=True))
     plain = (s for s in found if all(value == UNSET for _, value in s.variables))
     default = next(plain, next(iter(found)))
     order, first = sorted(found, key=lambda each: each != default), found[default][0]
@@ -132,16 +133,16 @@ def _facts(header: RunHeader) -> dict[str, str]:
 def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
     """What a computation and an operation cost each other while both go on: the median over the
     measured sizes, with the first computation of the plan; none where that was not measured."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        case, overlap = row.measurement.case, row.overlap
-        if case.operation == operation and overlap:
-            slow = overlap.communication_slowdown
-            values = (overlap.computation_slowdown.value, slow.value if slow else 0.0)
-            found.setdefault(case.overlap, []).append(values)
-    for computation, pairs in found.items():
-        first, second = (max(0.0, median(each)) for each in zip(*pairs, strict=True))
-        return Slowdown(first, second, computation)
+    found = collect(
+        (row.case.overlap, row.overlap)
+        for row in rows
+        if row.overlap and row.case.operation == operation
+    )
+    for computation, overlaps in found.items():
+        slow = (each.communication_slowdown for each in overlaps)
+        of_calls = median(each.value if each else 0.0 for each in slow)
+        of_work = median(each.computation_slowdown.value for each in overlaps)
+        return Slowdown(max(0.0, of_work), max(0.0, of_calls), computation)
     return Slowdown()
 
 

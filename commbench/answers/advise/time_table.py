@@ -19,6 +19,7 @@ from commbench.plan.call_forms import CALL_FORMS, ONE_TENSOR
 from commbench.plan.case import Case
 from commbench.plan.timing_modes import EAGER, ISOLATED
 from commbench.results.schema import OK
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
 
@@ -162,18 +163,16 @@ def make_tables(rows: Iterable[ResultRow], operation: str) -> dict[str, TimeTabl
     """The tables of an operation by the group that calls (Case.group), each of the kind of its rows
     with most sizes: the dtype, placement and so on. Calls that were timed back to back count only
     where no call was timed alone. Groups with fewer than two sizes have none."""
-    every = [row for row in rows if is_timed(row) and row.measurement.case.operation == operation]
-    found: dict[str, dict[str, list[ResultRow]]] = {}
+    every = [row for row in rows if is_timed(row) and row.case.operation == operation]
+    found: dict[str, list[ResultRow]] = {}
+    plain = [row for row in every if is_plain(row.case)]
     for is_isolated in (True, False):
-        kinds: dict[str, dict[str, list[ResultRow]]] = {}
-        for row in every:
-            case = row.measurement.case
-            if is_plain(case) and (case.timing == ISOLATED) == is_isolated:
-                kinds.setdefault(case.group, {}).setdefault(case.title, []).append(row)
-        found = kinds | found
+        timed = (row for row in plain if (row.case.timing == ISOLATED) == is_isolated)
+        found = collect((row.case.group, row) for row in timed) | found
     tables = {}
     for group, of_group in found.items():
-        kind, same = max(of_group.items(), key=lambda item: len(item[1]))
+        kinds = collect((row.case.title, row) for row in of_group)
+        kind, same = max(kinds.items(), key=lambda item: len(item[1]))
         if _has_sizes(same):
             table = _table(kind, same, lambda case: case.size_bytes)
             tables[group] = table._replace(busy=_busy(every, same[0], table))
@@ -190,20 +189,19 @@ def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeT
     started, followed = [], []
     free = ("timing", "size_bytes", "tensors", "form", "buffers")
     for row in rows:
-        case = row.measurement.case
-        if case.key(*free) != like.measurement.case.key(*free):
+        if row.case.key(*free) != like.case.key(*free):
             continue
-        is_several = case.tensors.isdigit() and case.tensors != ONE_TENSOR
-        if case.form == "async" and is_several and case.timing == ISOLATED:
+        is_several = row.case.tensors.isdigit() and row.case.tensors != ONE_TENSOR
+        if row.case.form == "async" and is_several and row.case.timing == ISOLATED:
             started.append(row)
-        elif is_plain(case) and case.timing != ISOLATED:
+        elif is_plain(row.case) and row.case.timing != ISOLATED:
             followed.append(row)
     backend = BACKENDS.get(like.header.plan.backend)
     at_once = backend.calls_at_once if backend else 1
     if _has_sizes(started):
-        return _table(started[0].measurement.case.title, started, _bytes_each)
+        return _table(started[0].case.title, started, _bytes_each)
     if _has_sizes(followed):
-        table = _table(followed[0].measurement.case.title, followed, _bytes_each)
+        table = _table(followed[0].case.title, followed, _bytes_each)
         if at_once == 1:
             return table
     if at_once == 1:
@@ -216,7 +214,7 @@ def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeT
 
 
 def _has_sizes(rows: Sequence[ResultRow]) -> bool:
-    return len({_bytes_each(row.measurement.case) for row in rows}) > 1
+    return len({_bytes_each(row.case) for row in rows}) > 1
 
 
 def _bytes_each(case: Case) -> int:
@@ -227,13 +225,13 @@ def _table(kind: str, rows: Sequence[ResultRow], size: Callable[[Case], int]) ->
     """The table of rows; of several rows of one size the last counts."""
     by_size: dict[int, Estimate] = {}
     for row in rows:
-        case, time = row.measurement.case, row.time
+        case, time = row.case, row.time
         assert time
         number = case.num_tensors
         by_size[size(case)] = time.estimate.scaled(1 / number)
     sizes = tuple(sorted(by_size))
     times = tuple(by_size[each] for each in sizes)
-    return TimeTable(kind, sizes, times, ranks=rows[0].measurement.case.ranks)
+    return TimeTable(kind, sizes, times, ranks=rows[0].case.ranks)
 
 
 # Computation and calls that go on at the same time

@@ -43,7 +43,7 @@ from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats.estimate import Estimate
 from commbench.units import format_bytes
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -147,7 +147,9 @@ def find_buckets(
     cap = DDP_BUCKET if now_bytes is None else now_bytes
     _require_few(step, cap)
     used = run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
-    tried = [run(size, size) for size in _distinct(bucket_sizes(table, step), step)]
+    # Of several sizes that make the same buckets, the largest.
+    different = {tuple(cut(step, size, size)): size for size in bucket_sizes(table, step)}
+    tried = [run(size, size) for size in sorted(different.values())]
     now, curve = used[0], [point for point, _, _ in tried]
     every = sorted(dict.fromkeys([*curve, now]), key=lambda each: each.bucket_bytes)
     best = min(every, key=lambda point: point.time_s.value)
@@ -203,12 +205,6 @@ def least_size(step: Step) -> int:
     are too few for that."""
     few = step.tensors is not None and step.tensors <= MOST_BUCKETS
     return 1 if few else ceil(step.gradient_bytes / MOST_BUCKETS)
-
-
-def _distinct(sizes: Sequence[int], step: Step) -> list[int]:
-    """The sizes that make different buckets: of several that make the same ones the largest."""
-    by_buckets = {tuple(cut(step, size, size)): size for size in sizes}
-    return sorted(by_buckets.values())
 
 
 def cut(step: Step, cap: int, first: int) -> list[int]:

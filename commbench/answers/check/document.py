@@ -7,21 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from commbench.analysis.diagnostics import more_precisely
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import steps_note
+from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
-from commbench.answers.compare.document import (
-    SIDE_COLUMNS,
-    difference_tables,
-    known_causes,
-    launch_notes,
-    run_warnings,
-    warnings_block,
-)
-from commbench.output.github import ERROR, NOTICE, WARNING, annotation
+from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
+from commbench.output.paragraphs import read_sections
 from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
@@ -46,16 +41,18 @@ def document(gate: GateResult) -> Document:
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
     blocks = [
-        *([Table("Runs", SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
+        *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(notes(gate), "Notes"),
-        warnings_block(gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)),
+        comparing.warnings_block(
+            gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)
+        ),
         Items(advice(gate), "What to do"),
-        *(difference_tables(gate.comparison) if gate.comparison else []),
+        *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    causes = known_causes(gate.comparison) if gate.comparison else []
+    causes = comparing.known_causes(gate.comparison) if gate.comparison else []
     return Document(title, (), [verdict(gate), *causes], blocks, tone=_TONES[gate.outcome])
 
 
@@ -189,7 +186,7 @@ def rule_notes(result: RuleResult) -> list[str]:
 
 def notes(gate: GateResult) -> list[str]:
     """That there are single launches."""
-    return launch_notes(gate.comparison) if gate.comparison else []
+    return comparing.launch_notes(gate.comparison) if gate.comparison else []
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -198,33 +195,19 @@ def advice(gate: GateResult) -> list[str]:
     checks = [check for result in found for check in result.checks.others]
     header = gate.run.header
     header = None if header and "imported_from" in header.environment else header
-    rules = (
-        (
-            f"Measure again with `{more_precisely(header)}`: narrower intervals decide more rows. "
-            "Or say what undecided rows count as: --undecided pass or --undecided fail.",
-            any(c.outcome == UNDECIDED and not c.reason for c in checks),
+    blocking = [check for check in checks if check.effect == NO_VERDICT]
+    applies = {
+        "unsure": any(c.outcome == UNDECIDED and not c.reason for c in checks),
+        "noise": any(
+            c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks
         ),
-        (
-            "Measure both runs on a host without other work (see `commbench doctor`): noise "
-            "hides what is slower.",
-            any(c.outcome == UNDECIDED and c.reason and c.effect == NO_VERDICT for c in checks),
-        ),
-        (
-            "Measure with checked results (no --no-check, no -c 0), or judge the times alone: "
-            "--allow-unchecked.",
-            any(c.reason.startswith(UNCHECKED) for c in checks),
-        ),
-        (
-            "Measure the same rows in both runs, limit the rule to common rows, or ignore the "
-            "others: --allow-unmatched.",
-            any(c.outcome == NOT_MEASURED and c.effect == NO_VERDICT for c in checks),
-        ),
-        (
-            "Correct the rule that matches no row, or allow it: --allow-unmatched.",
-            any(not result.checks for result in found),
-        ),
-    )
-    return [text for text, applies in rules if applies]
+        "unchecked": any(c.reason.startswith(UNCHECKED) for c in checks),
+        "unmatched": any(c.outcome == NOT_MEASURED for c in blocking),
+        "no row": any(not result.checks for result in found),
+    }
+    texts = read_sections(Path(__file__).with_name("advice.txt"))
+    more = more_precisely(header)
+    return [texts[name].strip().format(more=more) for name, is_so in applies.items() if is_so]
 
 
 # Other formats.
@@ -243,7 +226,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "notes": notes(gate),
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
-             "explanation": w.explanation} for run, w in run_warnings(gate.runs)
+             "explanation": w.explanation} for run, w in comparing.run_warnings(gate.runs)
         ],
         "advice": advice(gate),
         "rules": [
@@ -277,22 +260,22 @@ VIEW = View(document, schema=3, data=as_json)
 def gate_junit(gate: GateResult) -> bytes:
     """The check as JUnit XML: a suite per rule, a test case per row, and one for the verdict. It
     has a failure if and only if the check does not pass."""
-    from commbench.output import junit  # imports xml, which most checks do not need
+    from commbench.output import ci
 
-    outcomes = {FAIL: junit.FAILURE, NO_VERDICT: junit.FAILURE, PASS: junit.PASSED}
+    outcomes = {FAIL: ci.FAILURE, NO_VERDICT: ci.FAILURE, PASS: ci.PASSED}
 
-    def make_case(result: RuleResult, check: RowCheck) -> junit.JUnitCase:
+    def make_case(result: RuleResult, check: RowCheck) -> ci.JUnitCase:
         message = " ".join([f"{_line(check)}; limit: {check.demand}.", *result.remarks])
-        outcome = outcomes.get(check.effect, junit.SKIPPED)
-        return junit.JUnitCase(check.case.name, outcome, message, check.outcome)
+        outcome = outcomes.get(check.effect, ci.SKIPPED)
+        return ci.JUnitCase(check.case.name, outcome, message, check.outcome)
 
     suites = [
-        junit.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
+        ci.JUnitSuite(result.rule.title, [make_case(result, check) for check in result.checks])
         for result in gate.results
     ]
-    whole = junit.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome)
+    whole = ci.JUnitCase("verdict", outcomes[gate.outcome], verdict(gate), gate.outcome)
     title = f"commbench check: {gate_title(gate)}"
-    return junit.junit_xml([*suites, junit.JUnitSuite("commbench check", [whole])], title)
+    return ci.junit_xml([*suites, ci.JUnitSuite("commbench check", [whole])], title)
 
 
 def _line(check: RowCheck) -> str:

@@ -25,7 +25,7 @@ from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge
 from commbench.units import format_count
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 CHECKED = (*COMPARED, "wrong", "stop_reason", "queued_share", "warnings")
 """The columns that a check needs; loading no others is faster."""

@@ -20,16 +20,8 @@ from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment_diff import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.answers.compare import ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
-from commbench.answers.compare.ratio import (
-    ComparedRow,
-    HostChange,
-    case_json,
-    compare_rows,
-    find_host_changes,
-    rank_test,
-    side_json,
-)
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
@@ -37,8 +29,7 @@ from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
 from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
 from commbench.units import seven_digits
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,15 +41,14 @@ COMPARED = (
 """The columns that a comparison needs; loading no others is faster."""
 
 
-def _of_side(side: str, name: str) -> Callable[[ComparedRow], Any]:
+def _of_side(side: str, name: str) -> Callable[[ratio.ComparedRow], Any]:
     """A column of results.csv, of `a`, `b` or `either`; None where that side has no row."""
     column = COLUMNS_OF_RESULTS[name]
     return lambda row: column.as_written(getattr(getattr(row, side), column.field, None))
 
 
-def _of_ratio(name: str, index: int) -> Callable[[ComparedRow], Any]:
+def _of_ratio(name: str, part: str) -> Callable[[ratio.ComparedRow], Any]:
     """The value of a ratio, or an end of its interval."""
-    part = {0: "value", 1: "low", 2: "high"}[index]
     return lambda row: _rounded(getattr(getattr(row, name), part, None))
 
 
@@ -66,30 +56,25 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else seven_digits(value)
 
 
-COLUMNS: dict[str, Callable[[ComparedRow], Any]] = {
+COLUMNS: dict[str, Callable[[ratio.ComparedRow], Any]] = {
     **{name: _of_side("either", name) for name in KEY},
     **{
-        written.format(side): _of_side(side, name)
+        name.replace("_", f"_{side}_", 1): _of_side(side, name)
         for side in "ab"
-        for name, written in (
-            ("time_us", "time_{}_us"),
-            ("time_ci_low_us", "time_{}_ci_low_us"),
-            ("time_ci_high_us", "time_{}_ci_high_us"),
-            ("busbw_GBps", "busbw_{}_GBps"),
-        )
+        for name in ("time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps")
     },
-    "ratio": _of_ratio("ratio", 0),
-    "ratio_ci_low": _of_ratio("ratio", 1),
-    "ratio_ci_high": _of_ratio("ratio", 2),
+    "ratio": _of_ratio("ratio", "value"),
+    "ratio_ci_low": _of_ratio("ratio", "low"),
+    "ratio_ci_high": _of_ratio("ratio", "high"),
     "p_value": lambda row: _rounded(row.p_value),
     "units": attrgetter("units"),
     "verdict": attrgetter("verdict"),
     "reason": attrgetter("reason"),
     "time_p5_a_us": _of_side("a", "time_p5_us"),
     "time_p5_b_us": _of_side("b", "time_p5_us"),
-    "p5_ratio": _of_ratio("undisturbed", 0),
-    "p5_ratio_ci_low": _of_ratio("undisturbed", 1),
-    "p5_ratio_ci_high": _of_ratio("undisturbed", 2),
+    "p5_ratio": _of_ratio("undisturbed", "value"),
+    "p5_ratio_ci_low": _of_ratio("undisturbed", "low"),
+    "p5_ratio_ci_high": _of_ratio("undisturbed", "high"),
 }
 """The columns of a comparison, and what a row has in them."""
 
@@ -112,7 +97,7 @@ class Comparison(Result, view="answers.compare.document"):
     a: LoadedRun
     b: LoadedRun
     tolerance: float
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[ratio.ComparedRow, ...]
     """A row per case that both have: steps of a workload first, kinds in the order of A, sizes
     ascending within each kind."""
     only_a: tuple[Any, ...]
@@ -121,7 +106,7 @@ class Comparison(Result, view="answers.compare.document"):
     mismatches: tuple[Difference, ...]
     """Where this is not empty, the two runs should not be compared."""
     differences: tuple[Difference, ...]
-    host_changes: tuple[HostChange, ...]
+    host_changes: tuple[ratio.HostChange, ...]
     """In what the host was slower or faster during B; the intervals are widened for it. Empty for
     different machines."""
     is_across_machines: bool = False
@@ -162,7 +147,7 @@ class Comparison(Result, view="answers.compare.document"):
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {
-            name: [case_json(row) | side_json(row) for row in getattr(self, name)]
+            name: [ratio.case_json(row) | ratio.side_json(row) for row in getattr(self, name)]
             for name in ("only_a", "only_b")
         }
         sides = {"a": self.a.named, "b": self.b.named}
@@ -171,8 +156,8 @@ class Comparison(Result, view="answers.compare.document"):
 
     def written_rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows, then those of one side only, as values of COLUMNS; seven digits."""
-        only_a = (ComparedRow("", row, None, None, "only in A") for row in self.only_a)
-        only_b = (ComparedRow("", None, row, None, "only in B") for row in self.only_b)
+        only_a = (ratio.ComparedRow("", row, None, None, "only in A") for row in self.only_a)
+        only_b = (ratio.ComparedRow("", None, row, None, "only in B") for row in self.only_b)
         for row in chain(self.rows, only_a, only_b):
             yield tuple(of(row) for of in COLUMNS.values())
 
@@ -191,15 +176,15 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found = environment_diff.mismatches(a, b)
     is_across = environment_diff.are_other_machines(a, b)
-    changes = () if is_across else find_host_changes(a.run, b.run, not found)
+    changes = () if is_across else ratio.find_host_changes(a.run, b.run, not found)
     rows = []
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
-        row = compare_rows(row_kind(first), first, second, tolerance, changes)
+        row = ratio.compare_rows(row_kind(first), first, second, tolerance, changes)
         row = row._replace(a=row_at(a.rows, index), b=row_at(b.rows, other))
         if a.run and b.run:
             samples = a.run.measurements[index], b.run.measurements[other]
-            p_value, units = rank_test(*samples)
+            p_value, units = ratio.rank_test(*samples)
             row = row._replace(samples=samples, p_value=p_value, units=units)
         rows.append(row)
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))

@@ -10,40 +10,25 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import (
-    DIAGNOSTICS,
-    measure_launches,
-    more_precisely,
-)
-from commbench.analysis.environment_diff import UNLIKELY_CAUSES
+from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.paragraphs import join_words
 from commbench.results.schema import Run
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_count
 from commbench.views import cells
+from commbench.views import document as doc
 from commbench.views.cells import Column
-from commbench.views.document import (
-    BAD,
-    GOOD,
-    Block,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Pictures,
-    Section,
-    Table,
-    Text,
-)
 from commbench.views.formats import View
 
 MOST_CHARACTERS = 200
@@ -56,11 +41,7 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
-P5 = (
-    "p5: the 5th percentiles of the times, of calls that hardly anything disturbed. Where they are "
-    "the same and the medians are not, other work on the host differs, not the collective itself."
-)
-_TONES = {SLOWER: BAD, FASTER: GOOD}
+_TONES = {SLOWER: doc.BAD, FASTER: doc.GOOD}
 
 
 class Comparisons(NamedTuple):
@@ -69,21 +50,21 @@ class Comparisons(NamedTuple):
     comparisons: Sequence[Comparison]
 
 
-def document(found: Comparison | Comparisons) -> Document:
+def document(found: Comparison | Comparisons) -> doc.Document:
     """One comparison, or several with the same run A."""
     comparisons = [found] if isinstance(found, Comparison) else found.comparisons
     first, *names = distinct_names([comparisons[0].a, *(each.b for each in comparisons)])
     if len(comparisons) == 1:
         (only,) = comparisons
-        return Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
+        return doc.Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
     named = [*zip(names, comparisons, strict=True)]
     sections = [
-        Section(f"A = {first}, B = {name}", [Items(_answer(each)), *_blocks(each)])
+        doc.Section(f"A = {first}, B = {name}", [doc.Items(_answer(each)), *_blocks(each)])
         for name, each in named
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
     summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
-    return Document(f"{join_words(names)} against {first}", (), summary, sections)
+    return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
 def _answer(found: Comparison) -> list[str]:
@@ -113,7 +94,7 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 def known_causes(found: Comparison) -> list[str]:
     """The differences of the runs that may change times, those that forbid a comparison first; and
     in what their host differs."""
-    named = [*found.mismatches, *(d for d in found.differences if d.name not in UNLIKELY_CAUSES)]
+    named = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
     more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
     words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])
@@ -168,37 +149,28 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[Block]:
+def _blocks(found: Comparison) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
-    notes = [P5] if any(row.undisturbed for row in found.rows) else []
+    notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
     return [
-        Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
-        Table(
+        doc.Table("Runs", SIDE_COLUMNS, (("A", found.a), ("B", found.b))),
+        doc.Table(
             "Ranges of sizes", RANGE_COLUMNS, _ordered_ranges(found), _range_label(found),
             tone=_tone,
         ),
-        Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
+        doc.Text(f"{_counts(found)}. Up to {found.tolerance * 100:g} % counts as the same."),
         _rows(found),
         bits_items((row.samples for row in found.rows if row.samples), a, b),
-        Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
-        Table(
+        doc.Items([*_remarks(found), *notes, *launch_notes(found), *_advice(found)]),
+        doc.Table(
             "Between which sizes the verdict turns", CROSSOVER_COLUMNS, found.crossovers,
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
         warnings_block([found.a, found.b]),
-        Pictures(lambda: _pictures(found)),
-        Folded("What the columns mean", [Facts(MEANINGS)]),
+        doc.Pictures(lambda: _pictures(found)),
+        doc.Folded("What the columns mean", [doc.Facts(meanings("compare"))]),
     ]  # fmt: skip
-
-
-MEANINGS = (
-    ("B/A", "The time of B over that of A. Above 1: B is slower."),
-    ("noise hides up to", "A smaller change than this factor could not have been shown here."),
-    ("rank test p", "How often chance alone gives such a difference (test of Mann and Whitney). A "
-     "remark only: the interval decides."),
-)  # fmt: skip
-"""What the columns mean."""
 
 
 def _pictures(found: Comparison) -> Sequence[Any]:
@@ -260,7 +232,7 @@ ROW_COLUMNS = (
 )
 
 
-def _rows(found: Comparison) -> Table:
+def _rows(found: Comparison) -> doc.Table:
     """All rows; of many, a terminal shows those that differ most and those not compared."""
     brief: Sequence[ComparedRow] = found.rows
     if len(brief) > MOST_ROWS:
@@ -268,7 +240,7 @@ def _rows(found: Comparison) -> Table:
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
     title = "Rows: B/A is the time of B over the time of A"
-    return Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
+    return doc.Table(title, ROW_COLUMNS, found.rows, attrgetter("kind"), tone=_tone, brief=brief)
 
 
 def _importance(row: ComparedRow) -> float:
@@ -292,13 +264,13 @@ DIFFERENCE_COLUMNS = (
 )
 
 
-def difference_tables(found: Comparison) -> list[Table]:
+def difference_tables(found: Comparison) -> list[doc.Table]:
     """In what the runs differ."""
     tables = {
         "What differs; --force compares nevertheless": found.mismatches,
         "What else differs" if found.mismatches else "What differs": found.differences,
     }
-    return [Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]
+    return [doc.Table(title, DIFFERENCE_COLUMNS, facts) for title, facts in tables.items() if facts]
 
 
 # What limits the answer.
@@ -307,13 +279,16 @@ def difference_tables(found: Comparison) -> list[Table]:
 def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide; and
     the rows that only one side has."""
-    concerned: dict[str, list[Any]] = {}
-    for row in found.rows:
-        if row.reason not in ("", OVERLAP):
-            concerned.setdefault(row.reason, []).append(row.a)
-        if row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE:
-            why = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
-            concerned.setdefault(why, []).append(row.a)
+    unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
+    concerned: dict[str, list[Any]] = collect(
+        (why, row.a)
+        for row in found.rows
+        for why, applies in (
+            (row.reason, row.reason not in ("", OVERLAP)),
+            (unsure, row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
+        )
+        if applies
+    )
     concerned |= {"only in A": [*found.only_a], "only in B": [*found.only_b]}
     every = [row.a for row in found.rows]
     if found.only_a or found.only_b:
@@ -358,7 +333,7 @@ def run_warnings(
     most important first; those that a results.csv names are without figures."""
 
     def find(run: Run) -> list[RowsWarning]:
-        return find_warnings([row for row in make_rows(run) if covers(row.measurement.case)])
+        return find_warnings([row for row in make_rows(run) if covers(row.case)])
 
     return [
         (name, warning)
@@ -379,7 +354,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWar
             yield RowsWarning(one.name, rows, message, one.explanation, "")
 
 
-def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Block:
+def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> doc.Block:
     """The warnings of these runs about what `covers` accepts, and what they mean."""
     found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs, covers)]
     return warnings_section(found)

@@ -37,10 +37,10 @@ from commbench.answers.compare.ratio import (
     widen_for_launches,
 )
 from commbench.plan.backends import usual_launch_spread
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SAME, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 _CHANGE_SIGMA = 3.0
 """By how many standard errors a row has to differ from its range to begin a new one."""

@@ -20,10 +20,11 @@ from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Batch, Measurement, Run
+from commbench.stats.collect import collect
+from commbench.stats.distributions import mann_whitney
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.rank_test import mann_whitney
 from commbench.stats.verdict import NOT_COMPARED, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
@@ -208,9 +209,6 @@ def find_host_changes(
 
 
 def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
-    launches: dict[int, list[float]] = {}
-    for measurement in run.measurements:
-        for batch in measurement.batches:
-            if value := figure.of_batch(batch):
-                launches.setdefault(batch.launch, []).append(value)
+    batches = (batch for measurement in run.measurements for batch in measurement.batches)
+    launches = collect((b.launch, value) for b in batches if (value := figure.of_batch(b)))
     return [log(median(sorted(values))) for values in launches.values()]

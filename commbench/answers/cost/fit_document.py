@@ -30,10 +30,9 @@ from commbench.units import (
     known_decimals,
 )
 from commbench.views import cells, pictures
-from commbench.views.as_json import as_json
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
-from commbench.views.formats import View
+from commbench.views.formats import View, as_json
 from commbench.views.pictures import RANKS, RATIOS, SIZES, Curves, Look, Mark, Picture, Series
 
 MOST_NUMBERS = 8

@@ -9,22 +9,21 @@ History of VERSION:
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench.analysis.figures import interpolate
 from commbench.answers.cost.cost_models import GROUP_KINDS, PARAMETERS, CostModel, find_model
 from commbench.errors import RecordsError
 from commbench.plan.operations import OPERATIONS
 from commbench.results.files import read_whole, write_new
 from commbench.units import LARGEST_SIZE
 from commbench.validation import brief, build
-from commbench.views.as_json import as_json
-from commbench.views.result import Result
+from commbench.views.formats import Result, as_json
 
 VERSION = 2
 FORMAT = "commbench machine"
@@ -185,12 +184,8 @@ def factor_at(size_factors: Sequence[tuple[float, float]], size_bytes: float) ->
     factor is linear in that of the size; outside of all, the factor is that of the nearest."""
     if not size_factors:
         return 1.0
-    above = bisect_left(size_factors, (size_bytes, 0.0))
-    if above in (0, len(size_factors)):
-        return size_factors[min(above, len(size_factors) - 1)][1]
-    (low, first), (high, last) = size_factors[above - 1 : above + 1]
-    part = log(size_bytes / low) / log(high / low)
-    return float(first * (last / first) ** part)
+    low, high = size_factors[0][0], size_factors[-1][0]
+    return interpolate(size_factors, min(max(size_bytes, low), high)) or 1.0
 
 
 def write_machine(machine: Machine, path: Path) -> None:
@@ -218,7 +213,7 @@ def read_machine(path: str | Path) -> Machine:
         )
     try:
         _require_limits("", found)
-        return build(Machine, {**found, "fitted": [*map(_make_fitted, found["fitted"])]})
+        return build(Machine, found, fitted=_make_fitted)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = str(error.args[0]) if error.args else type(error).__name__
         raise RecordsError(f"{path} is damaged: {why[:200]}", hint) from None
@@ -249,14 +244,11 @@ def _make_fitted(found: dict[str, Any]) -> FittedModel:
     operation, kind = found["operation"], found["kind"]
     if operation not in OPERATIONS or kind not in GROUP_KINDS:
         raise ValueError(f"no model is of {brief(operation)} {brief(kind)}")
-    candidates = [
-        build(Candidate, {**each, "curve": _make_curve(operation, each["curve"])})
-        for each in found["candidates"]
-    ]
-    points = [build(Point, each) for each in found["points"]]
-    if not candidates or all(point.is_left_out for point in points):
+    candidate = partial(build, Candidate, curve=partial(_make_curve, operation))
+    fitted = build(FittedModel, found, candidates=candidate, points=partial(build, Point))
+    if not fitted.candidates or not fitted.fitted_points:
         raise ValueError("a model without points or parameters")
-    return build(FittedModel, {**found, "candidates": candidates, "points": points})
+    return fitted
 
 
 def _make_curve(operation: str, found: dict[str, Any]) -> Curve:

@@ -24,7 +24,8 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats.estimate import Estimate
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
-from commbench.views.result import Result
+from commbench.validation import require_within
+from commbench.views.formats import Result
 
 LATENCY, BANDWIDTH = "latency", "bandwidth"
 """Parts of a time: what does not depend on the size, and what is proportional to it."""
@@ -186,9 +187,8 @@ def _find_models(
 ) -> tuple[FittedModel, FittedModel | None]:
     """The model of an operation in a group of ranks; and, across hosts, that of the ranks of one of
     these hosts, where that was measured too."""
-    for name, value in (("ranks", world_size), ("ranks-per-node", per_node)):
-        if not 1 <= value <= MOST_RANKS:
-            raise UsageError(f"--{name} {value} is out of range", f"1 to {MOST_RANKS:,}")
+    require_within("--ranks", world_size, 1, MOST_RANKS)
+    require_within("--ranks-per-node", per_node, 1, MOST_RANKS)
     if world_size < 2:
         raise UsageError("one rank needs no communication", "ask for two ranks or more")
     kind = kind_of(world_size, per_node)
@@ -208,8 +208,7 @@ def _predict_call(
     fitted: FittedModel, host: FittedModel | None, world_size: int, per_node: int, size: int
 ) -> Prediction:
     """The prediction of one call; with several hosts, never below that of the ranks of one host."""
-    if not 0 <= size <= LARGEST_SIZE:
-        raise UsageError(f"size {size} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+    require_within("size", size, 0, LARGEST_SIZE)
     only = fitted.largest_bytes
     if fitted.smallest_bytes == only and size > MOST_FROM_ONE_SIZE * only:
         raise UnavailableError(

@@ -26,8 +26,7 @@ from commbench.stats.estimate import ratio
 from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_share, format_time
 from commbench.validation import require_within
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 SHORTEST_S, LONGEST_S = 1e-3, 86400.0
 

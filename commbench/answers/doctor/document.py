@@ -11,10 +11,9 @@ from commbench.stats.estimate import known, ratio
 from commbench.stats.verdict import FASTER, SLOWER
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
-from commbench.views.as_json import facts
 from commbench.views.cells import Column
 from commbench.views.document import BAD, GOOD, Block, Document, Facts, Folded, Items, Table
-from commbench.views.formats import View
+from commbench.views.formats import View, facts
 
 RULE = (
     "A mode is faster or slower only if each of its launches is, compared with every launch of "

@@ -11,7 +11,7 @@ from commbench.plan.case import Case
 from commbench.plan.fabrics import Fabric
 from commbench.plan.links import NODE, Link, Peak, load_links
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 
 class Call(NamedTuple):

@@ -27,15 +27,14 @@ from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
-from commbench.readers.curves import is_curves, read_points
+from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
 from commbench.units import MICRO, format_bytes
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 PUBLISHED = "published:"
 """Begins the name of a system whose curves are meant, where a run may be given."""

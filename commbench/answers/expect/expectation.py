@@ -22,8 +22,7 @@ from commbench.plan.fabrics import Fabric, covers_version, find_gpu, make_fabric
 from commbench.plan.links import Published, Threshold, find_link, load_published, load_thresholds
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.units import GB, parse_size
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 BELOW, ABOVE = 0.20, 0.10
 """How far below the lowest and above the highest figure of others a bandwidth is plausible. Alaya

@@ -50,7 +50,7 @@ MEASURED, BY_MODEL = "measured in this run", "by the model"
 def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
     """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
     no model describes: overlaps, steps, what the host does, and by a machine's own calls."""
-    case = row.measurement.case
+    case = row.case
     if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
         return []
     if machine:
@@ -75,10 +75,10 @@ def _half(size: float | None) -> Fact:
 
 
 def _by_run(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
-    case, time_s = row.measurement.case, _time(row)
+    case, time_s = row.case, _time(row)
     timed = [each for each in every if each.time and each.measurement.status == OK]
     times = {
-        each.measurement.case.size_bytes: _time(each)
+        each.case.size_bytes: _time(each)
         for each in timed
         if _call(each, "size_bytes", "count") == _call(row, "size_bytes", "count")
     }
@@ -120,8 +120,7 @@ def _time(row: ResultRow) -> float:
 
 def _call(row: ResultRow, *without: str) -> tuple[object, ...]:
     """What rows have in common that differ in these dimensions only."""
-    case = row.measurement.case
-    return tuple(getattr(case, d.field) for d in DIMENSIONS if d.field not in without)
+    return tuple(getattr(row.case, d.field) for d in DIMENSIONS if d.field not in without)
 
 
 def _line(curve: SizeCurve, size: int) -> Fact:
@@ -142,10 +141,10 @@ def _twice_the_ranks(
 ) -> list[Fact]:
     """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
     latency that is the same for any number of ranks and for latency that is all in the steps."""
-    case, time_s, backend = row.measurement.case, _time(row), row.header.plan.backend
+    case, time_s, backend = row.case, _time(row), row.header.plan.backend
     groups = ("root", "group", "group_ranks")
     for each in timed:
-        is_twice = each.measurement.case.ranks == 2 * case.ranks
+        is_twice = each.case.ranks == 2 * case.ranks
         if time_s and is_twice and _call(each, *groups) == _call(row, *groups):
             return [Fact(TWICE_RANKS, _time(each) / time_s, RATIO, MEASURED)]
     if latency_s is None or case.ranks == 1:
@@ -164,7 +163,7 @@ def _twice_the_ranks(
 def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
     """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
     and twice the ranks; or why they say nothing."""
-    case, per_node, measured = row.measurement.case, ranks_per_node(row), _time(row)
+    case, per_node, measured = row.case, ranks_per_node(row), _time(row)
     machine = _models_of(row, machine)
     try:
         (found,) = predict(machine, case.operation, (case.ranks,), per_node, (case.size_bytes,))
@@ -190,8 +189,7 @@ def _by_machine(row: ResultRow, machine: Machine) -> list[Fact]:
 def _models_of(row: ResultRow, machine: Machine) -> Machine:
     """The machine with those models only whose variant describes the row; the whole machine where
     none does."""
-    case = row.measurement.case
-    known = {*map(str, _call(row)), case.concurrency or ALONE, ""}
+    known = {*map(str, _call(row)), row.case.concurrency or ALONE, ""}
     known.add(f"{SELECTED} {' '.join(row.nccl_selection[:2]).lower()}")
     fitting = [
         each
@@ -206,7 +204,7 @@ def _predict(
 ) -> Fact:
     """What a larger call takes. More ranks than one host has are on further hosts if groups across
     hosts were measured, else on the same host."""
-    case, per_node, error = row.measurement.case, ranks_per_node(row), ""
+    case, per_node, error = row.case, ranks_per_node(row), ""
     for on_host in dict.fromkeys((per_node, max(per_node, ranks))):
         try:
             size = factor * case.size_bytes
@@ -221,7 +219,7 @@ def _predict(
 
 def ranks_per_node(row: ResultRow) -> int:
     """The most ranks of the row's group on one host."""
-    case, header = row.measurement.case, row.header
+    case, header = row.case, row.header
     hosts = {rank.rank: rank.host for rank in header.ranks}
     if not hosts:
         return ceil(case.ranks / max(1, header.num_nodes))

@@ -1,20 +1,35 @@
 """What `commbench explain` finds: the rows of a run, or the call that a user quotes, with the facts
-about each."""
+about each. A document has a row in a sentence and its facts, or a table of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench import units
+from commbench.analysis.environment_diff import environment_facts
 from commbench.analysis.load import open_run
-from commbench.analysis.row_names import named_bytes
+from commbench.analysis.nccl_log import describe_init, describe_start_up
+from commbench.analysis.row_names import describe_time, named_bytes
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
+from commbench.answers.explain import bound
 from commbench.answers.explain.bound import bound_facts
-from commbench.answers.explain.facts import AS_GIVEN, Fact, is_of_size, row_facts
+from commbench.answers.explain.facts import (
+    AS_GIVEN,
+    FIGURE,
+    RATIO,
+    SECONDS,
+    Fact,
+    is_of_size,
+    row_facts,
+    value_text,
+)
 from commbench.errors import RecordsError, UsageError
+from commbench.output.paragraphs import join_words
 from commbench.plan.case import READY
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.links import Peak, parse_peak
@@ -26,9 +41,13 @@ from commbench.readers.source import ImportHints
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
-from commbench.units import format_bytes, format_sizes, parse_size, parse_time
+from commbench.stats.collect import collect
+from commbench.stats.estimate import Estimate
 from commbench.validation import choose
-from commbench.views.result import Result
+from commbench.views import cells
+from commbench.views.cells import Column, Unit
+from commbench.views.document import Code, Document, Facts, Items, Section, Table, facts_table
+from commbench.views.formats import Result, View
 
 
 class RowExplanation(NamedTuple):
@@ -38,7 +57,7 @@ class RowExplanation(NamedTuple):
     facts: tuple[Fact, ...]
 
     def __repr__(self) -> str:
-        return f"<RowExplanation: {self.row.measurement.case.name}: {len(self.facts)} facts>"
+        return f"<RowExplanation: {self.row.case.name}: {len(self.facts)} facts>"
 
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
@@ -47,16 +66,16 @@ class RowExplanation(NamedTuple):
     @property
     def operation(self) -> Operation:
         """What the row calls."""
-        return OPERATIONS[self.row.measurement.case.operation]
+        return OPERATIONS[self.row.case.operation]
 
     def as_json(self) -> dict[str, Any]:
         """What was called, and the facts."""
-        case, nodes = self.row.measurement.case, self.row.header.num_nodes
+        case, nodes = self.row.case, self.row.header.num_nodes
         return {"call": case.title, "ranks": case.ranks, "nodes": nodes, "facts": self.facts}
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Result, view="answers.explain.document", rows="rows facts"):
+class Explanation(Result, view="answers.explain.explanation", rows="rows facts"):
     """Rows of a run, or a call that a user quotes, explained."""
 
     name: str
@@ -93,10 +112,7 @@ def explain_run(
     what bounds each row."""
     every = worst_alone(make_rows(run))
     chosen = _choose(every, run.name, operation, size_bytes)
-    kinds: dict[tuple[str, str], list[ResultRow]] = {}
-    for row in chosen:
-        case = row.measurement.case
-        kinds.setdefault((case.title, case.timing), []).append(row)
+    kinds = collect(((row.case.title, row.case.timing), row) for row in chosen)
     name = operation.name if operation else "OP"
     has_more = size_bytes is None and len(chosen) > len(kinds)
     return Explanation(
@@ -108,7 +124,7 @@ def explain_run(
 
 
 def _order(row: ResultRow) -> tuple[bool, int]:
-    return row.time is not None, row.measurement.case.size_bytes
+    return row.time is not None, row.case.size_bytes
 
 
 def _choose(
@@ -117,18 +133,20 @@ def _choose(
     """The rows of this operation and size; UsageError where the run `name` has none."""
     if not rows:
         raise UsageError(f"{name} has no finished case yet", "wait, or give another run")
-    names = dict.fromkeys(row.measurement.case.operation for row in rows)
+    names = dict.fromkeys(row.case.operation for row in rows)
     if operation:
-        rows = [row for row in rows if row.measurement.case.operation == operation.name]
+        rows = [row for row in rows if row.case.operation == operation.name]
         if not rows:
             raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
     if size is None:
         return rows
-    sizes = sorted({named_bytes(row.measurement.case) for row in rows} - {0})
+    sizes = sorted({named_bytes(row.case) for row in rows} - {0})
     rows = [row for row in rows if is_of_size(row, size)]
     if not rows:
-        has = f"it has {format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
-        raise UsageError(f"{name} has no row of {format_bytes(size)}", has)
+        has = (
+            f"it has {units.format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
+        )
+        raise UsageError(f"{name} has no row of {units.format_bytes(size)}", has)
     return rows
 
 
@@ -163,7 +181,7 @@ def answer(
                 f"leave out --{option}",
             )
     operation = None if op is None else find_operation(op)
-    size_bytes = None if size is None else parse_size(size)
+    size_bytes = None if size is None else units.parse_size(size)
     return explain_run(what, operation, size_bytes, parsed_peak, machine)
 
 
@@ -209,7 +227,7 @@ def _quoted_row(
     try:
         plan = Plan(
             operations=(name,), dtypes=(find_dtype(dtype or "float32").name,),
-            sizes=() if size is None else (parse_size(size),), backend="", device="",
+            sizes=() if size is None else (units.parse_size(size),), backend="", device="",
             world_size=ranks or 0, timing=timing,
         )  # fmt: skip
     except UsageError as error:
@@ -222,5 +240,148 @@ def _quoted_row(
         why = f"{case.name} cannot be measured: {case.reason}"
         raise UsageError(why, "ask for more bytes or ranks")
     header = RunHeader(plan=plan, label="", started="", launcher=AS_GIVEN, num_nodes=nodes)
-    batches = (Batch(samples_s=(parse_time(time or ""),)),)
+    batches = (Batch(samples_s=(units.parse_time(time or ""),)),)
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
+
+
+_RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, RATIO), is_left=True)
+
+
+def _factor(found: RowExplanation) -> str:
+    """The formula of the factor from algbw to busbw: the operation's, or an own call's."""
+    return found.row.case.own_call.busbw_formula or found.operation.busbw_formula
+
+
+_COLUMNS = (
+    Column("size", methodcaller("get", "size S"), cells.BYTES),
+    Column("time", methodcaller("get", "time t"), cells.TIME),
+    Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 6),
+    Column("not timed", lambda each: each.get("not timed") and each.row.measurement.outcome,
+           cells.TEXT, 5, is_wrapped=True),
+    Column("n", lambda each: each.row.time and (each.row.time.iterations or None), cells.NUMBER, 3),
+    Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
+    Column("busbw /\nalgbw", lambda each: each.row.busbw and _factor(each), cells.TEXT, 5),
+    Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
+    Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
+    Column("latency", methodcaller("get", bound.LATENCY_SHARE), Unit(units.format_share)),
+    Column("n-half\n(fitted)", methodcaller("get", bound.HALF), Unit(units.format_about), 7),
+    Column("twice\nthe size", methodcaller("get", bound.TWICE_SIZE), _RATIO, 7),
+    Column("twice\nthe ranks", methodcaller("get", bound.TWICE_RANKS), _RATIO, 7),
+)  # fmt: skip
+
+
+def document(found: Explanation) -> Document:
+    """A row with its facts; several as a table, and their facts where they were asked for."""
+    first, is_one = found.rows[0], len(found.rows) == 1
+    blocks: list[Any] = []
+    if not is_one or found.is_overview:
+        kind = attrgetter("row.case.title")
+        blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
+    for each in found.rows:
+        if not found.is_overview or each.get("step"):
+            rows = [(fact.name, value_text(fact.value, fact.unit), fact.how) for fact in each.facts]
+            facts = facts_table("", rows)
+            blocks.append(facts if is_one else Section(_title(each), [facts]))
+    if found.name:
+        timings = {each.row.case.timing: describe_time(each.row) for each in found.rows}
+        blocks += [Facts(_measured(first.row.header)), Facts([*timings.items()])]
+    if found.more:
+        text = "Only the largest size of each kind is explained; of another size:"
+        blocks.append(Code(text, found.more))
+    is_summary = not is_one or found.is_overview
+    title = found.name if is_summary else _title(first)
+    return Document(title, (), [_summary(found) if is_summary else _sentence(first)], blocks)
+
+
+def _title(found: RowExplanation) -> str:
+    row, case = found.row, found.row.case
+    size = f", {units.format_bytes(case.size_bytes)}" if case.dtype else ""
+    nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
+    ranks = units.format_count(case.ranks, "rank")
+    return f"{case.title_without('timing')}{size}, on {ranks}{nodes}: {found.operation.summary}"
+
+
+def _sentence(found: RowExplanation) -> str:
+    """A row in one sentence."""
+    row, case = found.row, found.row.case
+    if row.time is None:
+        return f"{case.title} was not timed: {row.measurement.outcome}."
+    size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
+    text = f"{case.operation}{size} on {units.format_count(case.ranks, 'rank')} takes "
+    text += value_text(row.time.estimate, SECONDS)
+    if isinstance(predicted := found.get("predicted"), Estimate):
+        text += f", {row.time.median / predicted.value:.3g} times the predicted time"
+    if busbw := found.get("busbw"):
+        text += f", a bus bandwidth of {cells.bandwidth_text(busbw)} GB/s"
+    if share := found.get("of the peak"):
+        text += f", {units.format_share(share.value)} of the peak"
+    if row.measurement.wrong:
+        return f"{text}; its results are wrong."
+    warning = next((fact.how for fact in found.facts if fact.unit == FIGURE), "")
+    return f"{text}. {_what_helps(found)}{f' Warning: {warning}.' if warning else ''}".strip()
+
+
+_FULL = 0.8
+"""From this part of its peak on, a link is full in practice."""
+
+
+def _what_helps(found: RowExplanation) -> str:
+    """What bounds a row, and what would make it faster."""
+    known = next((fact for fact in found.facts if fact.name == bound.BOUND), None)
+    peak = found.get("of the peak")
+    texts = {
+        f"It is {known.value}: {known.how}." if known else "": known,
+        "That is impossible: check the peak and the time.": found.get("above 100 %"),
+        f"The link bounds it: {bound.HELPS[bound.BANDWIDTH]}.": peak and peak.value >= _FULL,
+        "The link is not full: something else bounds it.": peak,
+        "To learn what bounds it, measure three sizes.": found.get(bound.NOT_KNOWN),
+        "To learn what bounds it, give --peak or --model.": found.get("busbw"),
+    }
+    return next((text for text, applies in texts.items() if applies), "")
+
+
+def _summary(found: Explanation) -> str:
+    """The kinds of calls of a run in one sentence."""
+    bounds = [kind for each in found.rows if (kind := each.get(bound.BOUND))]
+    counts = [(bounds.count(kind), kind) for kind in dict.fromkeys(bounds)]
+    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for number, kind in counts]
+    kinds = f"{units.format_count(len(found.rows), 'kind')} of calls"
+    text = f"{found.name} has {kinds}, of too few sizes to say what bounds them"
+    if len(words) == 1 and len(bounds) == len(found.rows):
+        every = {1: "the call is", 2: "both kinds of calls are"}.get(
+            len(bounds), f"all {kinds} are"
+        )
+        text = f"At the largest size, {every} {bounds[0]}: {bound.HELPS[bounds[0]]}"
+    elif words:
+        text = f"At the largest size, of {kinds} {join_words(words)}"
+    fastest = max(found.rows, key=lambda each: each.row.busbw or 0.0)
+    if busbw := fastest.get("busbw"):
+        most = cells.bandwidth_text(busbw)
+        text += f"; {fastest.operation.name} has the highest bus bandwidth, {most} GB/s"
+    return f"{text}."
+
+
+def _notes(found: Explanation) -> list[str]:
+    """Where figures of the table come from that are not measured."""
+    names = (bound.HALF, bound.TWICE_RANKS, bound.NOT_KNOWN, "predicted", "no share of it")
+    facts = [fact for each in found.rows for fact in each.facts if fact.name in names]
+    return [*dict.fromkeys(f"{fact.name}: {fact.how}." for fact in facts)]
+
+
+_SHOWN = ("ranks", "torch", "tool", "imported_from", "started", "nccl_log", "nccl_init_mode",
+          "nccl_init", "start_up", "gpus")  # fmt: skip
+
+
+def _measured(header: RunHeader) -> list[tuple[str, str]]:
+    """Who measured what, with which versions, and how long the start took."""
+    facts = environment_facts(header) | {
+        "ranks": header.describe_ranks(),
+        "started": header.started,
+        "nccl_init": describe_init(header.environment.get("nccl_log")),
+        "start_up": describe_start_up(header),
+        "gpus": "shared: these times do not measure performance" if header.gpu_shared else "",
+    }
+    return [(name.replace("_", " "), facts[name]) for name in _SHOWN if facts.get(name)]
+
+
+VIEW = View(document, schema=2)

@@ -97,11 +97,10 @@ def value_text(value: Any, unit: str) -> str:
 
 def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
     """What a row says by itself, the step that it is by all rows of its run, and its warnings."""
-    case = row.measurement.case
-    facts = _size(row) if case.dtype else []
-    facts += _step(row, every) if case.step else []
+    facts = _size(row) if row.case.dtype else []
+    facts += _step(row, every) if row.case.step else []
     facts += _time(row) + _overlap(row)
-    if row.time and not case.step and (case.has_bandwidth or not case.part):
+    if row.time and not row.case.step and (row.case.has_bandwidth or not row.case.part):
         facts += _bandwidth(row) + _peak(row, peak) + _others(row)
     return facts + [
         Fact(f"warning {found.name}", figure, FIGURE, found.describe([(row, figure)]))
@@ -110,7 +109,7 @@ def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> 
 
 
 def _size(row: ResultRow) -> list[Fact]:
-    case = row.measurement.case
+    case = row.case
     operation, size = OPERATIONS[case.operation], exact(case.size_bytes)
     if operation.registers:
         return [Fact("size S", case.size_bytes, BYTES, "each rank allocates and registers them")]
@@ -142,20 +141,19 @@ def is_of_size(row: ResultRow, requested: int) -> bool:
 
     Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
     """
-    case = row.measurement.case
-    if not case.dtype:
+    if not row.case.dtype:
         return False
-    element, operation = DTYPES[case.dtype].size_bytes, OPERATIONS[case.operation]
-    step = case.ranks * max(element, 16) if operation.blocks else element
-    names = choose_forms(row.header.plan.forms, operation, case.tensors)
-    own = (call for call in row.header.plan.own if call.operation == case.operation)
-    step *= size_step(operation, find_forms(names, own), case.tensors, case.ranks)
-    return 0 <= requested - case.size_bytes < step
+    element, operation = DTYPES[row.case.dtype].size_bytes, OPERATIONS[row.case.operation]
+    step = row.case.ranks * max(element, 16) if operation.blocks else element
+    names = choose_forms(row.header.plan.forms, operation, row.case.tensors)
+    own = (call for call in row.header.plan.own if call.operation == row.case.operation)
+    step *= size_step(operation, find_forms(names, own), row.case.tensors, row.case.ranks)
+    return 0 <= requested - row.case.size_bytes < step
 
 
 def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     """What a rank does in the replayed step of a workload."""
-    case, time = row.measurement.case, row.time
+    case, time = row.case, row.time
     workload = replayed_workload(row.header.plan)
     step = next(step for step in workload.steps if step.name == case.step)
     rank = step.programs[0].ranks[0]
@@ -163,7 +161,7 @@ def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
     calls = [one.call for one in replayed.calls]
     counts = Counter(f"{call.operation} over {call.group}" for call in calls)
     named = list_some([f"{number} {call}" for call, number in counts.most_common()], 6)
-    times = {each.measurement.case.key(): each.time for each in every if each.time}
+    times = {each.case.key(): each.time for each in every if each.time}
     found = [times.get(one.case.key()) for one in replayed.calls]
     alone = sum(one.median for one in found if one) if all(found) else None
     computing = sum(call.compute_s or 0.0 for call in calls) + replayed.compute_s
@@ -206,7 +204,7 @@ def _time(row: ResultRow) -> list[Fact]:
 
 
 def _overlap(row: ResultRow) -> list[Fact]:
-    part, batches, both = row.measurement.case.part, row.measurement.batches, row.overlap
+    part, batches, both = row.case.part, row.measurement.batches, row.overlap
     facts = [
         Fact("part", part, TEXT, "communication and computation, each alone and at once"),
         Fact("computation", batches[-1].work if part and batches else None, TEXT, "of each rank"),
@@ -228,7 +226,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
 
 
 def _bandwidth(row: ResultRow) -> list[Fact]:
-    case, load, n = row.measurement.case, row.load, str(row.measurement.case.ranks)
+    case, load, n = row.case, row.load, str(row.case.ranks)
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {operation.fewest_messages(case.ranks)}"
     filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
@@ -270,7 +268,7 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
     if peak is None:
         how = "--peak 450GB/s compares busbw with a speed, or with a link"
         return [Fact("peak", "not given", TEXT, how)]
-    case, share, speed = row.measurement.case, find_peak_fraction(row, peak), peak.bytes_per_second
+    case, share, speed = row.case, find_peak_fraction(row, peak), peak.bytes_per_second
     more = f"; see `commbench links {peak.name}`" if peak.source else ""
     facts = [Fact("peak", speed, RATE, f"{peak.text}{more}")]
     if share is None:

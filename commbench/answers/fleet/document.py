@@ -7,43 +7,21 @@ from collections.abc import Sequence
 from functools import partial
 from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commbench.answers.compare.document import run_warnings
-from commbench.answers.fleet.fleet import (
-    AGAIN,
-    DRAIN,
-    MISSING,
-    PASS,
-    VERDICTS,
-    FleetResult,
-    Group,
-    Node,
-)
+from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResult, Group, Node
 from commbench.answers.fleet.past import Past
 from commbench.answers.history.document import causes_text, minute, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.paragraphs import list_some
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_share
-from commbench.views.as_json import fields_of
-from commbench.views.cells import (
-    P_VALUE,
-    RATIO,
-    RATIO_INTERVAL,
-    TEXT,
-    Column,
-    in_brackets,
-    ratio_interval_text,
-    ratio_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Section, Table
-from commbench.views.formats import View
+from commbench.views.formats import View, fields_of, write_verdict_files
 from commbench.views.pictures import GREY, LIMIT, RATIOS, Axis, Curves, Look, Mark, Picture, Series
-from commbench.views.verdict_files import write_verdict_files
-
-if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
 
 MOST_NAMED = 4
 """Nodes that the answer names."""
@@ -73,14 +51,14 @@ _ADVICE = {
     MISSING: "Find out why the missing nodes have no complete run; then measure them.",
 }
 
-_NODE = Column("node", lambda node: node.name, TEXT)
+_NODE = Column("node", lambda node: node.name, cells.TEXT)
 _TIMES = (
-    Column("times as slow\nas its peers", lambda node: node.slowdown, RATIO),
-    Column("95 %\ninterval", lambda node: node.slowdown, RATIO_INTERVAL),
-    Column("chance in a\nsound fleet", lambda node: node.chance, P_VALUE, 5),
-    Column("where", lambda node: node.where, TEXT, 1, is_wrapped=True),
+    Column("times as slow\nas its peers", lambda node: node.slowdown, cells.RATIO),
+    Column("95 %\ninterval", lambda node: node.slowdown, cells.RATIO_INTERVAL),
+    Column("chance in a\nsound fleet", lambda node: node.chance, cells.P_VALUE, 5),
+    Column("where", lambda node: node.where, cells.TEXT, 1, is_wrapped=True),
 )
-_REASON = Column("why", lambda node: "; ".join(node.reasons), TEXT, 2, is_wrapped=True)
+_REASON = Column("why", lambda node: "; ".join(node.reasons), cells.TEXT, 2, is_wrapped=True)
 
 
 def document(fleet: FleetResult) -> Document:
@@ -101,7 +79,7 @@ def document(fleet: FleetResult) -> Document:
         (node for node in fleet.nodes if node.slowdown),
         key=lambda node: (node.chance or 0.0, node.name),
     )
-    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, TEXT), *_TIMES[:-1])
+    all_columns = (_NODE, Column("verdict", lambda node: node.verdict, cells.TEXT), *_TIMES[:-1])
     blocks += [
         Table("All nodes", all_columns, compared, brief=compared[:MOST_ROWS]),
         Items(advice(fleet), "What to do"),
@@ -118,7 +96,7 @@ def answer(fleet: FleetResult) -> str:
     every = format_count(len(fleet.nodes), "node")
     if fleet.outcome == PASS:
         return f"PASS: none of {every} is slower than the others."
-    found = ", ".join(f"{number} {verdict}" for verdict, number in fleet.counts.items() if number)
+    found = ", ".join(f"{len(names)} {each}" for each, names in fleet.lists.items() if names)
     lines = [*map(_told, (node for node in fleet.nodes if node.verdict == DRAIN))]
     head = "DRAIN" if lines else "NO VERDICT"
     named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
@@ -169,7 +147,7 @@ def since_lines(past: Past) -> list[str]:
 
 def advice(fleet: FleetResult) -> list[str]:
     """What to do about nodes that do not pass."""
-    return [text for verdict, text in _ADVICE.items() if fleet.counts[verdict]]
+    return [text for verdict, text in _ADVICE.items() if fleet.lists[verdict]]
 
 
 def notes(fleet: FleetResult) -> list[str]:
@@ -212,8 +190,7 @@ def _group_note(group: Group) -> str:
 def as_json(fleet: FleetResult) -> dict[str, Any]:
     """The outcome, the lists, and everything about each node."""
     own = {"outcome": fleet.outcome, "exit_code": fleet.exit_code, "verdict": answer(fleet)}
-    lists = {verdict: fleet.names(verdict) for verdict in VERDICTS}
-    return own | lists | {"notes": notes(fleet), "advice": advice(fleet)} | fields_of(fleet)
+    return own | fleet.lists | {"notes": notes(fleet), "advice": advice(fleet)} | fields_of(fleet)
 
 
 VIEW = View(document, schema=1, data=as_json)
@@ -267,21 +244,12 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
     folder; their paths."""
     from commbench.views.draw import write_pictures
 
-    lists, pictures = {each: fleet.names(each) for each in VERDICTS}, fleet_pictures(fleet)
-    files = write_verdict_files(
-        folder, "fleet", lists, (VIEW, fleet), _junit_cases(fleet), answer(fleet)
-    )
+    pictures, nodes = fleet_pictures(fleet), sorted(map(_reasons, fleet.nodes))
+    files = write_verdict_files(folder, "fleet", fleet.lists, (VIEW, fleet), nodes, answer(fleet))
     return [*files, *(write_pictures(pictures, folder) if pictures else ())]
 
 
-def _junit_cases(fleet: FleetResult) -> list[JUnitCase]:
-    """A test case for each node, which fails unless the node passes."""
-    from commbench.output import junit  # imports xml
-
-    def make(node: Node) -> JUnitCase:
-        if node.verdict == PASS:
-            return junit.JUnitCase(node.name)
-        message = "; ".join([_told(node), *evidence_lines(node)])
-        return junit.JUnitCase(node.name, junit.FAILURE, message, node.verdict)
-
-    return [make(node) for node in sorted(fleet.nodes, key=lambda node: node.name)]
+def _reasons(node: Node) -> tuple[str, str, str]:
+    """The name, the verdict, and why a node does not pass."""
+    reasons = [] if node.verdict == PASS else [_told(node), *evidence_lines(node)]
+    return node.name, node.verdict, "; ".join(reasons)

@@ -31,8 +31,7 @@ from commbench.plan.case import Case
 from commbench.results.schema import FAILED, WRONG
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 PASS, DRAIN, AGAIN, MISSING = "pass", "drain", "again", "missing"
 VERDICTS = (DRAIN, AGAIN, MISSING, PASS)
@@ -122,9 +121,9 @@ class FleetResult(Result, view="answers.fleet.document", rows="nodes"):
         return sorted(node.name for node in self.nodes if node.verdict == verdict)
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many nodes have each verdict."""
-        return {verdict: len(self.names(verdict)) for verdict in VERDICTS}
+    def lists(self) -> dict[str, list[str]]:
+        """The names of the nodes with each verdict."""
+        return {verdict: self.names(verdict) for verdict in VERDICTS}
 
     @property
     def outcome(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from commbench.answers.history.records import HistoryRun
 from commbench.answers.history.store import History
 from commbench.errors import RecordsError, UsageError
 from commbench.readers.source import ImportHints
-from commbench.results.files import is_file, is_folder, path_exists, read_whole
-from commbench.results.run_folder import JOURNAL, RESULTS_CSV, find_run, holds_run
+from commbench.results.files import is_file, path_exists, read_whole
+from commbench.results.run_folder import JOURNAL, RESULTS_CSV, find_run, runs_within
 from commbench.results.schema import OK, Run
 from commbench.validation import brief
 
@@ -24,7 +24,6 @@ COLUMNS = (
     "warnings",
 )  # fmt: skip
 """The columns that a fleet needs; loading no others is faster."""
-_ENDINGS = (".csv", ".jsonl")
 _LARGEST_LIST = 1 << 24
 _NAMED = re.compile(r"([^=/]+)=(.+)", re.DOTALL)
 
@@ -61,19 +60,11 @@ def read_nodes(given: Sequence[Any], hints: ImportHints) -> list[NodeRun]:
         text, name = str(each), ""
         if not path_exists(Path(text)) and (named := _NAMED.fullmatch(text)):
             name, text = named[1].strip(), named[2]
-        inner = [*_runs_within(Path(text))]
+        inner = runs_within(Path(text))
         if name and inner:
             raise UsageError(f"{text} has several runs, and {name} is one node", "name one run")
         found += [_read(path, name, hints) for path in inner or [find_run(text)]]
     return found
-
-
-def _runs_within(folder: Path) -> Iterator[Path]:
-    """The runs in a folder that is no run itself, by their names."""
-    if is_folder(folder) and not holds_run(folder):
-        for path in sorted(folder.iterdir()):
-            if holds_run(path) or (is_file(path) and path.suffix in _ENDINGS):
-                yield path
 
 
 def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from commbench.answers.fleet.nodes import NodeRun, node_of
-from commbench.answers.history.history import Change, Trend, find_changes, fit_series, runs_of
+from commbench.answers.history.history import Change, Trend, find_trend
 from commbench.answers.history.records import System
 from commbench.answers.history.store import History
 from commbench.plan.case import Case
@@ -36,13 +36,9 @@ def find_past(history: History, one: NodeRun, slow: Collection[Case]) -> Past:
         return node_of(system.node) == one.name and system[3:] == ran_as
 
     newest = next((run.system for run in history.runs()[::-1] if fits(run.system)), None)
-    found = [*history.series(keep=lambda system, _: system == newest)] if newest else []
-    fitted = fit_series(found)
-    changes = [*find_changes(fitted, history.environments())]
-    changes.sort(key=lambda change: change.run.placed, reverse=True)
-    trend = Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs_of(fitted)))
     keys = {case.key() for case in slow}
-    return Past(trend, tuple(change for change in changes if _lasts(change, keys)))
+    trend = find_trend(history, keep=lambda system, _: system == newest)
+    return Past(trend, tuple(change for change in trend.changes if _lasts(change, keys)))
 
 
 def _lasts(change: Change, keys: Collection[tuple[Any, ...]]) -> bool:

@@ -15,23 +15,10 @@ from commbench.answers.history.steps import FEWEST
 from commbench.output.paragraphs import join_words, list_some
 from commbench.units import format_count, format_time
 from commbench.views import cells
+from commbench.views import pictures as plot
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
 from commbench.views.formats import View
-from commbench.views.pictures import (
-    COLOURS,
-    GREY,
-    INK,
-    RATIOS,
-    Axis,
-    Curves,
-    Look,
-    Mark,
-    Picture,
-)  # fmt: skip
-from commbench.views.pictures import (
-    Series as Drawn,
-)
 
 MOST_SENTENCES, MOST_CAUSES, MOST_PANELS = 6, 4, 6
 NOTHING = "nothing that is recorded changed then"
@@ -163,7 +150,7 @@ VIEW = View(document, schema=1)
 # The picture.
 
 
-def pictures(trend: Trend) -> Iterator[Picture]:
+def pictures(trend: Trend) -> Iterator[plot.Picture]:
     """The times of rows over the time of their runs: of those with the largest steps, else of the
     first ones."""
     shown = [each for each in trend.series if len(each.series.points) > 1]
@@ -173,7 +160,7 @@ def pictures(trend: Trend) -> Iterator[Picture]:
     times = [run.time for run in trend.runs]
     is_short = (times[-1] - times[0]).days < 2
     form = "%H:%M" if is_short else "%Y-%m-%d"
-    across = Axis(
+    across = plot.Axis(
         lambda at: f"{datetime.fromtimestamp(at, timezone.utc):{form}}",
         f"{times[0]:%Y-%m-%d}, UTC" if is_short else "UTC", is_log=False,
     )  # fmt: skip
@@ -181,28 +168,26 @@ def pictures(trend: Trend) -> Iterator[Picture]:
     texts = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     few = [f"{MOST_PANELS} of {len(shown)} rows are shown"] * (len(shown) > MOST_PANELS)
     description = " ".join(texts) or "No row has a step."
-    yield Picture(
+    yield plot.Picture(
         "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
         has_bands=False,
     )  # fmt: skip
 
 
-def _panel(found: FittedSeries, across: Axis) -> Curves:
+def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     places = [point.run.time.timestamp() for point in found.series.points]
     unit = 1 / found.fit.segments[0].level.value
     times = [point.time.scaled(unit) for point in found.series.points]
     points = [*zip(places, times, strict=True)]
-    runs = Drawn("run", Look(COLOURS[0], "o", None, size=4), points)
-    line = Look(INK, width=1.6)
+    runs = plot.Series("run", plot.Look(plot.COLOURS[0], "o", None, size=4), points)
+    line = plot.Look(plot.INK, width=1.6)
     levels = [
-        Drawn(
+        plot.Series(
             "level", line, [(places[at], s.level.scaled(unit)) for at in (s.first, s.last)], False
         )
         for s in found.fit.segments
     ]
-    marks = [
-        Mark(Look(GREY, dashes=(3, 2), width=1.0), places[s.at], name="step", is_upright=True)
-        for s in found.fit.steps
-    ]
+    dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
+    marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.series.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
-    return Curves(heading, [runs, *levels], RATIOS, across, marks, inches=1.9)
+    return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)

@@ -4,18 +4,13 @@ level with which a new run is compared."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
-from commbench.analysis.environment_diff import (
-    UNLIKELY_CAUSES,
-    Difference,
-    Recorded,
-    compare_recorded,
-)
+from commbench.analysis.environment_diff import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
 from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
@@ -25,7 +20,7 @@ from commbench.plan.case import Case
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_GBps, format_percent
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 TOLERANCE = 0.02
 """A level that changes by less has no step."""
@@ -123,8 +118,7 @@ class Change:
     @property
     def likely(self) -> tuple[Difference, ...]:
         """The causes without those that hardly change times; all, where there are only such."""
-        found = tuple(each for each in self.causes if each.name not in UNLIKELY_CAUSES)
-        return found or self.causes
+        return tuple(each for each in self.causes if each.is_likely) or self.causes
 
     def as_json(self) -> dict[str, Any]:
         """The time, the rows and what changed."""
@@ -161,13 +155,15 @@ def find_trend(
     sizes: Collection[int] = (),
     node: str = "",
     tolerance: float = TOLERANCE,
+    keep: Callable[[System, Case], bool] = lambda *_: True,
 ) -> Trend:
-    """Fit the series of an operation, of sizes and of a node, or all of them. The probability that
-    a system without any step has one is ALPHA, whatever the number of its series."""
+    """Fit the series of an operation, of sizes, of a node, and that `keep` accepts, or all of them.
+    The probability that a system without any step has one is ALPHA, whatever the number of its
+    series."""
     environments = history.environments()
     fitted: list[FittedSeries] = []
     changes: list[Change] = []
-    found = history.series(operation, sizes, node)
+    found = history.series(operation, sizes, node, keep)
     for _, group in groupby(found, key=lambda series: series.system):
         own = fit_series([*group], tolerance)
         fitted += own
@@ -214,7 +210,7 @@ def find_changes(
         before, latest = runs[max(0, first.earliest - 1)], runs[first.latest]
         causes = [*_link_causes(runs, first)]
         causes += _causes(environments, (before, latest), first.levels)
-        causes.sort(key=lambda cause: cause.name in UNLIKELY_CAUSES)
+        causes.sort(key=lambda cause: not cause.is_likely)
         yield Change(
             fitted[0].series.system, before, runs[first.at], latest, ratio, tuple(own),
             tuple(causes), all(each.number == len(each.found.fit.steps) - 1 for each in own),

@@ -15,8 +15,7 @@ from commbench.units import format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import Document, Items, Table
-from commbench.views.formats import View
-from commbench.views.result import Result
+from commbench.views.formats import Result, View
 
 
 @dataclass(frozen=True, repr=False)

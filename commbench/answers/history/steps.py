@@ -17,10 +17,8 @@ L / n, where L = s^2 (1 + r) / (1 - r) is the long-run variance.
 Penalty. A step at place k of a series without one lowers the sum by L Z_k^2, where Z_k is normal.
 There are n - 1 places, so by Bonferroni's inequality a step is found with probability of at most
 alpha where the penalty is L z^2 and z the normal quantile of 1 - alpha / (2 (n - 1)). L is
-estimated, so the quantile is Student's, by the formula of Wallace (Ann. Math. Stat. 30, 1959):
-t^2 = v (exp(g^2 z^2 / v) - 1), g = (8 v + 3) / (8 v + 1). The degrees of freedom were
-chosen so that the simulations of tests/answers/history/test_steps.py keep alpha for 12 to 400
-points.
+estimated, so the quantile is Student's. The degrees of freedom were chosen so that the simulations
+of tests/answers/history/test_steps.py keep alpha for 12 to 400 points.
 
 The idea of such a fit for histories of benchmarks, weighted by their intervals and with noise that
 is autocorrelated, is that of asv (asv/step_detect.py, which minimises absolute deviations).
@@ -35,6 +33,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -63,9 +62,9 @@ _CLIPPED_VARIANCE = 1 - 2 * (1 - _NORMAL.cdf(CLIP)) * (1 - CLIP**2) - 2 * CLIP *
 """The variance of a standard normal variable that is clipped at CLIP."""
 
 
-def freedom(number: int) -> float:
+def freedom(number: int) -> int:
     """The degrees of freedom of the noise of a series of so many points."""
-    return 7 + number / 12
+    return 7 + number // 12
 
 
 class Noise(NamedTuple):
@@ -207,9 +206,8 @@ def _clip(values: Values, deviation: float) -> Values:
 
 def penalty(noise: Noise, number: int, alpha: float) -> float:
     """What a step of a series of so many points costs, in squares of logarithms."""
-    v = freedom(number)
     z = _NORMAL.inv_cdf(1 - alpha / (2 * (number - 1)))
-    return noise.long_run * v * (exp((z * (8 * v + 3) / (8 * v + 1)) ** 2 / v) - 1)
+    return noise.long_run * student_quantile(z, freedom(number)) ** 2
 
 
 class _Sums:

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench.analysis.csv_file import make_csv
 from commbench.answers.pairs import slow_parts as parts
@@ -45,10 +45,7 @@ HEADINGS = (
     "bandwidth_bytes",
 )  # fmt: skip
 """The columns of pairs.csv: a line for each ordered pair that was measured, from row to column."""
-_NOT_ALL = (
-    "The quick search measured some of the pairs: a single slow link may be among the others. "
-    "Without --quick, all are measured."
-)
+_TEXTS = Path(__file__).with_name("checks.txt")
 FEWEST_ITERATIONS = 200
 """What a matrix that scatters is to be measured with."""
 _NOISY = 0.4
@@ -110,7 +107,7 @@ def pairs_blocks(run: Run, diagnosed: Sequence[Diagnosed]) -> Iterator[Block]:
         yield _matrix_section(matrix, diagnosis, plan)
     is_part = any(len(m.values) < m.ranks * (m.ranks - 1) for m, _ in diagnosed)
     if is_part and QUICK in plan.pairs:
-        yield Text(_NOT_ALL)
+        yield Text(read_sections(_TEXTS)["not all pairs"].strip())
 
 
 def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Section:
@@ -132,10 +129,10 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
             Column("check", partial(what_to_check, matrix, plan.device), TEXT, 8, is_wrapped=True),
         ),
         (
-            Column("from rank", lambda row: name_rank(matrix, row.pair[0]), TEXT),
-            Column("to rank", lambda row: name_rank(matrix, row.pair[1]), TEXT, 8),
-            Column("value", attrgetter("value"), unit),
-            Column("speed over\nthe median", attrgetter("speed"), RATIO, 7),
+            Column("from rank", lambda row: name_rank(matrix, row[0][0]), TEXT),
+            Column("to rank", lambda row: name_rank(matrix, row[0][1]), TEXT, 8),
+            Column("value", itemgetter(1), unit),
+            Column("speed over\nthe median", itemgetter(2), RATIO, 7),
         ),
     )
     blocks: list[Block] = [
@@ -175,7 +172,7 @@ def what_to_check(matrix: RankMatrix, device: str, finding: Finding) -> str:
     kind, scope = finding.kind, finding.scope
     if kind == parts.LINK and matrix.hosts[finding.ranks[0]] == matrix.hosts[finding.to_ranks[0]]:
         scope = parts.WITHIN
-    texts = read_sections(Path(__file__).with_name("checks.txt"))
+    texts = read_sections(_TEXTS)
     names = [f"{kind} {scope}", f"{kind} {finding.direction}", kind]
     on_device = [f"{name} on {device}" for name in names]
     return next(texts[name].strip() for name in (*on_device, *names, parts.HOST) if name in texts)
@@ -217,18 +214,10 @@ def format_value(quantity: Quantity, value: float) -> str:
     return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
-class PairRow(NamedTuple):
-    """A pair with its value beside the median of all pairs."""
-
-    pair: Pair
-    value: float
-    speed: float
-    """Over the median of all pairs that are within a host, or across hosts, as this one is."""
-
-
-def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
-    """The slowest pairs by their speed over the median of pairs of the same kind, the slowest
-    first, without those that are faster than it; of two ranks both ways."""
+def slowest_pairs(matrix: RankMatrix, most: int) -> list[tuple[Pair, float, float]]:
+    """The slowest pairs, each with its value and its speed over the median of pairs of the same
+    kind: within a host or across hosts. The slowest is first; those that are faster than the median
+    are left out; of two ranks both ways are there."""
     import numpy
 
     cells = make_cells(matrix)
@@ -236,11 +225,13 @@ def slowest_pairs(matrix: RankMatrix, most: int) -> list[PairRow]:
     for of_class in (cells.is_within, ~cells.is_within):
         if of_class.any():
             speeds[of_class] -= numpy.median(speeds[of_class])
-    pairs = [*zip(cells.senders.tolist(), cells.receivers.tolist(), strict=True)]
-    found = zip(pairs, numpy.exp(speeds).tolist(), strict=True)
-    rows = [PairRow(pair, matrix.values[pair], speed) for pair, speed in found]
-    slow = [row for row in rows if row.speed <= 1 or len(rows) == 2]
-    return sorted(slow, key=lambda row: (row.speed, row.pair))[:most]
+    pairs = zip(cells.senders.tolist(), cells.receivers.tolist(), strict=True)
+    rows = [
+        (pair, matrix.values[pair], speed)
+        for pair, speed in zip(pairs, numpy.exp(speeds).tolist(), strict=True)
+    ]
+    slow = [row for row in rows if row[2] <= 1 or len(rows) == 2]
+    return sorted(slow, key=itemgetter(2, 0))[:most]
 
 
 def _grid(matrix: RankMatrix, unit: Unit) -> Table:

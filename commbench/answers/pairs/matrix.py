@@ -20,9 +20,9 @@ from commbench.plan.case import Case
 from commbench.plan.operations import OPERATIONS, PAIR_OPERATIONS
 from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pairs
 from commbench.plan.plan import Plan
-from commbench.results.rank_times import with_rank_times
+from commbench.results.samples import with_rank_times
 from commbench.results.schema import Run, RunHeader
-from commbench.stats.student import student_quantile
+from commbench.stats.distributions import student_quantile
 from commbench.units import GB
 
 if TYPE_CHECKING:
@@ -111,11 +111,7 @@ def is_of_matrix(case: Case) -> bool:
 
 def outside_matrix(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows of a run without those whose values are in its matrices."""
-    return [
-        row
-        for row in rows
-        if not (is_of_matrix(row.measurement.case) and has_matrix(row.header.plan))
-    ]
+    return [row for row in rows if not (is_of_matrix(row.case) and has_matrix(row.header.plan))]
 
 
 class PairValues:

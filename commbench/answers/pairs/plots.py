@@ -22,6 +22,7 @@ from commbench.answers.pairs.matrix import (
 )
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding, find_slow
 from commbench.results.schema import Run
+from commbench.stats.collect import collect
 from commbench.units import format_bytes
 from commbench.views.pictures import Cell, ColourBar, Frame, HeatMap, Look, Picture
 
@@ -87,11 +88,12 @@ def _picture(
     """The picture of these rows, which are ranks or hosts."""
     panels, texts = [], []
     for matrix, findings in found:
-        quantity, gathered = matrix.quantity, dict[Pair, list[float]]()
-        for (a, b), value in matrix.values.items():
-            if a != b and a in rows.of_rank and b in rows.of_rank:
-                place = rows.of_rank[a], rows.of_rank[b]
-                gathered.setdefault(place, []).append(value / quantity.scale)
+        quantity, row_of = matrix.quantity, rows.of_rank
+        gathered = collect(
+            ((row_of[a], row_of[b]), value / quantity.scale)
+            for (a, b), value in matrix.values.items()
+            if a != b and a in row_of and b in row_of
+        )
         values = {place: median(own) for place, own in gathered.items()}
         panels.append(_heat_map(matrix, findings, rows, values))
         low, middle, high = format_values([f(values.values()) for f in (min, median, max)], 1)

@@ -4,22 +4,18 @@ stages, and lines to paste; and its files."""
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
-from commbench.answers.preflight.verdicts import FLAPPING, VERDICTS
+from commbench.answers.preflight.verdicts import FLAPPING, VERDICTS, Attempt
 from commbench.output.paragraphs import list_some
 from commbench.units import format_count
-from commbench.views.as_json import fields_of
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table
-from commbench.views.formats import View
-from commbench.views.verdict_files import write_verdict_files
-
-if TYPE_CHECKING:
-    from commbench.output.junit import JUnitCase
+from commbench.views.formats import View, fields_of, write_verdict_files
 
 MOST_NAMED = 6
 MOST_ROWS = 24
@@ -40,30 +36,26 @@ _HOST = (
 )
 
 
-class StageRow(NamedTuple):
-    """What happened in a stage."""
-
-    name: str
-    runs: int
-    failed: int
-    retries: int
-    slow: int
-    """Findings about times."""
-    longest_s: float
+def _runs(stage: Sequence[Attempt]) -> list[Attempt]:
+    """The runs of a stage; the other attempts are findings about times."""
+    return [attempt for attempt in stage if attempt.folder]
 
 
 _STAGE = (
-    Column("stage", lambda row: row.name, TEXT),
-    Column("runs", lambda row: str(row.runs), NUMBER),
-    Column("failed", lambda row: str(row.failed), NUMBER),
-    Column("of them\nretries", lambda row: str(row.retries), NUMBER),
-    Column("found\nslow", lambda row: str(row.slow), NUMBER),
-    Column("longest\nrun, s", lambda row: f"{row.longest_s:.0f}", NUMBER),
+    Column("stage", lambda stage: stage[0].stage, TEXT),
+    Column("runs", lambda stage: str(len(_runs(stage))), NUMBER),
+    Column("failed", lambda stage: str(sum(not a.passed for a in _runs(stage))), NUMBER),
+    Column("of them\nretries", lambda s: str(sum(bool(a.retried) for a in _runs(s))), NUMBER),
+    Column("found\nslow", lambda stage: str(len(stage) - len(_runs(stage))), NUMBER),
+    Column("longest\nrun, s", lambda stage: f"{max(a.seconds for a in stage):.0f}", NUMBER),
 )
 
 
 def document(result: PreflightResult) -> Document:
     """The answer, the hosts that are not good, the stages, and what to paste."""
+    stages: dict[str, list[Attempt]] = {}
+    for attempt in result.attempts:
+        stages.setdefault(attempt.stage, []).append(attempt)
     bad = [host for host in result.hosts if host.verdict != PASS]
     bad.sort(key=lambda host: VERDICTS.index(host.verdict))
     found = {host.verdict for host in bad}
@@ -71,7 +63,7 @@ def document(result: PreflightResult) -> Document:
     advice = [text.format(**values) for verdict, text in _ADVICE.items() if verdict in found]
     blocks: list[Block] = [
         Table("Hosts that are not good", _HOST, bad, brief=bad[:MOST_ROWS]),
-        Table("Stages", _STAGE, stage_rows(result)),
+        Table("Stages", _STAGE, [*stages.values()]),
         Items(advice, "What to do"),
         *lines_to_paste(result),
     ]
@@ -86,27 +78,11 @@ def answer(result: PreflightResult) -> str:
     head = "READY" if result.is_ready else "NOT READY"
     told = [
         f"{verdict}: {list_some(names, MOST_NAMED)}"
-        for verdict in VERDICTS
-        if verdict != PASS and (names := result.names(verdict))
+        for verdict, names in result.lists.items()
+        if verdict != PASS and names
     ]
     text = f"{head}: {good} of {every} are good, and {result.need} are needed."
     return f"{text} {'; '.join(told)}.".replace(" .", "") if told else text
-
-
-def stage_rows(result: PreflightResult) -> list[StageRow]:
-    """What happened in each stage."""
-    rows = []
-    for name in dict.fromkeys(attempt.stage for attempt in result.attempts):
-        own = [attempt for attempt in result.attempts if attempt.stage == name]
-        runs = [attempt for attempt in own if attempt.folder]
-        rows.append(
-            StageRow(
-                name, len(runs), sum(not a.passed for a in runs),
-                sum(bool(a.retried) for a in runs), len(own) - len(runs),
-                max((a.seconds for a in runs), default=0.0),
-            )
-        )  # fmt: skip
-    return rows
 
 
 def lines_to_paste(result: PreflightResult) -> list[Block]:
@@ -116,7 +92,8 @@ def lines_to_paste(result: PreflightResult) -> list[Block]:
         shlex.quote(f"{result.path}/{name}") for name in (EXCLUDED, f"{DRAIN}.txt", f"{PASS}.txt")
     )
     if starter == "kubectl" and result.names(DRAIN):
-        node = "kubectl get pod \"$pod\" -o jsonpath='{.spec.nodeName}'"
+        kubectl = result.starter.partition(" exec ")[0]
+        node = f"{kubectl} get pod \"$pod\" -o jsonpath='{{.spec.nodeName}}'"
         label = f'kubectl label node "$({node})" commbench=drain'
         loop = f"for pod in $(cat {drained}); do\n  {label}\ndone"
         return [Code("Label the nodes of the pods to drain:", loop)]
@@ -132,8 +109,7 @@ def lines_to_paste(result: PreflightResult) -> list[Block]:
 def as_json(result: PreflightResult) -> dict[str, Any]:
     """The answer, the lists, and every attempt."""
     own = {"ready": result.is_ready, "exit_code": result.exit_code, "verdict": answer(result)}
-    lists = {verdict: result.names(verdict) for verdict in VERDICTS}
-    return own | lists | fields_of(result)
+    return own | result.lists | fields_of(result)
 
 
 VIEW = View(document, schema=1, data=as_json)
@@ -141,15 +117,10 @@ VIEW = View(document, schema=1, data=as_json)
 
 def write_files(result: PreflightResult) -> list[Path]:
     """Write the lists, a page, JSON and JUnit XML into the folder; their paths."""
-    from commbench.output import junit  # imports xml
-
-    def make(host: Any) -> JUnitCase:
-        outcome = junit.PASSED if host.verdict == PASS else junit.FAILURE
-        return junit.JUnitCase(host.name, outcome, host.reason, host.verdict)
-
-    lists = {verdict: result.names(verdict) for verdict in VERDICTS}
-    lists[Path(EXCLUDED).stem] = [host.name for host in result.hosts if host.verdict != PASS]
+    bad = [host.name for host in result.hosts if host.verdict != PASS]
+    lists = result.lists | {Path(EXCLUDED).stem: bad}
+    nodes = [(host.name, host.verdict, host.reason) for host in result.hosts]
     files = write_verdict_files(
-        result.path, "preflight", lists, (VIEW, result), [*map(make, result.hosts)], answer(result)
+        result.path, "preflight", lists, (VIEW, result), nodes, answer(result)
     )
     return [*files, result.path / PREFLIGHT_JOURNAL]

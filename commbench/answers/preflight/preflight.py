@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -18,7 +18,13 @@ from random import Random
 
 from commbench.answers.fleet.fleet import DRAIN, PASS
 from commbench.answers.preflight.stages import PAIRS, Group, Stage, make_stages, retry_waves
-from commbench.answers.preflight.verdicts import Attempt, HostVerdict, good_hosts, judge_hosts
+from commbench.answers.preflight.verdicts import (
+    VERDICTS,
+    Attempt,
+    HostVerdict,
+    good_hosts,
+    judge_hosts,
+)
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
@@ -26,7 +32,7 @@ from commbench.results.run_folder import JOURNAL, empty_folder
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.runner.session import raise_at_signals
 from commbench.units import format_count
-from commbench.views.result import Result
+from commbench.views.formats import Result
 
 PREFLIGHT_JOURNAL = "preflight.jsonl"
 RESERVE_S = 10.0
@@ -36,7 +42,8 @@ LEAST_S = 5.0
 STATUS_EVERY_S = 10.0
 FIRST_PORT, PORTS = 20_000, 9_000
 """Below the ports that Linux gives to clients."""
-_ON_HOST = re.compile(r"\b(?:rank|node) \d+ on (\S+)")
+_NAMED = re.compile(r"\b(rank|node)s? (\d+)[-\d, ]*(?: on ([^\s,;:]+(?:, [^\s,;:]+)*))?")
+"""Ranks or nodes in an error, and their hosts where it knows them."""
 _DEFAULTS = {"op": "all", "sizes": "64K-16M:x16", "budget": "0.1", "launches": "1"}
 """Of the run, where `words` do not say it; a host alone has the usual launches."""
 _OF_PAIRS = ("backend", "device", "nccl_option", "timeout", "cpu_mode")
@@ -65,8 +72,11 @@ class PreflightOptions:
     folder: Path
 
     def command(self, name: str, hosts: int) -> list[str]:
-        """The words after `commbench` of a stage's command on one of so many hosts."""
+        """The words after `commbench` of a stage's command on one of so many hosts. A rank that
+        hangs is named well before the limit of the stage."""
         ranks = [f"--nproc-per-node={self.ranks_per_host}"] * (self.ranks_per_host is not None)
+        if "timeout" not in self.run.given:
+            ranks.append(f"--timeout={self.stage_limit_s / 3:g}")
         if name == PAIRS:
             given = [RUN_OPTIONS[n].argument(getattr(self.run, n)) for n in _OF_PAIRS
                      if n in self.run.given]  # fmt: skip
@@ -93,6 +103,11 @@ class PreflightResult(Result, view="answers.preflight.document", rows="hosts"):
     def names(self, verdict: str) -> list[str]:
         """The names of the hosts with this verdict, in the order of the list of hosts."""
         return [host.name for host in self.hosts if host.verdict == verdict]
+
+    @property
+    def lists(self) -> dict[str, list[str]]:
+        """The names of the hosts with each verdict."""
+        return {verdict: self.names(verdict) for verdict in VERDICTS}
 
     @property
     def is_ready(self) -> bool:
@@ -269,8 +284,7 @@ class _Preflight:
         errors = outcome.errors
         ended = zip(run.hosts, outcome.codes, strict=True)
         silent = [host for host, code in ended if code is None]
-        named = [host for text in errors for name in _ON_HOST.findall(text)
-                 for host in run.hosts if _is_same(host, name)]  # fmt: skip
+        named = [host for text in errors for host in self._named(text, run.hosts)]
         accused = named or silent or run.hosts
         if group.retried:  # the others have passed
             accused = [host for host in group.retried if host in accused] or group.retried
@@ -280,18 +294,29 @@ class _Preflight:
             is_undecided=None in outcome.codes and self._left_s <= 0,
         )  # fmt: skip
 
+    def _named(self, error: str, hosts: Sequence[str]) -> Iterator[str]:
+        """The hosts that an error accuses. Its first clause is about ranks that failed or hang, the
+        others are about those that wait."""
+        for kind, number, names in _NAMED.findall(error.partition(";")[0]):
+            ranks = 1 if kind == "node" else self._options.ranks_per_host
+            if names:
+                yield from (h for h in hosts for name in names.split(", ") if _is_same(h, name))
+            elif ranks or number == "0":
+                yield from hosts[(at := int(number) // (ranks or 1)) : at + 1]
+
 
 def _why(outcome: Outcome, errors: Sequence[str]) -> str:
     if errors:
         return errors[0]
     if None in outcome.codes:
         return f"no answer within {outcome.seconds:.0f} s"
+    if outcome.seconds >= outcome.run.limit_s:
+        return f"not ended within {outcome.run.limit_s:.0f} s"
     code = next((code for code in outcome.codes if code), 0)
     last = next(filter(None, outcome.last_lines), "")
     return f"ended with exit code {code}" + f": {last}" * bool(last)
 
 
 def _is_same(host: str, name: str) -> bool:
-    """Whether a name that a host has for itself, perhaps with punctuation, is that of the list."""
-    short = (text.strip(":,;.").partition(".")[0] for text in (host, name))
-    return len({*short}) == 1
+    """Whether a name that a host has for itself is that of the list."""
+    return host.partition(".")[0] == name.partition(".")[0]

@@ -28,7 +28,7 @@ from commbench.views.cells import Column, Unit
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
 from commbench.views.pictures import COLOURS, Bar, BarRow, Bars, Look, Picture
 from commbench.workloads.document import FIGURES
-from commbench.workloads.totals import known_sum
+from commbench.workloads.trace import known_sum
 
 WHOLE = {CALLS: "all calls without gaps", GAPS: "all calls with gaps"}
 

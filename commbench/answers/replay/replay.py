@@ -25,8 +25,8 @@ from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_
 from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats.estimate import Estimate, combine, known, ratio
-from commbench.views.as_json import fields_of
-from commbench.workloads.totals import OperationTotals, workload_totals
+from commbench.views.formats import fields_of
+from commbench.workloads.trace import OperationTotals, workload_totals
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak

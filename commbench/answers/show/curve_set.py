@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows, worst_alone
@@ -13,6 +14,7 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate
 from commbench.views import pictures
 from commbench.views.pictures import Look
@@ -50,24 +52,19 @@ class Curve(NamedTuple):
     @property
     def times(self) -> Points:
         """The time at each size; None where a row failed or gave wrong results."""
-        return [(size_of(row), time_of(row) if is_valid(row) else None) for row in self.rows]
+        return [(row.case.size_bytes, time_of(row) if is_valid(row) else None) for row in self.rows]
 
     @property
     def busbws(self) -> Points:
         """The bus bandwidth at each size, in bytes/s."""
         rows = [row for row in self.rows if row.busbw or not is_valid(row)]
-        return [(size_of(row), busbw_of(row) if is_valid(row) else None) for row in rows]
+        return [(row.case.size_bytes, busbw_of(row) if is_valid(row) else None) for row in rows]
 
     @property
     def peak(self) -> ResultRow | None:
         """The row of the highest bus bandwidth; None where it has none above 0."""
         rows = [row for row in self.timed if row.busbw]
         return max(rows, key=lambda row: row.busbw or 0.0, default=None)
-
-
-def size_of(row: ResultRow) -> int:
-    """The size of a row."""
-    return row.measurement.case.size_bytes
 
 
 def is_valid(row: ResultRow) -> bool:
@@ -143,7 +140,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         for row in worst_alone(outside_matrix(make_rows(run)))
         if row.time or row.measurement.status in (FAILED, WRONG)
     ]
-    cases = [row.measurement.case for _, row in rows if row.time]
+    cases = [row.case for _, row in rows if row.time]
     # Of groups that were measured alone only the slowest is drawn.
     varied = [
         d for d in IN_TITLE
@@ -151,16 +148,17 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
     beside = sorted({case.overlap for case in cases} - {""})
-    have = {name for name, row in rows if row.measurement.case.part == AT_ONCE}
+    have = {name for name, row in rows if row.case.part == AT_ONCE}
     some = "" if len(have) == len(distinct) else ", some"
     title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
     varied = [d for d in varied if not (title and d.field == "overlap")]
-    grouped: dict[tuple[str, str, str], list[ResultRow]] = {}
-    for name, row in rows:
-        case = row.measurement.case
-        variant = " ".join(filter(None, (_value_text(case, d) for d in varied)))
-        grouped.setdefault((case.operation, variant, name), []).append(row)
-    curves = [Curve(*key, tuple(sorted(own, key=size_of))) for key, own in grouped.items()]
+
+    def kind(name: str, case: Case) -> tuple[str, str, str]:
+        return case.operation, " ".join(filter(None, (_value_text(case, d) for d in varied))), name
+
+    grouped = collect((kind(name, row.case), row) for name, row in rows)
+    by_size = attrgetter("case.size_bytes")
+    curves = [Curve(*key, tuple(sorted(own, key=by_size))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
     return CurveSet(kept, _common_title(cases, fixed), title)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.util import find_spec
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from commbench.analysis.columns import KEY, known_nodes, written_values
 from commbench.analysis.csv_file import make_csv
@@ -29,7 +29,7 @@ from commbench.output.paragraphs import join_words
 from commbench.output.table import clean
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
-from commbench.readers.curves import COLUMNS, TIMING
+from commbench.readers.lines import COLUMNS, TIMING
 from commbench.readers.registry import OF_FILES
 from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
 from commbench.results.schema import OK, is_imported
@@ -199,31 +199,23 @@ def _curves(source: LoadedRun) -> tuple[Curve, ...]:
     return curves
 
 
-class MetricFamily(NamedTuple):
-    """One metric: a gauge with a sample per row."""
-
-    name: str
-    unit: str
-    field: str
-    help: str
-
-
-FAMILIES = (
-    MetricFamily("time_seconds", "seconds", "time_s", "Time of a call: {statistic}"),
-    MetricFamily("time_ci_low_seconds", "seconds", "time_ci_low_s",
-           "Lower end of the 95 % interval of the median time"),
-    MetricFamily("time_ci_high_seconds", "seconds", "time_ci_high_s",
-           "Upper end of the 95 % interval of the median time"),
-    MetricFamily("time_p95_seconds", "seconds", "time_p95_s", "95th percentile of the time"),
-    MetricFamily("time_p99_seconds", "seconds", "time_p99_s", "99th percentile of the time"),
-    MetricFamily("algbw_bytes_per_second", "bytes_per_second", "algbw_bytes_per_s",
-           "Algorithm bandwidth: size over time"),
-    MetricFamily("busbw_bytes_per_second", "bytes_per_second", "busbw_bytes_per_s",
-           "Bus bandwidth: algorithm bandwidth times the operation's factor"),
-    MetricFamily("iterations", "", "iterations", "Timed iterations"),
-    MetricFamily("wrong_elements", "elements", "wrong", "Wrong elements over all ranks"),
-)  # fmt: skip
-"""Values that were not measured have no sample; a family without a sample is left out."""
+FAMILIES = {
+    "time_seconds": ("time_s", "Time of a call: {statistic}"),
+    "time_ci_low_seconds": ("time_ci_low_s", "Lower end of the 95 % interval of the median time"),
+    "time_ci_high_seconds": ("time_ci_high_s", "Upper end of the 95 % interval of the median time"),
+    "time_p95_seconds": ("time_p95_s", "95th percentile of the time"),
+    "time_p99_seconds": ("time_p99_s", "99th percentile of the time"),
+    "algbw_bytes_per_second": ("algbw_bytes_per_s", "Algorithm bandwidth: size over time"),
+    "busbw_bytes_per_second": (
+        "busbw_bytes_per_s", "Bus bandwidth: algorithm bandwidth times the operation's factor"
+    ),
+    "iterations": ("iterations", "Timed iterations"),
+    "wrong_elements": ("wrong", "Wrong elements over all ranks"),
+}  # fmt: skip
+"""The metrics, gauges with a sample for each row: the field, and the help. Values that were not
+measured have no sample; a metric without a sample is left out."""
+_UNITS = ("bytes_per_second", "seconds", "elements")
+"""What the name of a metric ends in."""
 
 _LABELS = (
     "label", *KEY[:-1], "cpu_mode", "backend", "device", "world_size", "num_nodes", "size_bytes",
@@ -237,21 +229,19 @@ def openmetrics(source: LoadedRun) -> str:
     rows = source.rows
     labels = [_labels(row) for row in rows]
     lines: list[str] = []
-    for family in FAMILIES:
-        name = f"commbench_{family.name}"
-        values = [getattr(row, family.field) for row in rows]
+    for family, (field, about) in FAMILIES.items():
+        name = f"commbench_{family}"
+        values = [getattr(row, field) for row in rows]
         samples = zip(values, labels, strict=True)
         if found := [f"{name}{label} {v:.10g}" for v, label in samples if v is not None]:
-            statement = family.help.format(statistic=time_statistic(source))
+            statement = about.format(statistic=time_statistic(source))
             lines += [f"# TYPE {name} gauge"]
-            lines += [f"# UNIT {name} {family.unit}"] if family.unit else []
+            lines += [f"# UNIT {name} {unit}" for unit in _UNITS if name.endswith(unit)]
             lines += [f"# HELP {name} {_escaped(statement)}", *found]
-    lines += [
-        "# TYPE commbench_row_ok gauge",
-        "# HELP commbench_row_ok 1: measured, with right results",
-    ]
+    name, statement = "commbench_row_ok", "1: measured, with right results"
+    lines += [f"# TYPE {name} gauge", f"# HELP {name} {statement}"]
     oks = ("1" if row.status == OK else "0" for row in rows)
-    lines += [f"commbench_row_ok{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
+    lines += [f"{name}{label} {ok}" for label, ok in zip(labels, oks, strict=True)]
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 

@@ -1,8 +1,13 @@
-"""The formats in which `run` and `show` print a run, for the options of commands."""
+"""The formats in which `run` and `show` print a run, for the options of commands; and what is
+explained in texts.txt."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
 from commbench.errors import UsageError
+from commbench.output.paragraphs import read_sections
 from commbench.validation import choose
 
 NCCL_TESTS = "nccl-tests"
@@ -32,3 +37,15 @@ def require_format(format_: str, peak: str | None) -> None:
         from commbench.plan.links import parse_peak
 
         parse_peak(peak)
+
+
+@cache
+def texts(section: str) -> tuple[str, ...]:
+    """The paragraphs of a section of texts.txt."""
+    return tuple(read_sections(Path(__file__).with_name("texts.txt"))[section].splitlines())
+
+
+def meanings(*sections: str) -> list[tuple[str, str]]:
+    """What columns mean: the names and the explanations of sections of texts.txt."""
+    parts = (line.partition(": ") for section in sections for line in texts(section))
+    return [(name, text) for name, _, text in parts]

@@ -19,6 +19,7 @@ from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.timing_modes import GRAPH, describe_timing
 from commbench.results.schema import OK, WRONG, Run, RunHeader, is_imported
+from commbench.stats.collect import collect
 from commbench.units import GB, MICRO, format_time
 
 PLACEMENTS = (OUT_OF_PLACE, IN_PLACE)  # in the order of their columns
@@ -41,10 +42,8 @@ Pair = tuple[ResultRow | None, ResultRow | None]
 
 def nccl_tests_text(run: Run) -> str:
     """The tables of a run in nccl-tests' layout, separated by empty lines."""
-    tables: dict[tuple[object, ...], list[ResultRow]] = {}
-    for row in make_rows(run):
-        case = row.measurement.case
-        tables.setdefault(case.key("placement", "size_bytes"), []).append(row)
+    without = ("placement", "size_bytes")
+    tables = collect((row.case.key(*without), row) for row in make_rows(run))
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
     ending = run_end_text(run)
     return "\n\n".join([*texts, _comment(ending)] if ending else texts)
@@ -55,13 +54,13 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
     left_out = _left_out([row for row in rows if not _has_line(row)])
     if not pairs:
         return left_out
-    program = OPERATIONS[rows[0].measurement.case.operation].nccl_tests
+    program = OPERATIONS[rows[0].case.operation].nccl_tests
     busbw = [row.busbw or 0.0 for pair in pairs for row in _shown(pair)]
     wrong = sum(row.measurement.wrong or 0 for row in rows)
     return [
         _origin(run),
         f"# Collective test starting: {program}",
-        _parameters(run, rows[0].measurement.case.launch_mode),
+        _parameters(run, rows[0].case.launch_mode),
         "#",
         "# Using devices",
         *_devices(run.header),
@@ -78,7 +77,7 @@ def _table(run: Run, rows: list[ResultRow]) -> list[str]:
 
 
 def _has_line(row: ResultRow) -> bool:
-    case, status = row.measurement.case, row.measurement.status
+    case, status = row.case, row.measurement.status
     known = bool(OPERATIONS[case.operation].nccl_tests) and case.placement in PLACEMENTS
     return known and status in (OK, WRONG) and row.busbw is not None
 
@@ -87,9 +86,8 @@ def _pairs(rows: list[ResultRow]) -> list[Pair]:
     """Rows by ascending size; a size that was measured several times makes several lines."""
     sizes: dict[int, tuple[list[ResultRow], list[ResultRow]]] = {}
     for row in rows:
-        case = row.measurement.case
-        both = sizes.setdefault(case.size_bytes, ([], []))
-        both[PLACEMENTS.index(case.placement)].append(row)
+        both = sizes.setdefault(row.case.size_bytes, ([], []))
+        both[PLACEMENTS.index(row.case.placement)].append(row)
     return [pair for _, both in sorted(sizes.items()) for pair in zip_longest(*both)]
 
 
@@ -101,7 +99,7 @@ def _shown(pair: Pair) -> list[ResultRow]:
 
 def _line(pair: Pair) -> str:
     shown = _shown(pair)
-    case = shown[0].measurement.case
+    case = shown[0].case
     dtype = DTYPES[case.dtype]
     cells = [
         str(case.size_bytes),
@@ -200,7 +198,7 @@ def _left_out(rows: list[ResultRow]) -> list[str]:
     """A comment for each row that has no line in the table: its time, or why it has none."""
     texts = []
     for row in rows:
-        case, status, reason = row.measurement.case, row.measurement.status, row.measurement.reason
+        case, status, reason = row.case, row.measurement.status, row.measurement.reason
         if status == OK and row.time:
             reason = f"{format_time(row.time.median)}; nccl-tests has no such line"
         texts.append(_comment(f"{case.name}: {status}: {reason}"))

@@ -9,7 +9,7 @@ from itertools import combinations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.numerics import (
+from commbench.analysis.figures import (
     Difference,
     codec_time,
     find_difference,
@@ -20,11 +20,13 @@ from commbench.analysis.numerics import (
 )
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
+from commbench.answers.show.formats import meanings
 from commbench.answers.show.rows import time_of
 from commbench.output.paragraphs import join_words
 from commbench.plan.case import Case
-from commbench.results.numerics import Numerics
+from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide
 from commbench.units import format_bytes, format_count
@@ -95,10 +97,8 @@ class NumericsResult:
     @property
     def _ways(self) -> Iterator[tuple[str, dict[str, Measurement]]]:
         """Each call, with the ways to its result."""
-        calls: dict[Any, list[Measurement]] = {}
-        for found in self.measured:
-            if not found.case.call_form.compression:
-                calls.setdefault(found.case.key(*_WAY), []).append(found)
+        exact = (found for found in self.measured if not found.case.call_form.compression)
+        calls = collect((found.case.key(*_WAY), found) for found in exact)
         cases = {key: own[0].case for key, own in calls.items()}
         titles = short_titles(cases, _WAY)
         for key, own in calls.items():
@@ -130,15 +130,15 @@ def _way(case: Case, has_place: bool) -> str:
 def find_numerics(rows: Sequence[ResultRow]) -> NumericsResult:
     """The numbers of the rows that have any, by kind and size."""
     measured = [row for row in rows if row.measurement.numerics]
-    measured.sort(key=lambda row: row.measurement.case.size_bytes)
-    kinds = dict.fromkeys(row.measurement.case.title for row in rows)
+    measured.sort(key=lambda row: row.case.size_bytes)
+    kinds = dict.fromkeys(row.case.title for row in rows)
     order = {kind: number for number, kind in enumerate(kinds)}
-    by_kind = sorted(measured, key=lambda row: order[row.measurement.case.title])
+    by_kind = sorted(measured, key=lambda row: order[row.case.title])
     return NumericsResult(tuple(map(_row, by_kind)), tuple(row.measurement for row in measured))
 
 
 def _row(row: ResultRow) -> NumericsRow:
-    measurement, case = row.measurement, row.measurement.case
+    measurement, case = row.measurement, row.case
     found = worst_numerics(measurement.numerics)
     assert found is not None
     times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
@@ -212,10 +212,7 @@ def numerics_sentences(result: NumericsResult) -> list[str]:
 
 def paying_sentences(result: NumericsResult) -> list[str]:
     """When each compressed form pays."""
-    kinds: dict[str, list[NumericsRow]] = {}
-    for row in result.rows:
-        if row.codec:
-            kinds.setdefault(row.case.title, []).append(row)
+    kinds = collect((row.case.title, row) for row in result.rows if row.codec)
     titles = short_titles({kind: rows[0].case for kind, rows in kinds.items()}, WAYS)
     return [_pays(titles[kind], rows) for kind, rows in kinds.items()]
 
@@ -282,15 +279,6 @@ PAYING_COLUMNS = (
     Column("pays below\nGbit/s", attrgetter("pays_below"), _SPEED),
     Column("95 %\ninterval ", attrgetter("pays_below"), _SPEEDS, 6),
 )
-MEANINGS = (
-    ("RMS error", "Root mean square of the errors against the exact sum in FP64, over that of the "
-     "exact elements. SQNR is the same in dB, bias the mean error over the latter."),
-    ("ULP", "Units in the last place of the exact element, of the element type."),
-    ("same bits, repeats", "Whether all ranks, and 3 calls with the same data, have the same bits. "
-     "None of torch, NCCL and gloo promises it."),
-    ("pays below", "The bytes that a rank does not send over the time that it needs to encode, add "
-     "and decode: on a slower link the compressed form is faster."),
-)  # fmt: skip
 
 
 def numerics_blocks(result: NumericsResult) -> list[Block]:
@@ -305,7 +293,7 @@ def numerics_blocks(result: NumericsResult) -> list[Block]:
         Table(f"Numerics: {data} data", ERROR_COLUMNS, rows, lambda row: titles[row.case.title]),
         Table("Compressed forms", PAYING_COLUMNS, paying, lambda row: titles[row.case.title]),
         Items(told if len(told := paying_sentences(result)) > MOST_SENTENCES else ()),
-        Folded("What the columns of numerics mean", [Facts(MEANINGS)]),
+        Folded("What the columns of numerics mean", [Facts(meanings("numerics"))]),
     ]
 
 

@@ -11,17 +11,12 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
-from commbench.plan.groups import (
-    ALONE,
-    BOTH,
-    TOGETHER,
-    format_group,
-    parse_mesh,
-)
+from commbench.plan.groups import ALONE, BOTH, TOGETHER, format_group, parse_mesh
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.plan.plan import Plan, longest_join_s
 from commbench.plan.workload import Workload, make_workload
+from commbench.stats.collect import collect
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table
@@ -45,10 +40,7 @@ def plan_document(
     """A plan, its cases, the bytes that each rank and this host need, and the torchrun command."""
     every = plan.cases()
     cases = merge_rounds(plan, every)
-    kinds: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.status == READY:
-            kinds.setdefault(case.title, []).append(case)
+    kinds = collect((case.title, case) for case in cases if case.status == READY)
     of_memory: dict[str, int] = {}
     for own in kinds.values():
         if not own[0].step:

@@ -17,7 +17,7 @@ from commbench.answers.expect.curve_document import curves_text
 from commbench.answers.expect.curves import compare_run, load_curves
 from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
-from commbench.answers.show.curve_set import Curve, CurveSet, find_curves, size_of
+from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
@@ -66,7 +66,7 @@ def describe_busbw(curves: CurveSet) -> str:
     peaks = [(curve, peak) for curve in curves.curves if (peak := curve.peak)]
     texts = [
         f"{curves.name(curve, is_alone=True)} {bandwidth_text(busbw_of(row))} GB/s at "
-        f"{format_bytes(size_of(row))}"
+        f"{format_bytes(row.case.size_bytes)}"
         for curve, row in sorted(peaks, key=lambda each: -(each[1].busbw or 0.0))
     ]
     return f"Highest bus bandwidth: {list_some(texts, MOST_PEAKS)}."
@@ -76,7 +76,7 @@ def describe_time(curves: CurveSet) -> str:
     """The shortest and the longest time, in a sentence."""
     rows = [(time_of(row), curve, row) for curve in curves.curves for row in curve.timed]
     found = [
-        (time.value, time, curves.name(curve, is_alone=True), size_of(row))
+        (time.value, time, curves.name(curve, is_alone=True), row.case.size_bytes)
         for time, curve, row in rows if time
     ]  # fmt: skip
     ends = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
@@ -215,7 +215,7 @@ def _published_series(
     curves: CurveSet, beside: Curve, scale: pictures.Axis
 ) -> Iterator[pictures.Series]:
     """The published curve of an operation, as times or bus bandwidths."""
-    factor = beside.timed[0].measurement.case.busbw_factor if beside.timed else None
+    factor = beside.timed[0].case.busbw_factor if beside.timed else None
     points = curves.published.get(beside.operation, ())
     if scale != TIMES:
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
@@ -249,7 +249,7 @@ def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> lis
 def _single_picture(runs: Sequence[Run], curves: CurveSet) -> Picture:
     """The times of curves that have one point each, from top to bottom."""
     shown, operations = curves.curves[:MOST_ROWS], curves.operations
-    sizes = {size_of(curve.timed[0]) for curve in shown if curve.has_size}
+    sizes = {curve.timed[0].case.size_bytes for curve in shown if curve.has_size}
     at = f" at {format_bytes(min(sizes))}" if len(sizes) == 1 else ""
     what = operations[0] if len(operations) == 1 else f"{len(operations)} operations"
     notes, rows = describe_runs(runs, curves.common), []

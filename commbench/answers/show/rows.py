@@ -8,7 +8,6 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.figures import (
-    LARGEST_LATENCY,
     CurveSummary,
     find_peak_fraction,
     summarise_curve,
@@ -22,25 +21,11 @@ from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.paragraphs import list_some
 from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, known, ratio
 from commbench.units import format_about, format_bytes
-from commbench.views.cells import (
-    BANDWIDTH,
-    BYTES,
-    NUMBER,
-    RATIO,
-    RATIO_INTERVAL,
-    RATIO_WITH_INTERVAL,
-    SHARE,
-    SHARE_WITH_INTERVAL,
-    TEXT,
-    TIME,
-    TIME_INTERVAL,
-    Column,
-    Unit,
-    bandwidth_text,
-    ratio_with_interval_text,
-)
+from commbench.views import cells
+from commbench.views.cells import Column, Unit
 from commbench.views.document import BAD, Block, Table, Text
 
 if TYPE_CHECKING:
@@ -56,11 +41,8 @@ MOST_ROWS = 60
 def timed_kinds(rows: Sequence[ResultRow]) -> Kinds:
     """The rows that were timed, by the title of their case; of groups that were measured alone, the
     slowest of each dimension."""
-    kinds: Kinds = {}
-    for row in worst_alone(outside_matrix(rows)):
-        if row.time:
-            kinds.setdefault(row.measurement.case.title_without("group_ranks"), []).append(row)
-    return kinds
+    timed = (row for row in worst_alone(outside_matrix(rows)) if row.time)
+    return collect((row.case.title_without("group_ranks"), row) for row in timed)
 
 
 def size_of(case: Case) -> int | None:
@@ -92,9 +74,9 @@ def _p5(row: ResultRow) -> Estimate | None:
 
 
 _PER_SECOND = Unit("{:,.0f}".format)
-SLOWDOWN = Unit(lambda found: ratio_with_interval_text(found.map(lambda more: 1 + more)))
+SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
-SIZE = Column("size", lambda row: size_of(row.measurement.case), BYTES)
+SIZE = Column("size", lambda row: size_of(row.case), cells.BYTES)
 
 
 def _status(row: ResultRow) -> str:
@@ -111,27 +93,27 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
         found = find_peak_fraction(row, peak) if peak else None
         return found and found.fraction
 
-    forms = sorted({row.reference.measurement.case.form for row in rows if row.reference})
+    forms = sorted({row.reference.case.form for row in rows if row.reference})
     return (
         SIZE,
-        Column("status", _status, TEXT),
-        Column("count", lambda row: row.measurement.case.dtype and row.measurement.case.count,
-               NUMBER, 1),
-        Column("time", time_of, TIME),
-        Column("95 % interval", time_of, TIME_INTERVAL, 8),
-        Column("p5", _p5, TIME, 6),
-        Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), TEXT, 5),
-        Column("n", lambda row: row.time and (row.time.iterations or None), NUMBER, 4),
-        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), BANDWIDTH, 3),
-        Column("busbw\nGB/s", busbw_of, BANDWIDTH, 8),
+        Column("status", _status, cells.TEXT),
+        Column("count", lambda row: row.case.dtype and row.case.count,
+               cells.NUMBER, 1),
+        Column("time", time_of, cells.TIME),
+        Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
+        Column("p5", _p5, cells.TIME, 6),
+        Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
+        Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
+        Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
+        Column("busbw\nGB/s", busbw_of, cells.BANDWIDTH, 8),
         Column(f"over\n{'/'.join(forms)}", lambda row: ratio(time_of(row), time_of(row.reference)),
-               RATIO, 7),
-        Column("slowest\ngroup", attrgetter("worst_group"), TEXT, 8),
-        Column("of\npeak", share, SHARE, 6),
+               cells.RATIO, 7),
+        Column("slowest\ngroup", attrgetter("worst_group"), cells.TEXT, 8),
+        Column("of\npeak", share, cells.SHARE, 6),
         Column("messages\nper s", attrgetter("messages_per_s"), _PER_SECOND, 2),
-        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), BANDWIDTH, 3),
-        Column("logical\nGB/s", attrgetter("logical_bandwidth"), BANDWIDTH, 2),
-        Column("wrong", attrgetter("measurement.wrong"), NUMBER, 7),
+        Column("all pairs\nGB/s", attrgetter("aggregate_bandwidth"), cells.BANDWIDTH, 3),
+        Column("logical\nGB/s", attrgetter("logical_bandwidth"), cells.BANDWIDTH, 2),
+        Column("wrong", attrgetter("measurement.wrong"), cells.NUMBER, 7),
     )  # fmt: skip
 
 
@@ -166,7 +148,7 @@ class Kind(NamedTuple):
 
 def summarise_kinds(kinds: Kinds) -> list[Kind]:
     """The figures of each kind."""
-    cases = {title: rows[0].measurement.case for title, rows in kinds.items()}
+    cases = {title: rows[0].case for title, rows in kinds.items()}
     titles = short_titles(cases, ("group_ranks",))
     return [Kind(titles[title], rows, summarise_curve(rows)) for title, rows in kinds.items()]
 
@@ -181,31 +163,14 @@ def _half(kind: Kind) -> str:
 def summary_table(kinds: Sequence[Kind]) -> Table:
     """A row for each kind: latency, peak bus bandwidth, half-bandwidth size."""
     columns = (
-        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), TIME),
-        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), BANDWIDTH),
-        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.measurement.case), BYTES),
-        Column("half of\npeak at", _half, NUMBER),
-        Column("wrong", attrgetter("wrong"), NUMBER, 7),
+        Column("least\nlatency", lambda kind: time_of(kind.curve.latency), cells.TIME),
+        Column("peak busbw\nGB/s", lambda kind: busbw_of(kind.curve.peak), cells.BANDWIDTH),
+        Column("at size", lambda k: k.curve.peak and size_of(k.curve.peak.case), cells.BYTES),
+        Column("half of\npeak at", _half, cells.NUMBER),
+        Column("wrong", attrgetter("wrong"), cells.NUMBER, 7),
     )
     title = "Summary: one row for each kind of call"
     return Table(title, columns, kinds, attrgetter("title"))
-
-
-SUMMARY_MEANINGS = {
-    "least latency": f"The least time of the sizes up to {format_bytes(LARGEST_LATENCY)}.",
-    "peak busbw": "The highest bus bandwidth of all sizes, and its size.",
-    "half of peak at": "The size that reaches half of the peak, interpolated. If the peak is at "
-    "the largest size, larger sizes may have a higher peak, and then this size is larger, too.",
-}
-"""What the figures of a summary mean."""
-PAIRS_MEANINGS = {
-    "speed over its peers": "The speed of the slow part over the median of its peers.",
-    "speed over the median": "The speed of a pair over the median of the pairs within a host, or "
-    "across hosts, as this one is.",
-    "median to others": "The median of what a rank sends to each other rank.",
-    "median from others": "The median of what a rank receives from each other rank.",
-}
-"""What the columns of pairs mean."""
 
 
 def highest_sentence(kinds: Sequence[Kind]) -> str:
@@ -223,7 +188,7 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
             + (f"{crowd}: start fewer." if crowd else "`commbench doctor` finds out why.")
         )
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
-    busbw, size = bandwidth_text(busbw_of(row)), format_bytes(row.measurement.case.size_bytes)
+    busbw, size = cells.bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
     return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
 
 
@@ -234,7 +199,7 @@ def _waiting(kind: Kind) -> float | None:
     """The largest share of the time that ranks of a kind waited for a core, where its times hardly
     change over a wide range of sizes; None elsewhere."""
     timed = [row for row in kind.rows if row.time]
-    sizes = [row.measurement.case.size_bytes for row in timed]
+    sizes = [row.case.size_bytes for row in timed]
     times = [row.time.median for row in timed if row.time]
     share = max((row.interference.queued_share or 0.0 for row in timed), default=0.0)
     is_flat = bool(times) and max(sizes) >= _MANY_SIZES * max(1, min(sizes))
@@ -244,11 +209,12 @@ def _waiting(kind: Kind) -> float | None:
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
     """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
     plausible; a sentence that is about several kinds once."""
-    found: dict[str, list[str]] = {}
-    for kind in kinds:
-        case = kind.rows[-1].measurement.case
-        for line in (*describe_shape(case), *expectation_lines(kind.rows)):
-            found.setdefault(line, []).append(kind.title)
+    cases = ((kind, kind.rows[-1].case) for kind in kinds)
+    found = collect(
+        (line, kind.title)
+        for kind, case in cases
+        for line in (*describe_shape(case), *expectation_lines(kind.rows))
+    )
     return [
         line if len(titles) == len(kinds) else f"{list_some(titles, 4)}: {line}"
         for line, titles in found.items()
@@ -261,7 +227,7 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:
-            case = row.measurement.case
+            case = row.case
             times.setdefault((case.title_without("timing"), case.size_bytes), {})[case.timing] = row
     twice = [
         (title, *(found[mode] for mode in modes))
@@ -274,23 +240,13 @@ def timings_table(rows: Sequence[ResultRow]) -> Table:
         return ratio(time_of(row[1]), time_of(row[2]))
 
     columns = (
-        Column("size", lambda row: size_of(row[1].measurement.case), BYTES),
-        Column(alone, lambda row: time_of(row[1]), TIME),
-        Column(back_to_back, lambda row: time_of(row[2]), TIME),
-        Column("ratio", over, RATIO),
-        Column("95 %\ninterval", over, RATIO_INTERVAL, 8),
+        Column("size", lambda row: size_of(row[1].case), cells.BYTES),
+        Column(alone, lambda row: time_of(row[1]), cells.TIME),
+        Column(back_to_back, lambda row: time_of(row[2]), cells.TIME),
+        Column("ratio", over, cells.RATIO),
+        Column("95 %\ninterval", over, cells.RATIO_INTERVAL, 8),
     )
     return Table(f"Time {alone} over time {back_to_back}", columns, twice, itemgetter(0))
-
-
-OVERLAP_MEANINGS = {
-    "hidden": "The part of the shorter time, alone, that is saved when both run at once: "
-    "(communication + computation - both) / min(communication, computation).",
-    "over alone": "The time of the computation, or of the communication, over its time alone.",
-    "gain": "The time of one after the other over that of both at once.",
-    "IMB, OSU": "Overlap by the formulas of the source of IMB-NBC and of OSU's benchmarks.",
-}
-"""What the columns of overlaps mean."""
 
 
 def _alone(part: int) -> Callable[[ResultRow], Any]:
@@ -299,21 +255,21 @@ def _alone(part: int) -> Callable[[ResultRow], Any]:
 
 FIGURES = (
     SIZE,
-    Column("hidden\n%", attrgetter("overlap.hidden"), SHARE_WITH_INTERVAL),
+    Column("hidden\n%", attrgetter("overlap.hidden"), cells.SHARE_WITH_INTERVAL),
     Column("computation\nover alone", attrgetter("overlap.computation_slowdown"), SLOWDOWN, 8),
     Column("communication\nover alone", attrgetter("overlap.communication_slowdown"), SLOWDOWN, 8),
-    Column("gain", attrgetter("overlap.gain"), RATIO_WITH_INTERVAL, 7),
+    Column("gain", attrgetter("overlap.gain"), cells.RATIO_WITH_INTERVAL, 7),
 )
 """The four figures of an overlap, each with its interval."""
 TIMES = (
     SIZE,
-    Column("communi-\ncation\nalone", _alone(0), TIME),
-    Column("at once", attrgetter("overlap.communication_s"), TIME, 6),
-    Column("compu-\ntation\nalone", _alone(1), TIME),
-    Column("at once ", attrgetter("overlap.computation_s"), TIME, 6),
-    Column("both\nended", time_of, TIME),
-    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), SHARE, 2),
-    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), SHARE, 2),
+    Column("communi-\ncation\nalone", _alone(0), cells.TIME),
+    Column("at once", attrgetter("overlap.communication_s"), cells.TIME, 6),
+    Column("compu-\ntation\nalone", _alone(1), cells.TIME),
+    Column("at once ", attrgetter("overlap.computation_s"), cells.TIME, 6),
+    Column("both\nended", time_of, cells.TIME),
+    Column("overlap\nof IMB", attrgetter("overlap.imb_hidden"), cells.SHARE, 2),
+    Column("overlap\nof OSU", attrgetter("overlap.osu_hidden"), cells.SHARE, 2),
 )
 """The times from which they are computed, and the formulas of other tools."""
 
@@ -321,21 +277,18 @@ TIMES = (
 def without_parts(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows without the parts of overlaps, and without groups alone that also called together:
     these have tables of their own."""
-    cases = [(row.measurement.case, row) for row in rows]
-    overlaps = {case.key("part") for case, row in cases if row.overlap}
-    groups = {case.key(*ALONE_OR_NOT) for case, row in cases if row.group_interference}
-    whole = [(case, row) for case, row in cases if case.key("part") not in overlaps]
-    return [r for c, r in whole if not (c.group_ranks and c.key(*ALONE_OR_NOT) in groups)]
+    overlaps = {row.case.key("part") for row in rows if row.overlap}
+    groups = {row.case.key(*ALONE_OR_NOT) for row in rows if row.group_interference}
+    whole = [row for row in rows if row.case.key("part") not in overlaps]
+    return [r for r in whole if not (r.case.group_ranks and r.case.key(*ALONE_OR_NOT) in groups)]
 
 
 def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     """Two tables with a row for each kind of overlap and size: the four figures with their 95 %
     intervals, and the times; then what the computations are. None where nothing was measured at
     once."""
-    kinds: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.overlap:
-            kinds.setdefault(row.measurement.case.title_without("part"), []).append(row)
+    overlaps = (row for row in rows if row.overlap)
+    kinds = collect((row.case.title_without("part"), row) for row in overlaps)
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)

@@ -14,8 +14,7 @@ from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
 from commbench.answers.pairs.matrix import has_matrix
 from commbench.answers.show import rows as run_table
 from commbench.answers.show import run_notes
-from commbench.answers.show.formats import NCCL_TESTS
-from commbench.answers.show.groups import groups_blocks
+from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.numerics import (
     NumericsResult,
     find_numerics,
@@ -23,26 +22,15 @@ from commbench.answers.show.numerics import (
     numerics_sentences,
 )
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.answers.show.rows import OVERLAP_MEANINGS, overlap_blocks, without_parts
-from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
+from commbench.answers.show.rows import overlap_blocks, without_parts
+from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
 from commbench.output.paragraphs import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
 from commbench.stats.verdict import TOLERANCE
 from commbench.units import format_count
-from commbench.views.document import (
-    BAD,
-    Block,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Pictures,
-    Section,
-    Table,
-    Text,
-)
+from commbench.views import document as doc
 from commbench.views.formats import View
 
 if TYPE_CHECKING:
@@ -147,12 +135,12 @@ class ShownRun:
         return json_facts(loaded) | facts
 
 
-def document(shown: ShownRun) -> Document:
+def document(shown: ShownRun) -> doc.Document:
     """The whole run; of `only_groups` the tables of its groups."""
     run, rows = shown.run, shown.rows
     where, _, how = describe_run(run).partition("; ")
     if shown.only_groups:
-        return Document(run.name, [where, how], (), groups_blocks(run.header, rows))
+        return doc.Document(run.name, [where, how], (), groups_blocks(run.header, rows))
     kinds = run_table.summarise_kinds(run_table.timed_kinds(without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
@@ -162,45 +150,51 @@ def document(shown: ShownRun) -> Document:
     is_last = is_bad and not shown.soak
     answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
     missing = list_missing(
-        [(row.measurement.case, "" if row.time else row.measurement.outcome) for row in rows]
+        [(row.case, "" if row.time else row.measurement.outcome) for row in rows]
     )
     wrong = list_missing(
         [(m.case, m.reason) for row in rows if row.time and (m := row.measurement).status == WRONG]
     )
-    of_groups = [row for row in rows if row.measurement.case.group and row.time]
+    of_groups = [row for row in rows if row.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
     each_group = groups_blocks(run.header, of_groups)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
-    meanings = column_meanings(rows) | run_table.SUMMARY_MEANINGS if kinds else {}
-    meanings |= run_table.PAIRS_MEANINGS if has_matrix(run.header.plan) else {}
-    meanings |= OVERLAP_MEANINGS if any(row.overlap for row in rows) else {}
-    explained = Section if shown.are_warnings_explained else Folded
-    blocks: list[Block] = [
+    are_there = {
+        "summary": kinds,
+        "pairs": has_matrix(run.header.plan),
+        "overlap": any(row.overlap for row in rows),
+    }
+    explained = [*column_meanings(rows).items()] if kinds else []
+    explained += meanings(*(name for name, is_there in are_there.items() if is_there))
+    section = doc.Section if shown.are_warnings_explained else doc.Folded
+    blocks: list[doc.Block] = [
         *sections,
-        Pictures(lambda: _pictures(run)),
+        doc.Pictures(lambda: _pictures(run)),
         *_tables(shown, kinds),
-        Items(missing, "Not measured"),
-        Items(wrong, "What is wrong"),
-        Items(left_out(run.header.plan)),
-        Items([note for note in notes if "left out" not in note], "Notes about the imported file"),
+        doc.Items(missing, "Not measured"),
+        doc.Items(wrong, "What is wrong"),
+        doc.Items(left_out(run.header.plan)),
+        doc.Items(
+            [note for note in notes if "left out" not in note], "Notes about the imported file"
+        ),
         *numerics_blocks(shown.numerics),
         run_table.timings_table(rows),
         *overlap_blocks(rows),
-        *(each_group if are_both else [Folded("Each group", each_group)] if of_groups else []),
+        *(each_group if are_both else [doc.Folded("Each group", each_group)] if of_groups else []),
         run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
         *run_notes.slow_links_tables(run.header),
-        Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
-        *([Folded("Start-up", [Text(f"{start_up}.")])] if start_up else []),
-        Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
-        explained("What the columns mean", [Facts([*meanings.items()])]),
+        doc.Items(list(filter(None, [run_notes.interfaces_text(run.header)]))),
+        *([doc.Folded("Start-up", [doc.Text(f"{start_up}.")])] if start_up else []),
+        doc.Items(run_notes.peak_notes(rows, shown.peak) if shown.peak else ()),
+        section("What the columns mean", [doc.Facts(explained)]),
     ]
-    return Document(
-        run.name, [where, how], list(filter(None, answer)), blocks, tone=BAD if is_bad else ""
+    return doc.Document(
+        run.name, [where, how], list(filter(None, answer)), blocks, tone=doc.BAD if is_bad else ""
     )
 
 
-def _special(shown: ShownRun) -> tuple[list[str], list[Block]]:
+def _special(shown: ShownRun) -> tuple[list[str], list[doc.Block]]:
     """The answer and the sections of a soak, a replay, or a run of pairs in rounds."""
     run = shown.run
     if shown.soak:
@@ -226,7 +220,7 @@ def _pictures(run: Run) -> Sequence[Picture]:
     return run_pictures([run])
 
 
-def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[Table | Items]:
+def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[doc.Table | doc.Items]:
     """The summary of several kinds, every row, and what they mean. A terminal shows the rows of a
     replay and of the parts of an overlap only where they are asked for."""
     every = run_table.timed_kinds(shown.rows)
@@ -243,7 +237,7 @@ def _tables(shown: ShownRun, kinds: Sequence[run_table.Kind]) -> Iterator[Table 
     if shown.steps:
         table = table._replace(title="Single calls, and whole steps", brief=table.brief and [])
     yield table
-    yield Items(notes)
+    yield doc.Items(notes)
 
 
 def describe_run(run: Run) -> str:

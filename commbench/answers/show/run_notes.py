@@ -13,7 +13,7 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
 from commbench.output.paragraphs import list_some
-from commbench.results.rank_info import LinkProbe
+from commbench.results.records import LinkProbe
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
@@ -51,7 +51,7 @@ def find_warnings(
     `name_runs` says of which runs some of the rows are: `under plain`.
     """
     causes = [(row, find_causes(row)) for row in rows]
-    timed = [row.measurement.case for row in rows if row.time]
+    timed = [row.case for row in rows if row.time]
     warnings = []
     for diagnostic in DIAGNOSTICS:
         concerned = [(row, found[diagnostic]) for row, found in causes if diagnostic in found]
@@ -60,7 +60,7 @@ def find_warnings(
         own = [row for row, _ in concerned]
         which, names = "all rows", ""
         if len(own) < len(timed):
-            cases, runs = [row.measurement.case for row in own], name_runs and name_runs(own)
+            cases, runs = [row.case for row in own], name_runs and name_runs(own)
             which, names = (
                 " ".join(filter(None, [name_rows(cases, timed, longest), runs]))
                 for longest in (LONGEST, MOST_CHARACTERS)

@@ -8,22 +8,30 @@ interval is furthest from no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.hardware import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
-from commbench.answers.show.rows import busbw_of, time_of
+from commbench.answers.show.formats import texts
+from commbench.answers.show.rows import busbw_of, size_of, time_of
 from commbench.output.paragraphs import join_words
-from commbench.plan.groups import BOTH
+from commbench.plan.case import Case
+from commbench.plan.groups import ALONE, BOTH, TOGETHER
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
 from commbench.results.schema import WRONG, RunHeader
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
-from commbench.units import format_bytes
+from commbench.units import format_bytes, format_GBps
 from commbench.views import cells
+from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
+from commbench.views.document import Block, Items, Table, Text
+from commbench.views.long_tables import summarise
 
 VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""
@@ -78,14 +86,14 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     """The findings of a run, in the order of SHAPES; times of wrong results count for nothing."""
     timed = [row for row in rows if row.time and row.measurement.status != WRONG]
     chosen: list[Finding] = []
-    cases = {row.measurement.case.key(*VARIED): row.measurement.case for row in timed}
+    cases = {row.case.key(*VARIED): row.case for row in timed}
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
-        calls: dict[str, list[Finding]] = {}
-        for row, what, other, figures in sorted(shape.find(timed), key=_size):
-            case = row.measurement.case
-            found = Finding(name, titles[case.key(*VARIED)], case.size_bytes, what, other, figures)
-            calls.setdefault(found.call, []).append(found)
+        found = [
+            Finding(name, titles[row.case.key(*VARIED)], row.case.size_bytes, what, other, figures)
+            for row, what, other, figures in sorted(shape.find(timed), key=_size)
+        ]
+        calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
         if ends:
             surest = max(ends, key=lambda each: each.sureness)
@@ -96,7 +104,7 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
 
 
 def _size(found: Found) -> int:
-    return found[0].measurement.case.size_bytes
+    return found[0].case.size_bytes
 
 
 _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
@@ -135,13 +143,12 @@ def _missing(header: RunHeader) -> Iterator[str]:
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The rows of whole calls, of all groups."""
-    cases = ((row, row.measurement.case) for row in rows)
-    return [row for row, case in cases if not (case.part or case.group_ranks)]
+    return [row for row in rows if not (row.case.part or row.case.group_ranks)]
 
 
 def _groups(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
-        case, plan = row.measurement.case, row.header.plan
+        case, plan = row.case, row.header.plan
         for ranks, found in row.group_interference.items():
             figures = {"ratio": found, "groups": len(plan.groups_of(case))}
             yield row, ranks, case.group if plan.mesh else "", figures
@@ -157,30 +164,28 @@ def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
                 "communication_slowdown": found.communication_slowdown,
                 "computation_slowdown": found.computation_slowdown,
             }  # fmt: skip
-            yield row, row.measurement.case.overlap, shorter, figures
+            yield row, row.case.overlap, shorter, figures
 
 
 def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
-    loads = [(row, row.measurement.case.key("imbalance"), row.load) for row in _whole(rows)]
+    loads = [(row, row.case.key("imbalance"), row.load) for row in _whole(rows)]
     equal = {key: row for row, key, load in loads if load and not load.is_unequal}
     for row, key, load in loads:
         if load and load.is_unequal and (found := ratio(time_of(row), time_of(equal.get(key)))):
             verb, most = load.busiest
             figures = {"ratio": found, "max_over_mean": most}
-            yield row, row.measurement.case.imbalance, verb, figures
+            yield row, row.case.imbalance, verb, figures
 
 
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """The fastest forms of each size, which are not told apart, over the usual one, which comes
     first; where that is one of them, over the next slower one. A single tensor of all bytes is none
     of the forms of several, where there are others. Compressed forms give another result."""
-    kinds: dict[Any, list[ResultRow]] = {}
-    for row in _whole(rows):
-        form = row.measurement.case.call_form
-        if form.calls_before is None and not form.compression:
-            kinds.setdefault(row.measurement.case.key(*WAYS), []).append(row)
+    rows = [row for row in _whole(rows) if row.case.call_form.calls_before is None]
+    exact = (row for row in rows if not row.case.call_form.compression)
+    kinds = collect((row.case.key(*WAYS), row) for row in exact)
     for own in kinds.values():
-        apart = [row for row in own if row.measurement.case.call_form.has_tensors]
+        apart = [row for row in own if row.case.call_form.has_tensors]
         compared = apart if len(apart) > 1 else own
         ordered = sorted(compared, key=lambda row: row.time.median if row.time else 0.0)
         slower = {_way(r): ratio(time_of(r), time_of(ordered[0])) for r in ordered}
@@ -197,12 +202,12 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _way(row: ResultRow) -> str:
     """Its form of the call, or its own call."""
-    return row.measurement.case.call or row.measurement.case.form
+    return row.case.call or row.case.form
 
 
 def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Rows of pairs of ranks, where a run has only point to point."""
-    operations = [OPERATIONS[row.measurement.case.operation] for row in rows]
+    operations = [OPERATIONS[row.case.operation] for row in rows]
     if all(operation.p2p_calls for operation in operations):
         for row, operation in zip(rows, operations, strict=True):
             if operation.is_paired:
@@ -211,14 +216,14 @@ def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Those of the smallest message there and back."""
-    every = [(OPERATIONS[found[0].measurement.case.operation], found) for found in _bandwidth(rows)]
+    every = [(OPERATIONS[found[0].case.operation], found) for found in _bandwidth(rows)]
     own = [found for operation, found in every if operation.is_latency]
     yield from (found for found in own if _size(found) == min(map(_size, own)))
 
 
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
-        case, found = row.measurement.case, ratio(time_of(row), time_of(row.reference))
+        case, found = row.case, ratio(time_of(row), time_of(row.reference))
         if case.call_form.calls_before == 0 and found:
             yield row, case.form, "later", {"ratio": found}
 
@@ -263,3 +268,118 @@ SHAPES: dict[str, Shape] = {
     "bandwidth": Shape(_bandwidth, "a link carries {busbw_per_s} GB/s in one direction"),
 }  # fmt: skip
 """The shapes that have a sentence of their own, in its order."""
+
+
+NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
+
+
+class GroupRow(NamedTuple):
+    """One group at one size."""
+
+    title: str
+    """Its kind of call."""
+    case: Case
+    ranks: str
+    together: Estimate | None
+    """Its time in seconds when all groups call together."""
+    alone: Estimate | None
+
+    @property
+    def interference(self) -> Estimate | None:
+        """Its time when all groups call together over that when it calls alone."""
+        return ratio(self.together, self.alone)
+
+
+COLUMNS = (
+    Column("size", lambda group: size_of(group.case), BYTES),
+    Column("group", attrgetter("ranks"), TEXT),
+    Column("alone", attrgetter("alone"), TIME, 8),
+    Column("together", attrgetter("together"), TIME, 8),
+    Column("interference", attrgetter("interference"), RATIO_WITH_INTERVAL, 8),
+)
+
+
+def groups_blocks(header: RunHeader, rows: Sequence[ResultRow]) -> list[Block]:
+    """A table of the groups of each kind of call at each size; what its times are, and the bytes
+    that leave a host, if there are several. Of many groups those that are slowed most, or that are
+    slowest beside others of their kind, and the distribution."""
+    groups = group_rows(rows)
+    if not groups:
+        return [Text(NO_GROUPS)]
+    lacking = any(group.together and group.together.low is None for group in groups)
+    notes = [*texts("groups"), *texts("medians only") * lacking, *_host_notes(header, rows)]
+    timed = [(group, time) for group in groups if (time := group.together or group.alone)]
+    times = collect(((group.title, group.case.size_bytes), time.value) for group, time in timed)
+    usual = {kind: median(found) for kind, found in times.items()}
+
+    def slowness(group: GroupRow) -> float:
+        time = group.together or group.alone or Estimate(0.0)
+        over = group.interference or Estimate(
+            time.value / usual.get((group.title, group.case.size_bytes), 1.0)
+        )
+        return over.value
+
+    table = Table("Time of each group", COLUMNS, groups, attrgetter("title"))
+    return [*summarise(table, slowness, COLUMNS[2:], "groups", COLUMNS[:1]), Items(notes)]
+
+
+def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
+    """The groups of each kind of call, by size, in the order of the plan."""
+    found: dict[tuple[str, int, str], GroupRow] = {}
+    for row in rows:
+        title = row.case.title_without("concurrency", "group_ranks")
+        for ranks, time in row.group_times.items():
+            key = (title, row.case.size_bytes, ranks)
+            known = found.get(key, GroupRow(title, row.case, ranks, None, None))
+            is_alone = row.case.concurrency == ALONE
+            found[key] = known._replace(alone=time) if is_alone else known._replace(together=time)
+    kinds = [*dict.fromkeys((title, size) for title, size, _ in found)]
+    titles = [title for title, _ in kinds]
+
+    def place(group: GroupRow) -> tuple[int, int]:
+        return titles.index(group.title), kinds.index((group.title, group.case.size_bytes))
+
+    return sorted(found.values(), key=place)
+
+
+def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
+    """The bytes that leave each host in one call of all groups of a case; empty for one host.
+
+    Each group is taken for a ring in the order of its ranks, in which every rank sends
+    S x busbw factor; of an operation with different data for each rank (all_to_all) every rank
+    sends S / n to each rank of another host.
+    """
+    hosts = {rank.rank: rank.host for rank in header.ranks}
+    operation = OPERATIONS[case.operation]
+    if len(set(hosts.values())) < 2 or not case.dtype or operation.busbw_factor is None:
+        return {}
+    found = dict.fromkeys(hosts.values(), 0.0)
+    for group in header.plan.groups_of(case):
+        wire_bytes = case.size_bytes * operation.busbw_factor(len(group))
+        for index, rank in enumerate(group):
+            if operation.is_personalized:
+                others = sum(hosts[other] != hosts[rank] for other in group)
+                found[hosts[rank]] += case.size_bytes / len(group) * others
+            elif hosts[group[(index + 1) % len(group)]] != hosts[rank]:
+                found[hosts[rank]] += wire_bytes
+    return found
+
+
+def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> Iterator[str]:
+    """What leaves the busiest host at the largest size of each kind, all groups together."""
+    largest: dict[str, ResultRow] = {}
+    for row in sorted(rows, key=lambda row: row.case.size_bytes):
+        case = row.case
+        if case.concurrency == TOGETHER and row.time:
+            largest[case.title_without("concurrency", "group_ranks")] = row
+    for title, row in largest.items():
+        case = row.case
+        sent = host_bytes(header, case)
+        host = max(sent, key=sent.__getitem__, default="")
+        if row.time and sent.get(host):
+            yield (
+                f"{title}: at {format_bytes(case.size_bytes)}, {format_bytes(round(sent[host]))} "
+                f"leave {host} in one call of all groups together, "
+                f"{format_GBps(sent[host] / row.time.median)} GB/s, if each group is a ring in "
+                "the order of its ranks; no other host sends more."
+            )

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import make_rows
+from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import StartUp
+from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
 from commbench.stats.estimate import Estimate
 from commbench.units import format_count, format_time
@@ -71,14 +72,13 @@ class StartUps:
         """The times of the first, the second and later calls, and the memory of a group."""
         found: dict[Calls, Calls] = {}
         for row in (row for run in self.runs for row in make_rows(run)):
-            case = row.measurement.case
-            if row.time and not case.group_ranks:
-                name = case.operation + (f" over {case.group}" if case.group else "")
+            if row.time and not row.case.group_ranks:
+                name = row.case.operation + (f" over {row.case.group}" if row.case.group else "")
                 plan = row.header.plan
-                groups = len(plan.groups_of(case))
-                key = Calls(name, case.ranks, plan.open_groups, groups, size_of(case))
-                makes_group = case.uses_new_group and case.form == DIRECT
-                field = "first" if makes_group else FIELDS[case.form]
+                groups = len(plan.groups_of(row.case))
+                key = Calls(name, row.case.ranks, plan.open_groups, groups, size_of(row.case))
+                makes_group = row.case.uses_new_group and row.case.form == DIRECT
+                field = "first" if makes_group else FIELDS[row.case.form]
                 known = found.get(key, key)
                 memory = [n for n in (known.group_bytes, row.group_bytes) if n is not None]
                 times: dict[str, Any] = {field: time_of(row)}
@@ -168,17 +168,9 @@ CALLS = (
 def _notes(headers: Sequence[RunHeader]) -> Iterator[str]:
     plan = headers[0].plan
     where = "of the process" if plan.device == "cpu" else "of the GPU"
-    yield (
-        "init_process_group on the slowest rank contains waiting for the rank that came last, and "
-        "the rendezvous: opening the store where the ranks meet. Agreement is what follows until "
-        "the first case: comparing the ranks, trying each operation, taking memory. "
-        "Times of calls are medians of the slowest rank; new_group is the time of all groups of "
-        "the dimension, one after another. First and second are calls on a new group, later on "
-        "one in use. Memory is what the rank that needs most takes for its group, "
-        f"{where}, with what a first call adds."
-    )
+    yield from (text.format(where) for text in texts("start"))
     if any(header.plan.open_groups for header in headers):
-        yield "open: process groups of all ranks that were made before."
+        yield from texts("open")
     if plan.backend == "gloo":
         is_lazy = any(header.environment.get("variables", {}).get(LAZY) for header in headers)
         lazy = f"{LAZY} is set: gloo connects two ranks in their first call."

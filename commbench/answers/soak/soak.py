@@ -23,14 +23,13 @@ from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
 from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.plan.case import Case
-from commbench.results.checks import Check, soaked_s
-from commbench.results.samples import samples_of, without_samples
-from commbench.results.schema import Measurement, Run, WrongElement
+from commbench.results.records import Check, WrongElement
+from commbench.results.samples import samples_of, soaked_s, without_samples
+from commbench.results.schema import Measurement, Run
+from commbench.stats.distributions import student_quantile
 from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.student import student_quantile
 from commbench.stats.verdict import SLOWER, TOLERANCE, decide
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 RARE = 1e-3
 """The share of wrong calls for which the probability of seeing one is given."""
@@ -182,9 +181,7 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     )  # fmt: skip
 
 
-def find_drift(
-    values: Sequence[float],
-) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
     """The median of the first and of the last tenth of the values of cycles, and the ratio of the
     last over the first; Nones for too few.
 

@@ -13,18 +13,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
-from commbench.answers.sweep.ranking import (
-    BEST,
-    TIED,
-    PooledSetting,
-    SettingTime,
-    SizeRange,
-    SweepPoint,
-    pool_settings,
-    rank_settings,
-    steps_as_made,
-    varied_fields,
-)
+from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
@@ -111,7 +100,7 @@ def _pictures(result: SweepResult) -> Sequence[Any]:
 def answers(result: SweepResult) -> list[str]:
     """The sentences about what decides: the steps of a workload as the program makes them, and the
     variants that are faster; else all kinds of cases."""
-    judged = steps_as_made(result.points) or result.points
+    judged = ranking.steps_as_made(result.points) or result.points
     variants = [
         f"With {variant.replace(':', ' ')} under {result.names[setting]} the step {step} takes "
         f"{cells.ratio_with_interval_text(ratio)} times as long as with its own calls."
@@ -156,11 +145,11 @@ def _why_alone(result: SweepResult, kind: str) -> str:
     return f"its {'groups have other ranks' if len(ranks) > 1 else 'calls are others'} in each"
 
 
-def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) -> str:
+def _sentence(result: SweepResult, titles: Mapping[str, str], found: ranking.SizeRange) -> str:
     """Which setting is the fastest there: one, several that are tied, or undecided; and how much
     longer the next one takes."""
-    ranks = rank_settings(found.points)
-    pooled = pool_settings(found.points, result.sweep.tolerance)
+    ranks = ranking.rank_settings(found.points)
+    pooled = ranking.pool_settings(found.points, result.sweep.tolerance)
     names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
     slower = [rank.setting for rank in ranks if rank.setting not in found.best][:1]
     text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
@@ -179,13 +168,13 @@ def _sentence(result: SweepResult, titles: Mapping[str, str], found: SizeRange) 
 def _short_kinds(result: SweepResult) -> dict[str, str]:
     """A short title of each kind of case."""
     cases = {point.kind: point.case for point in result.points}
-    return short_titles(cases, varied_fields(result.sweep.settings))
+    return short_titles(cases, ranking.varied_fields(result.sweep.settings))
 
 
 # The times.
 
 
-def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
+def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
     """A row for each case and setting. A terminal shows, of many, the settings that are not known
     to be slower than the fastest, or the fastest."""
     rows = [
@@ -203,14 +192,14 @@ def _times(result: SweepResult, points: Sequence[SweepPoint]) -> Table:
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
-    for places in ((BEST, TIED, UNDECIDED), (BEST,)):
+    for places in ((ranking.BEST, ranking.TIED, UNDECIDED), (ranking.BEST,)):
         if len(brief) > MOST_ROWS:
             brief = [row for row in brief if row[2] and row[2].place in places]
     title = "Times; ratio: to the shortest time of the same case"
     return Table(title, columns, rows, lambda row: row[0].kind, brief=brief)
 
 
-def _place(point: SweepPoint, row: SettingTime | None) -> str:
+def _place(point: ranking.SweepPoint, row: ranking.SettingTime | None) -> str:
     """How a setting does against the fastest one, or why it has no time."""
     if row is None:
         return "not measured"
@@ -219,12 +208,12 @@ def _place(point: SweepPoint, row: SettingTime | None) -> str:
         return "no time" if status == "ok" else status
     if not point.is_compared:
         return ""
-    if row.place == BEST:
+    if row.place == ranking.BEST:
         return "fastest" if len(point.not_slower) == 1 else "shortest"
     return row.place or SLOWER
 
 
-def _selected(row: SettingTime | None) -> str:
+def _selected(row: ranking.SettingTime | None) -> str:
     """What NCCL selected; empty where that is not known."""
     found = row.selection if row else None
     return f"{found.algorithm} {found.protocol} x{found.channels}" if found else ""
@@ -241,10 +230,10 @@ def _ranges(result: SweepResult) -> Table:
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
-    rows: list[PooledSetting] = []
-    brief: list[PooledSetting] = []
+    rows: list[ranking.PooledSetting] = []
+    brief: list[ranking.PooledSetting] = []
     for found in sorted(result.ranges, key=lambda each: not each.points[0].case.step):
-        same = pool_settings(found.points, result.sweep.tolerance)
+        same = ranking.pool_settings(found.points, result.sweep.tolerance)
         ends = {row.setting for row in (*same[:1], *same[-1:])}
         is_short = len({row.setting for row in same}) <= MOST_COMPARED
         rows += same

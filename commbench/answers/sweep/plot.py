@@ -14,6 +14,7 @@ from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, r
 from commbench.answers.sweep.document import range_sentences
 from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint, rank_settings
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
+from commbench.stats.collect import collect
 from commbench.stats.verdict import UNDECIDED
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
 
@@ -43,9 +44,8 @@ def sweep_pictures(result: SweepResult) -> list[Picture]:
     many for curves, one with a row for each setting and a column for each size. None for two
     settings at one size.
     """
-    kinds: dict[str, list[SweepPoint]] = {}
-    for point in sorted(result.compared, key=lambda point: point.size_bytes):
-        kinds.setdefault(point.case.operation if point.case.step else point.kind, []).append(point)
+    points = sorted(result.compared, key=lambda point: point.size_bytes)
+    kinds = collect((p.case.operation if p.case.step else p.kind, p) for p in points)
     return [
         picture for kind, points in kinds.items() for picture in _pictures(result, kind, points)
     ]

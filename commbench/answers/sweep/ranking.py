@@ -23,9 +23,10 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
+from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, ratio
 from commbench.stats.verdict import CHANGED, FASTER, SAME, SLOWER, UNDECIDED, decide
-from commbench.views.as_json import fields_of
+from commbench.views.formats import fields_of
 
 BEST, TIED = "best", "tied"
 _PLACES = {SAME: TIED, UNDECIDED: UNDECIDED, SLOWER: ""}
@@ -56,7 +57,7 @@ class SettingTime(NamedTuple):
     @property
     def case(self) -> Case:
         """The case."""
-        return self.row.measurement.case
+        return self.row.case
 
     @property
     def selection(self) -> NcclSelection | None:
@@ -207,17 +208,16 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     found: dict[tuple[str, int, int], dict[Setting, ResultRow]] = {}
     for result in results:
         for row in result.rows:
-            case = row.measurement.case
-            if is_beside(case, result.setting):
+            if is_beside(row.case, result.setting):
                 continue
             # On other ranks a step has other groups, although its calls have the same sizes.
-            ranks = case.ranks if case.step else 0
-            key = (case.title_without(*varied), case.size_bytes, ranks)
+            ranks = row.case.ranks if row.case.step else 0
+            key = (row.case.title_without(*varied), row.case.size_bytes, ranks)
             found.setdefault(key, {})[result.setting] = row
     points = [
         SweepPoint(
             kind,
-            named_bytes(next(iter(rows.values())).measurement.case),
+            named_bytes(next(iter(rows.values())).case),
             _make_times(settings, rows, tolerance),
         )
         for (kind, *_), rows in found.items()
@@ -359,18 +359,15 @@ def make_ranges(
 
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     """The settings that have a time for some case that was compared, best first."""
-    ratios: dict[Setting, list[float]] = {}
-    won: Counter[Setting] = Counter()
-    tied: Counter[Setting] = Counter()
-    for point in points:
-        times = point.by_time
-        if len(times) < 2:
-            continue
-        for each in times:
-            ratios.setdefault(each.setting, []).append(each.time.value / times[0].time.value)
-        not_slower = [each.setting for each in times if each.place]
-        won.update(not_slower if len(not_slower) == 1 else ())
-        tied.update(each.setting for each in times if each.place in (BEST, TIED))
+    compared = [times for point in points if len(times := point.by_time) > 1]
+    ratios = collect(
+        (each.setting, each.time.value / times[0].time.value)
+        for times in compared
+        for each in times
+    )
+    not_slower = [[each.setting for each in times if each.place] for times in compared]
+    won = Counter(places[0] for places in not_slower if len(places) == 1)
+    tied = Counter(e.setting for times in compared for e in times if e.place in (BEST, TIED))
     ranks = [
         SettingRank(setting, won[setting], tied[setting], exp(sum(map(log, own)) / len(own)))
         for setting, own in ratios.items()

@@ -19,8 +19,7 @@ from commbench.results.files import write_new
 from commbench.results.run_folder import find_sweep
 from commbench.results.schema import WRONG
 from commbench.units import GB, MICRO, seven_digits
-from commbench.views.as_json import fields_of
-from commbench.views.result import Result
+from commbench.views.formats import Result, fields_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame

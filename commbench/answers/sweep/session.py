@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commbench import errors
 from commbench.answers.sweep import runner
 from commbench.answers.sweep.ranking import is_beside, varied_fields
 from commbench.answers.sweep.result import (
@@ -25,12 +26,6 @@ from commbench.answers.sweep.settings import (
     Setting,
     make_value,
     require_read,
-)
-from commbench.errors import (
-    Interrupted,
-    UnavailableError,
-    UsageError,
-    ignore_interruptions,
 )
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
@@ -67,7 +62,7 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MOST_ROUNDS:
             hint = f"write a number from 1 to {MOST_ROUNDS}; use 3 or more"
-            raise UsageError(f"--rounds is {self.rounds}", hint)
+            raise errors.UsageError(f"--rounds is {self.rounds}", hint)
         if self.label is not None:
             from commbench.runner.option import require_label
 
@@ -112,14 +107,14 @@ def _require_exportable(export: str | None, backends: Collection[str] = ()) -> N
     if export is None:
         return
     if export != TUNER:
-        raise UsageError(f"unknown export {export!r}", f"known: {TUNER}")
+        raise errors.UsageError(f"unknown export {export!r}", f"known: {TUNER}")
     if others := sorted({*backends} - {"nccl"}):
-        raise UnavailableError(
+        raise errors.UnavailableError(
             f"--export {TUNER} needs the backend nccl, and this sweep uses {', '.join(others)}",
             "leave --export out, or sweep --backend nccl on GPUs",
         )
     if backends and _nccl_version() < FUNCTIONS_SINCE:
-        raise UnavailableError(
+        raise errors.UnavailableError(
             f"--export {TUNER} needs NCCL 2.24 or newer: older versions do not log their choices",
             "leave --export out, or use a torch with a newer NCCL",
         )
@@ -154,7 +149,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
             if name == ALGORITHM and target.backend == "nccl":
                 value, operations = make_value(operations, value, _nccl_version())
                 if not operations:
-                    raise UnavailableError(
+                    raise errors.UnavailableError(
                         f"no operation of this sweep has the algorithm of {setting.name}",
                         "see `commbench ops`; all_reduce has every algorithm",
                     )
@@ -197,7 +192,7 @@ def _require_one_case(setting: Setting, plan: Plan) -> None:
     cases = (case for case in plan.cases() if not is_beside(case, setting))
     seen = Counter((case.title_without(*varied), case.size_bytes) for case in cases)
     if varied and max(seen.values(), default=1) > 1:
-        raise UsageError(
+        raise errors.UsageError(
             f"--vary {' '.join(f'{name}={value}' for name, value in setting.options)} makes "
             "several cases that are one case under other settings",
             "give single values, such as --vary timing=isolated,pipelined",
@@ -220,10 +215,10 @@ def _run(
     progress = work_listener(0, 1, has_cases=True, done_before=before / total)
     try:
         runner.run_missing_rounds(sweep, folder, rounds, progress)
-    except Interrupted as stopped:
-        ignore_interruptions()
+    except errors.Interrupted as stopped:
+        errors.ignore_interruptions()
         hint = f"`commbench sweep --resume {folder}` continues it"
-        error = Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
+        error = errors.Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
         # A run may complete after the signal.
         rounds |= runner.read_rounds(sweep, folder)
         error.run = make_result(sweep, folder, rounds) if rounds else None
@@ -233,7 +228,7 @@ def _run(
     result = make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))
-        raise UnavailableError(
+        raise errors.UnavailableError(
             f"no setting could be measured; {name}: {runner.plain_reason(why)}",
             f"the whole error messages are in {folder}",
         )

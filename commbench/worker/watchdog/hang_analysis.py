@@ -164,6 +164,8 @@ def diagnose(
         message = describe_lost_ranks(lost, heartbeats, watched.cases) if lost else ""
         return Diagnosis(message, LOST_RANK_HINT, "", reporter, tuple(lost), silent)
     found = diagnose_hang(heartbeats, world_size)
+    if found.culprits == (0,) and 0 not in heartbeats and watched.store_host:
+        found = found._replace(symptom=f"on {watched.store_host} {found.symptom}")
     error = make_hang_error(found, heartbeats, watched.cases, watched.timeout_s)
     dumps = describe_dumps(heartbeats, watched.dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))

@@ -18,8 +18,7 @@ from commbench.errors import UsageError
 from commbench.views.document import Table
 from commbench.views.draw import write_pictures
 from commbench.views.draw_curves import find_limits
-from commbench.views.lettering import log_ticks
-from commbench.views.pictures import Curves, Picture
+from commbench.views.pictures import Curves, Picture, log_ticks
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 

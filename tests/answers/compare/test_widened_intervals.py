@@ -16,7 +16,7 @@ from commbench.answers.compare.document import document
 from commbench.answers.compare.ratio import widen_for_launches
 from commbench.results.schema import Run
 from commbench.stats.estimate import Estimate
-from commbench.views.as_json import as_json
+from commbench.views.formats import as_json
 
 ROWS = 8
 

@@ -30,7 +30,7 @@ from commbench.answers.cost.selection import (
 )
 from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.readers.source import ImportHints
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import RunHeader
 
 ON_TWO_HOSTS = tuple(RankInfo(rank, f"node{rank // 4}", 100 + rank, "cpu") for rank in range(8))

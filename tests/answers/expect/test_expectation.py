@@ -36,7 +36,7 @@ from commbench.plan.links import load_published, load_thresholds, parse_peak
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.readers.source import ImportHints
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.units import parse_size
 

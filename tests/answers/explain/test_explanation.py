@@ -34,8 +34,7 @@ from commbench.answers.explain.bound import (
     ranks_per_node,
 )
 from commbench.answers.explain.bound import LATENCY as LATENCY_BOUND
-from commbench.answers.explain.document import VIEW
-from commbench.answers.explain.explanation import Explanation, explain_row, explain_run
+from commbench.answers.explain.explanation import VIEW, Explanation, explain_row, explain_run
 from commbench.answers.explain.facts import Fact, value_text
 from commbench.plan.case import Case
 from commbench.plan.links import parse_peak

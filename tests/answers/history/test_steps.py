@@ -63,7 +63,7 @@ def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more()
 def test_false_alarms_are_few_and_those_of_others_are_stated(kind: str) -> None:
     others = {name: share_with_a_step(kind, find, 200) for name, find in oracles().items()}
     own = share_with_a_step(kind, ours, 200)
-    assert own <= max(0.01, min(others.values()))
+    assert own <= max(0.01, min(others.values(), default=0.0))
 
 
 def test_a_step_at_the_end_is_found_when_enough_points_have_followed() -> None:

@@ -19,7 +19,7 @@ from commbench.answers.history.document import causes_text, sentence
 from commbench.answers.history.history import LINK, Trend, find_trend
 from commbench.answers.history.store import History
 from commbench.errors import UsageError
-from commbench.results.rank_info import LinkProbe
+from commbench.results.records import LinkProbe
 
 RUNS, STEP = 40, 20
 OLD, NEW = "2.27.5", "2.28.9"

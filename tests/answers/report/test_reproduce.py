@@ -10,7 +10,7 @@ from synthetic import header, plan, synthetic_run
 from synthetic_replay import replay_plan
 
 from commbench.analysis.load import open_run
-from commbench.answers.report.reproduce import reproduce, shell_lines
+from commbench.answers.report import reproduce, shell_lines
 from commbench.results.schema import IN_PROCESS
 from commbench.views.document import Code, Text
 

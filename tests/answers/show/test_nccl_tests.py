@@ -16,7 +16,7 @@ from commbench.plan.dtypes import DTYPES, find_dtype
 from commbench.plan.plan import Plan
 from commbench.readers.registry import import_run
 from commbench.readers.source import ImportHints
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 OUT, IN = "out_of_place", "in_place"

@@ -20,7 +20,7 @@ from commbench.errors import RecordsError, UnavailableError, UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATION_SETS
 from commbench.plan.plan import Plan
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Measurement, Run, RunHeader
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Bars, Curves, Picture
 

@@ -15,16 +15,15 @@ from synthetic_rows import plan as row_plan
 
 import commbench
 from commbench.analysis.rows import ResultRow, make_rows
+from commbench.answers.show.lists import RUNS, RunList, runs_document
 from commbench.answers.show.plan import plan_document
 from commbench.answers.show.run_document import ShownRun, document
-from commbench.answers.show.run_list import VIEW, RunList
-from commbench.answers.show.run_list import document as list_document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
 from commbench.plan.case import READY, Case
 from commbench.plan.operations import OPERATION_SETS
 from commbench.plan.plan import Plan
 from commbench.results.journal_reader import read_run
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.run_folder import JOURNAL, StoredRun, list_stored_runs
 from commbench.results.schema import IN_PROCESS, Batch, Measurement, Run, RunEnd, RunHeader
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
@@ -195,7 +194,7 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(*runs: StoredRun) -> list[tuple[str, ...]]:
-    table = list_document(RunList(runs, ())).blocks[0]
+    table = runs_document(RunList(runs, ())).blocks[0]
     assert isinstance(table, Table)
     return [tuple(column.cell(run) for column in table.columns) for run in runs]
 
@@ -239,7 +238,7 @@ def test_a_replay_is_listed_with_the_name_of_its_workload(
     synthetic_replay(Path("results/20261121-060000-mine"), "mine", variants=["calls"])
     runs = list_stored_runs()
     assert [row[3:] for row in rows(*runs)] == [("replay of resnet", "2 gloo", "")]
-    found = json.loads(VIEW.write(RunList(runs, ["a-sweep"]), "json"))
+    found = json.loads(RUNS.write(RunList(runs, ["a-sweep"]), "json"))
     assert (found["runs"][0]["label"], found["sweeps"]) == ("mine", ["a-sweep"])
 
 

@@ -12,7 +12,7 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.show.shapes import Finding, find_shapes, shapes_sentence
 from commbench.plan.case import READY, Case
 from commbench.plan.splits import UNIFORM, parse_imbalance
-from commbench.results.rank_info import RankInfo
+from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 
 NEAR = [1 + 0.004 * (i - 4) for i in range(9)]

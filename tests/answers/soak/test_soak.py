@@ -13,9 +13,9 @@ from synthetic_rows import plan
 from commbench.answers.soak.document import VIEW, soak_pictures
 from commbench.answers.soak.soak import SoakResult, analyse_soak, clock_at, find_drift, find_quorum
 from commbench.errors import UsageError
-from commbench.results.checks import Check, with_checks
-from commbench.results.rank_info import RankInfo
-from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader, WrongElement
+from commbench.results.records import Check, RankInfo, WrongElement
+from commbench.results.samples import with_checks
+from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
 
 STARTED = "2026-11-21T23:50:00+00:00"
 

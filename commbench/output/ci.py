@@ -1,12 +1,50 @@
-"""JUnit XML, the report of tests that continuous integration reads. Its only writer."""
+"""What continuous integration reads: annotations and the summary of a step in GitHub Actions, and
+JUnit XML, of which this is the only writer.
+
+A line that begins with `::`, also after blanks, is a command to GitHub's runner; so is `##[` within
+a line. Text from files is therefore escaped in the commands; table.safe treats all other output.
+Source: actions/toolkit, packages/core/src/command.ts; actions/runner, ActionCommand.cs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from commbench.errors import RecordsError
 from commbench.output.table import clean
+
+ERROR, WARNING, NOTICE = "error", "warning", "notice"
+"""The levels of an annotation."""
+
+
+def annotation(level: str, title: str, text: str) -> str:
+    """The command that makes an annotation; `text` may have several lines."""
+    lines = "\n".join(clean(line) for line in text.split("\n"))
+    name = _escaped(clean(title)).replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={name}::{_escaped(lines)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def add_to_summary(markdown: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Append Markdown to the step's summary, where there is one; RecordsError where that fails."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(markdown)
+    except OSError as error:
+        raise RecordsError(
+            f"cannot write the step's summary {path}: {error.strerror}",
+            "GITHUB_STEP_SUMMARY names that file",
+        ) from None
+
 
 PASSED, FAILURE, SKIPPED = "system-out", "failure", "skipped"
 """The outcomes of a test case: the elements that hold its message."""
@@ -36,6 +74,8 @@ class JUnitSuite(NamedTuple):
 
 def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
     """The document. Characters that XML 1.0 cannot hold become blanks."""
+    from xml.etree.ElementTree import Element, SubElement, indent, tostring  # seldom needed
+
     root = Element("testsuites", {"name": clean(name)} if name else {})
     for suite in suites:
         within = SubElement(root, "testsuite", name=clean(suite.name))
@@ -47,7 +87,9 @@ def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
     return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
-def _add_case(within: Element, case: JUnitCase, class_name: str) -> None:
+def _add_case(within: Any, case: JUnitCase, class_name: str) -> None:
+    from xml.etree.ElementTree import SubElement
+
     seconds, message = f"{case.seconds:.3f}", clean(case.message)
     element = SubElement(
         within, "testcase", name=clean(case.name), classname=class_name, time=seconds
@@ -61,7 +103,7 @@ def _add_case(within: Element, case: JUnitCase, class_name: str) -> None:
         element.text = message
 
 
-def _count(element: Element, suites: Sequence[JUnitSuite]) -> None:
+def _count(element: Any, suites: Sequence[JUnitSuite]) -> None:
     outcomes = [case.outcome for suite in suites for case in suite.cases]
     seconds = (
         sum(case.seconds for case in suite.cases) if suite.seconds is None else suite.seconds

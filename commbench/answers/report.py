@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from typing import NamedTuple
 from commbench import __version__
 from commbench.analysis.environment_diff import (
     NOT_SET,
+    chosen_variables,
     environment_facts,
     environment_variables,
     is_default,
@@ -24,29 +27,23 @@ from commbench.answers.check.gate import GateResult
 from commbench.answers.compare.comparison import Comparison, distinct_names
 from commbench.answers.compare.document import Comparisons
 from commbench.answers.compare.document import document as compare_document
-from commbench.answers.report.reproduce import reproduce, reproduce_sweep
 from commbench.answers.show import run_document
 from commbench.answers.show.plan import plan_facts
 from commbench.answers.sweep.document import document as sweep_document
 from commbench.answers.sweep.result import SweepResult
+from commbench.answers.sweep.runner import Sweep
 from commbench.errors import UsageError
+from commbench.launch.launchers import NodeConfig, torchrun_line
 from commbench.output.paragraphs import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import RunHeader
+from commbench.results.schema import RunHeader, is_in_process
+from commbench.runner.option import as_label
+from commbench.runner.run_options import RunOptions
+from commbench.runner.session import with_recorded_plan
 from commbench.units import format_about, format_sizes
 from commbench.validation import brief
-from commbench.views.document import (
-    Block,
-    Document,
-    Download,
-    Facts,
-    Folded,
-    Section,
-    Table,
-    Text,
-    text_table,
-)
+from commbench.views import document as doc
 from commbench.worker.entrypoint import LOCAL
 
 MOST_EMBEDDED_BYTES = 450_000
@@ -64,32 +61,28 @@ NamedRuns = Mapping[str, LoadedRun]
 class Contents(NamedTuple):
     """A document, and what the appendix needs."""
 
-    document: Document
+    document: doc.Document
     runs: NamedRuns
-    commands: Sequence[Block] = ()
+    commands: Sequence[doc.Block] = ()
     """What measures all the runs again, if one command does."""
     asked: Sequence[tuple[str, str]] = ()
     """What was asked of all runs together, each with its name."""
     files: Mapping[str, Path] | None = None
     """The files to embed, by what they are called; None for those of the runs."""
-    differing: Collection[str] = ()
-    """Facts in which the runs differ, as the document says already."""
+    comparisons: Sequence[Comparison] = ()
+    """In which the document says already in what the runs differ."""
 
 
-def find_contents(
-    what: Sequence[LoadedRun | Comparison | GateResult | SweepResult],
-) -> Contents:
+def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResult]) -> Contents:
     """What a report says of one of these, or of comparisons with the same first run."""
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):
         found = compare_document(Comparisons(comparisons))
         runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
-        return Contents(found, runs, differing=_differing(comparisons))
+        return Contents(found, runs, comparisons=comparisons)
     if len(what) != 1:
-        raise UsageError(
-            "a report is about one run, several runs, one check or one sweep",
-            "make a report of each",
-        )
+        known = "a report is about one run, several runs, one check or one sweep"
+        raise UsageError(known, "make a report of each")
     match what[0]:
         case LoadedRun(run=None) as rows:
             raise UsageError(
@@ -116,16 +109,16 @@ def _describe(runs: NamedRuns) -> str:
     return " | ".join(dict.fromkeys(texts))
 
 
-def make_document(contents: Contents) -> Document:
+def make_document(contents: Contents) -> doc.Document:
     """The whole report."""
     now = datetime.now(timezone.utc)
     found, runs = contents.document, contents.runs
     return found._replace(
         subtitle=found.subtitle or [_describe(runs)],
         blocks=(
-            Section("Results", found.blocks),
+            doc.Section("Results", found.blocks),
             asked_section(runs, contents.asked),
-            environment_section(runs, contents.differing),
+            environment_section(runs, _differing(contents.comparisons)),
             reproduce_section(runs, contents.commands),
             journals_section(contents.files or find_files(runs)),
         ),
@@ -135,14 +128,13 @@ def make_document(contents: Contents) -> Document:
 
 def _check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
-    runs = _named([run for run in (gate.run, gate.baseline) if run])
-    found = gate_document.document(gate)
+    runs, found = _named(gate.runs), gate_document.document(gate)
     rules = "; ".join(result.rule.title for result in gate.results)
     return Contents(
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
         runs,
         asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
-        differing=_differing([gate.comparison] if gate.comparison else []),
+        comparisons=[gate.comparison] if gate.comparison else [],
     )
 
 
@@ -173,11 +165,11 @@ def _sweep_contents(result: SweepResult) -> Contents:
     )
 
 
-def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> Section:
+def asked_section(runs: NamedRuns, more: Sequence[tuple[str, str]] = ()) -> doc.Section:
     """What was asked: first `more`, then the operations and sizes, the ranks and where they ran."""
     facts = {name: _asked_facts(run.header) for name, run in runs.items() if run.header}
     blocks = _facts_blocks(facts, "What was asked of each run")
-    return Section("What was asked", [*([Facts(more)] if more else []), *blocks])
+    return doc.Section("What was asked", [*([doc.Facts(more)] if more else []), *blocks])
 
 
 _IMPORTED = ("operations", "dtypes", "reduce ops", "backend", "device", "world size")
@@ -197,7 +189,7 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
     }
 
 
-def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Section:
+def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> doc.Section:
     """How and where it was measured: first what differs between the runs, but for `differing`."""
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
@@ -210,11 +202,11 @@ def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> Sec
             facts[name]["start-up"] = describe_start_up(header)
     more = "What else differs" if differing else "What differs between the runs"
     blocks = _facts_blocks(facts, more, differing)
-    if len(headers) > 1 and not differing and not any(isinstance(b, Table) for b in blocks):
-        blocks.insert(0, Text("Nothing that is recorded here differs between the runs."))
+    if len(headers) > 1 and not differing and not any(isinstance(b, doc.Table) for b in blocks):
+        blocks.insert(0, doc.Text("Nothing that is recorded here differs between the runs."))
     if missing := [name for name, run in runs.items() if not run.header]:
-        blocks.append(Text(f"No environment is recorded in {', '.join(missing)}."))
-    return Section("Environment", blocks)
+        blocks.append(doc.Text(f"No environment is recorded in {', '.join(missing)}."))
+    return doc.Section("Environment", blocks)
 
 
 def _variables(header: RunHeader) -> dict[str, str]:
@@ -234,7 +226,7 @@ def _environment_facts(header: RunHeader) -> dict[str, str]:
 
 def _facts_blocks(
     facts: Mapping[str, Mapping[str, str]], title: str, left_out: Collection[str] = ()
-) -> list[Block]:
+) -> list[doc.Block]:
     """A table of the facts in which runs differ, then those that are the same in all of them."""
     names = dict.fromkeys(name for found in facts.values() for name in found)
     rows = [
@@ -243,30 +235,30 @@ def _facts_blocks(
     ]  # fmt: skip
     same = [(name, value) for name, value, *more in rows if value and {value}.issuperset(more)]
     lines: list[tuple[str, ...]] = [("", *facts), *(row for row in rows if len({*row[1:]}) > 1)]
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if len(lines) > 1:
         if len(facts) > MOST_COLUMNS:
             lines = list(zip(*lines, strict=True))
-        blocks.append(text_table(title, lines[0], lines[1:], lines[0][1:]))
-    return [*blocks, Facts(same)] if same else blocks
+        blocks.append(doc.text_table(title, lines[0], lines[1:], lines[0][1:]))
+    return [*blocks, doc.Facts(same)] if same else blocks
 
 
-def reproduce_section(runs: NamedRuns, whole: Sequence[Block] = ()) -> Section:
+def reproduce_section(runs: NamedRuns, whole: Sequence[doc.Block] = ()) -> doc.Section:
     """The commands that measure each run again, after those that measure all of them."""
-    parts: list[Block] = [*whole]
+    parts: list[doc.Block] = [*whole]
     for name, run in runs.items():
-        blocks: tuple[Block, ...] = (Text("A results.csv does not contain the command."),)
+        blocks: tuple[doc.Block, ...] = (doc.Text("A results.csv does not contain the command."),)
         if run.header:
             blocks = reproduce(run.header)
         if run.run and run.header and run.header.ranks and run.run.incomplete:
-            blocks = (Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
-        parts += blocks if len(runs) == 1 else [Folded(f"How to measure {name} again", blocks)]
-    return Section("How to reproduce", parts)
+            blocks = (doc.Text(f"Continue it: `commbench run --resume {run.path}`"), *blocks)
+        parts += blocks if len(runs) == 1 else [doc.Folded(f"How to measure {name} again", blocks)]
+    return doc.Section("How to reproduce", parts)
 
 
-def journals_section(files: Mapping[str, Path]) -> Section:
+def journals_section(files: Mapping[str, Path]) -> doc.Section:
     """Files for download, each with what it is called, as many as fit."""
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     left_out: list[str] = []
     room = MOST_EMBEDDED_BYTES
     for name, path in files.items():
@@ -278,19 +270,117 @@ def journals_section(files: Mapping[str, Path]) -> Section:
         room -= len(content)
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.") or "run"
         text = f"{path.name} of {name}, {format_about(len(content))} compressed"
-        blocks.append(Download(f"{stem}-{path.name}.gz", text, content))
+        blocks.append(doc.Download(f"{stem}-{path.name}.gz", text, content))
     if left_out:
         listed = list_some(left_out, MOST_LEFT_OUT)
-        blocks.append(Text(f"Too large for this report, or not readable: {listed}."))
-    return Section("Recorded data", blocks)
+        blocks.append(doc.Text(f"Too large for this report, or not readable: {listed}."))
+    return doc.Section("Recorded data", blocks)
 
 
 def find_files(runs: NamedRuns) -> dict[str, Path]:
     """The file that each run was read from."""
-    return {name: _file_of(Path(run.path)) for name, run in runs.items()}
+    files = {}
+    for name, run in runs.items():
+        path = Path(run.path)
+        inside = [path / JOURNAL, path / RESULTS_CSV] if is_folder(path) else [path]
+        files[name] = next((file for file in inside if file.is_file()), inside[0])
+    return files
 
 
-def _file_of(path: Path) -> Path:
-    if not is_folder(path):
-        return path
-    return next((f for f in (path / JOURNAL, path / RESULTS_CSV) if f.is_file()), path / JOURNAL)
+_WIDTH = 76
+"""Columns of a line of a command, so that it fits a page and a ticket."""
+
+_WORKLOAD = (
+    "Write the file of the workload that was replayed instead of {}, which is made of its name. "
+    "The first line of run.jsonl has its content, too."
+)
+_IN_PROCESS = (
+    "A program measured this on its process group, with commbench.measure. These commands measure "
+    "the same on ranks of their own."
+)
+
+
+def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
+    """How to measure a recorded run again: with commbench alone, and with torchrun."""
+    if not header.ranks:
+        tool = header.environment.get("tool")
+        return (doc.Text(f"{tool} measured this; its file does not contain its command."),)
+    try:
+        options = _recorded_options(header)
+    except UsageError as error:
+        return (doc.Text(f"This commbench cannot repeat the run: {error.message}."),)
+    where = NodeConfig(
+        count=options.nnodes,
+        master_addr=options.master_addr or "127.0.0.1",
+        ranks_per_node=options.ranks_per_node or 1,
+    )
+    each = ""
+    if options.nnodes > 1:
+        each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
+    before = _with_variables(chosen_variables(header))
+    return (
+        *([doc.Text(_IN_PROCESS)] if is_in_process(header) else []),
+        *([doc.Text(_WORKLOAD.format(options.workload))] if options.workload else []),
+        doc.Code(f"Measure the same again{each}:", shell_lines([*before, *options.command()])),
+        doc.Code(
+            f"The same ranks under torchrun{each}:",
+            shell_lines([*before, *torchrun_line(where), *options.arguments()]),
+        ),
+    )
+
+
+def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
+    """How to measure a sweep again, of which the header begins a run."""
+    try:
+        options = _recorded_options(header)
+    except UsageError:
+        return ()
+    words = ["commbench", "sweep"]
+    swept: list[str] = []
+    for flag, each in (("env", [s.variables for s in sweep.settings]),
+                       ("vary", [s.options for s in sweep.settings])):  # fmt: skip
+        values: dict[str, dict[str, None]] = {}
+        for pairs in each:
+            for name, value in pairs:
+                values.setdefault(name, {})[value] = None
+        for name, found in values.items():
+            swept.append(name)
+            if any("," in value for value in found):
+                words += [f"--{flag}={name}:={value}" for value in found]
+            else:
+                words.append(f"--{flag}={name}={','.join(found)}")
+    left_out = tuple(f"--{name}=" for name in (*swept, "label"))
+    words += [f"--rounds={sweep.rounds}"]
+    words += [word for word in options.command()[2:] if not word.startswith(left_out)]
+    others = {k: v for k, v in chosen_variables(header).items() if k not in swept}
+    return (doc.Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
+
+
+def _with_variables(variables: Mapping[str, str]) -> list[str]:
+    """The words before a command that is to have these variables."""
+    return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+
+
+def _recorded_options(header: RunHeader) -> RunOptions:
+    """The options of the run that the header begins. Raises UsageError for what is refused now."""
+    # The runs of a sweep are called by their settings, which no --label may hold.
+    renamed = header._replace(label=as_label(header.label))
+    options = with_recorded_plan(RunOptions(), renamed)
+    options = replace(options, peak=header.plan.peak or None)
+    if workload := header.plan.workload:
+        file = Path(f"{as_label(str(workload['name']))}.json")
+        options = replace(options, workload=file, step=tuple(s["name"] for s in workload["steps"]))
+    if header.launched_nodes == 1:
+        return options
+    return replace(options, nnodes=header.launched_nodes, master_addr=header.hosts[0])
+
+
+def shell_lines(words: Sequence[str]) -> str:
+    """A command for a shell, on several lines where it is long."""
+    lines, line = [], ""
+    for word in map(shlex.quote, words):
+        if line and len(line) + len(word) > _WIDTH:
+            lines.append(f"{line} \\")
+            line = "   "
+        line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])

@@ -1,25 +1,32 @@
-"""Cost models from Python: fits to measured times, and predictions of what was not measured."""
+"""Cost models from Python: fits to measured times, predictions of what was not measured; and advice
+from runs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commbench.api.runs import ignore, load_rows
+from commbench.api.runs import ignore, load, load_rows
 from commbench.errors import UsageError
 from commbench.output.paragraphs import list_some
+from commbench.plan.operations import find_operation
+from commbench.readers.source import ImportHints
 from commbench.results import schema
-from commbench.units import parse_sizes
+from commbench.results.files import require_new
+from commbench.results.run_folder import find_sweep
+from commbench.units import parse_parameters, parse_size, parse_sizes, parse_time, parse_tolerance
+from commbench.validation import require_within
 
 if TYPE_CHECKING:
+    from commbench.answers.advise.advice import AdviceReport
     from commbench.answers.cost.machine import Machine
     from commbench.answers.cost.predict import Projection
     from commbench.answers.cost.selection import Source
     from commbench.api.runs import AnyRun
-    from commbench.readers.source import ImportHints
 
 
 def fit_model(
@@ -48,16 +55,13 @@ def fit_model(
     from commbench.answers.cost.fit_document import residual_picture
     from commbench.answers.cost.machine import write_machine
     from commbench.answers.cost.selection import fit_machine, parse_leave_out
-    from commbench.readers.source import ImportHints
-    from commbench.results.files import require_new
     from commbench.views.draw import write_pictures
 
     texts = [leave_out] if isinstance(leave_out, str) else leave_out
     parts = [part for text in texts for part in parse_leave_out(text)]
     if not runs:
         raise UsageError("there is no run to fit", "name at least one run")
-    if ranks_per_node is not None and ranks_per_node < 1:
-        raise UsageError(f"ranks per node {ranks_per_node} is below 1", "give 1 or more")
+    require_within("--ranks-per-node", ranks_per_node, 1, inf)
     file = None if output is None else Path(output)
     picture = file.with_suffix(".png") if file else None
     for path in filter(None, (file, picture)):
@@ -131,7 +135,6 @@ def predict(
     from commbench.answers.cost.machine import Machine, read_machine
     from commbench.answers.cost.predict import Request, project
     from commbench.answers.expect.curves import PUBLISHED
-    from commbench.plan.operations import find_operation
 
     if isinstance(machine, str) and machine.startswith(PUBLISHED):
         is_one = isinstance(op, str) and "," not in op
@@ -162,3 +165,78 @@ def _parse_ranks(text: str) -> tuple[int, ...]:
     raise UsageError(
         f"{text!r} are no numbers of ranks", "write 512, or 8,64,512, or 8-512 to double"
     )
+
+
+MOST_TENSORS, MOST_BLOCKS = 1 << 16, 1024
+
+
+def advise(
+    *runs: AnyRun,
+    params: str | float | None = None,
+    model_bytes: str | int | None = None,
+    backward: str | float | None = None,
+    tensors: int | None = None,
+    blocks: int | None = None,
+    bucket_cap: str | int | None = None,
+    tolerance: str | float = "2%",
+    output: str | Path | None = None,
+    ranks: int | None = None,
+    op: str | None = None,
+    dtype: str | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> AdviceReport:
+    """Say which bucket size, form of call or setting is faster (docs/advice.md).
+
+    A run is a Run, or a path or label, also of a sweep. `params` is a number of parameters or a
+    text such as "7B", `model_bytes` the bytes of all gradients, `backward` the time of a backward
+    pass without communication (seconds, or "300ms"), `tensors` the number of gradients of equal
+    size, `blocks` those of the model for FSDP2, and `bucket_cap` the bucket size in use. Gains
+    within `tolerance` count as none. `output` is a new file to draw into. `ranks`, `op`, `dtype`
+    and `notify` are those of `load`. Raises UsageError for values that make no sense.
+    """
+    from commbench.answers.advise.advice import Question, find_advice
+
+    require_within("--tensors", tensors, 1, MOST_TENSORS)
+    require_within("--blocks", blocks, 1, MOST_BLOCKS)
+    question = Question(
+        params=None if params is None else parse_parameters(str(params)),
+        model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
+        backward_s=None if backward is None else _parse_seconds(backward),
+        tensors=tensors,
+        blocks=blocks,
+        bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
+        tolerance=parse_tolerance(tolerance),
+    )
+    if not runs:
+        raise UsageError("there is no run to read", "name at least one run")
+    if output is not None:
+        from commbench.views.draw import require_ending
+
+        require_ending(Path(output))
+    found = [_load(run, ranks=ranks, op=op, dtype=dtype, notify=notify) for run in runs]
+    report = find_advice([run for several in found for run in several], question)
+    if output is not None:
+        from commbench.answers.advise.document import advice_picture
+        from commbench.views.draw import write_pictures
+
+        write_pictures([advice_picture(report)], Path(output))
+    return report
+
+
+def _load(run: AnyRun, **how: Any) -> list[schema.Run]:
+    """A run; of a sweep, the runs of its settings."""
+    from commbench.answers.sweep.result import load_sweep
+
+    if isinstance(run, (str, Path)) and (folder := find_sweep(str(run))):
+        found = [each.run for each in load_sweep(folder).settings if each.run]
+        return [one for one in found if one]
+    one = load(run, **how)
+    schema.tell_incomplete(one, how["notify"])
+    return [one]
+
+
+def _parse_seconds(value: str | float) -> float:
+    seconds = value if isinstance(value, (int, float)) else parse_time(value)
+    if not 0 < seconds <= 1e6:
+        raise UsageError(f"--backward {value} is out of range", "write for example 300ms")
+    return float(seconds)

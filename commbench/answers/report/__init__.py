@@ -1,1 +1,0 @@
-"""`commbench report`: one file about runs, comparisons, checks and sweeps, as HTML or Markdown."""

@@ -1,0 +1,329 @@
+"""What `commbench links`, `ops`, `list` and `env` show: links with their speeds and published
+bandwidths, operations and forms of their calls, recorded runs, and this machine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from operator import attrgetter, methodcaller
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from commbench.analysis.figures import peak_fraction
+from commbench.analysis.row_names import format_range
+from commbench.answers.expect.curves import Curve, load_curves
+from commbench.answers.show.formats import texts
+from commbench.answers.show.plan import field_name
+from commbench.host.gpu_system import describe_gpu_facts
+from commbench.output.paragraphs import join_words, list_some
+from commbench.plan.call_forms import CALL_FORMS
+from commbench.plan.fabrics import find_gpu
+from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
+from commbench.plan.operation import Operation
+from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
+from commbench.plan.own_calls import InstalledCall
+from commbench.results.run_folder import StoredRun
+from commbench.results.schema import COMPLETE
+from commbench.stats.collect import collect
+from commbench.units import GB, format_count, format_share
+from commbench.views import document as doc
+from commbench.views.cells import NUMBER, TEXT, Column, Unit
+from commbench.views.formats import View, facts
+
+_GBPS = Unit(lambda value: f"{value / GB:g}")
+_BUSBW = Unit(lambda value: f"{value / GB:.4g}")
+
+
+class Reached(NamedTuple):
+    """A published bus bandwidth."""
+
+    published: Published
+    fraction: float | None
+    """Of the speed of its link; None for an operation without bandwidth."""
+
+
+class Curves(NamedTuple):
+    """The published curves of one system."""
+
+    system: str
+    curves: tuple[Curve, ...]
+
+    def listed(self, field: str) -> str:
+        """The values of a field of its curves: `2, 4, 8`."""
+        return ", ".join(map(str, sorted({getattr(curve, field) for curve in self.curves})))
+
+    @property
+    def sizes(self) -> str:
+        """The range of its sizes: `512B-512M`."""
+        smallest = min(curve.points[0][0] for curve in self.curves)
+        return format_range(smallest, max(curve.points[-1][0] for curve in self.curves))
+
+    def as_json(self) -> dict[str, str]:
+        """The fields of its curves, and the sizes."""
+        fields = ("operation", "ranks", "nccl", "dtype", "source")
+        return {"system": self.system, **{f: self.listed(f) for f in fields}, "sizes": self.sizes}
+
+
+class Links(NamedTuple):
+    """What `commbench links` answers."""
+
+    links: tuple[Link, ...]
+    """Those that were asked for."""
+    published: tuple[Reached, ...]
+    curves: tuple[Curves, ...] = ()
+    """Only where what others published was asked for."""
+
+
+def find_links(name: str | None = None, published: bool = False) -> Links:
+    """All links, or the one of that name or alias with the bandwidths that were published for it;
+    `published`: these bandwidths only, of all links without a name."""
+    if name is None and not published:
+        return Links(load_links(), ())
+    link = None if name is None else find_link(name)
+    figures = [one for one in load_published() if link is None or one.link == link.name]
+    shown = (link,) if link and not published else ()
+    curves = _curves(link) if published else ()
+    return Links(shown, tuple(Reached(one, _fraction(one)) for one in figures), curves)
+
+
+def _curves(link: Link | None) -> tuple[Curves, ...]:
+    """The published curves, of all systems or of those with this link."""
+    found = collect(
+        (curve.system, curve)
+        for curve in load_curves()
+        if link is None or ((gpu := find_gpu(curve.system)) and gpu.link == link)
+    )
+    return tuple(Curves(system, tuple(curves)) for system, curves in found.items())
+
+
+def _fraction(figure: Published) -> float | None:
+    operation = OPERATIONS[figure.operation]
+    if operation.busbw_factor is None:
+        return None
+    algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
+    peak = make_peak(find_link(figure.link))
+    needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
+    return needed.fraction if needed else None
+
+
+def links_document(found: Links) -> doc.Document:
+    """Tables of links and of published bandwidths; the source of each row is a number."""
+    cited = [link.source for link in found.links] + [each.curves[0].source for each in found.curves]
+    sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
+    links = (
+        Column("link", attrgetter("name"), TEXT),
+        Column("GB/s", attrgetter("bytes_per_second"), _GBPS),
+        Column("per", attrgetter("per"), TEXT),
+        Column("what it is", attrgetter("what"), TEXT),
+        Column("source", lambda link: sources.index(link.source) + 1, NUMBER),
+    )
+    published = (
+        Column("machine", attrgetter("published.machine"), TEXT, 10),
+        Column("operation", lambda o: f"{o.published.operation} {o.published.how}".strip(), TEXT),
+        Column("size", lambda one: one.published.size.replace(" ", "").removesuffix("iB"), NUMBER),
+        Column("busbw\nGB/s", attrgetter("published.busbw_bytes_per_s"), _BUSBW),
+        Column("of the\nlink", attrgetter("fraction"), Unit(format_share)),
+        Column("NCCL", attrgetter("published.nccl"), TEXT, 6),
+        Column("source", lambda one: sources.index(one.published.source) + 1, NUMBER),
+    )
+    curves = (
+        Column("system", attrgetter("system"), TEXT, 10),
+        Column("GPUs", methodcaller("listed", "ranks"), TEXT),
+        Column("sizes", attrgetter("sizes"), TEXT),
+        Column("NCCL", methodcaller("listed", "nccl"), TEXT),
+        Column("source", lambda one: sources.index(one.curves[0].source) + 1, NUMBER),
+    )
+    named = dict.fromkeys(c.operation for each in found.curves for c in each.curves)
+    about = f"Curves of {', '.join(named)}: `commbench expect RUN` compares with them"
+    blocks: list[doc.Block] = [
+        doc.Table("", links, found.links),
+        doc.Items(texts("links") if len(found.links) > 1 else ()),
+        doc.Table("", published, found.published, attrgetter("published.link"), "link"),
+        doc.Items(texts("published") if found.published else ()),
+        doc.Table(about, curves, found.curves),
+        doc.sources_section(sources),
+    ]
+    title = found.links[0].name if len(found.links) == 1 else "Links"
+    return doc.Document(title, (), [_links_answer(found)], blocks)
+
+
+def _links_answer(found: Links) -> str:
+    if len(found.links) == 1:
+        (link,) = found.links
+        return f"{link.what}: {link.bytes_per_second / GB:g} GB/s one way per {link.per}."
+    if found.links:
+        return f"The specified speeds of {format_count(len(found.links), 'link')}, one way."
+    return f"{format_count(len(found.published), 'bus bandwidth')} that others published."
+
+
+LINKS = View(links_document, schema=1)
+
+
+_OPERATION = Column("operation", attrgetter("name"), TEXT)
+FORM = Column("form of a call", attrgetter("name"), TEXT)
+SUMMARY = Column("what it does", attrgetter("summary"), TEXT)
+CALL_COLUMNS = (
+    _OPERATION,
+    Column("torch call", attrgetter("torch_call"), TEXT),
+    Column("sends", attrgetter("send.value"), TEXT),
+    Column("receives", attrgetter("receive.value"), TEXT),
+    Column("busbw/\nalgbw", lambda row: row.busbw_formula or "none", NUMBER),
+)
+TIMED = Column("what is timed", attrgetter("calls"), TEXT)
+INSTALLED = (
+    Column("call", attrgetter("name"), TEXT),
+    Column("class", attrgetter("source"), TEXT),
+    Column("package", attrgetter("package"), TEXT),
+    Column("operation", lambda call: call.operation or f"not usable: {call.trouble}", TEXT, 8,
+           is_wrapped=True),
+)  # fmt: skip
+
+
+class InstalledCalls(NamedTuple):
+    """The calls that `--call` takes by a name."""
+
+    calls: Sequence[InstalledCall]
+
+
+def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.Document:
+    """The tables of operations and of forms; or that of installed calls."""
+    if isinstance(found, InstalledCalls):
+        answer = [] if found.calls else [*texts("no calls")]
+        return doc.Document("Installed calls", (), answer, [doc.Table("", INSTALLED, found.calls)])
+    operations, forms = found.values(), CALL_FORMS.values()
+    sets = [(name, ", ".join(own)) for name, own in OPERATION_SETS.items()]
+    number = format_count(len(operations), "operation")
+    return doc.Document(
+        "Operations",
+        (),
+        [f"{number}, in {format_count(len(forms), 'form')} of a call."],
+        [
+            doc.Table("", (_OPERATION, SUMMARY), operations),
+            doc.Table("", CALL_COLUMNS, operations),
+            doc.Section("Names for several operations", [doc.Facts(sets)]),
+            doc.Table("", (FORM, SUMMARY), forms),
+            doc.Table("", (FORM, TIMED), forms),
+            doc.Text(*texts("operations")),
+        ],
+    )
+
+
+def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[str, Any]:
+    """What `--op` and `--form` take; formulas are of S, the size, and n, the number of ranks. Or
+    what `--call` takes."""
+    if isinstance(found, InstalledCalls):
+        return {"calls": [call._asdict() for call in found.calls]}
+    operations = [
+        {
+            "name": each.name, "summary": each.summary, "torch_call": each.torch_call,
+            "sends": each.send.value, "receives": each.receive.value,
+            "busbw_over_algbw": each.busbw_formula or None,
+        }
+        for each in found.values()
+    ]  # fmt: skip
+    forms = [
+        {"name": form.name, "summary": form.summary, "is_timed": form.calls}
+        for form in CALL_FORMS.values()
+    ]
+    return {"operations": operations, "sets": OPERATION_SETS, "forms": forms}
+
+
+CALLS = View(operations_document, schema=1, data=_operations_json)
+
+
+class RunList(NamedTuple):
+    """The runs and the folders of sweeps under `results`."""
+
+    runs: Sequence[StoredRun]
+    sweeps: Sequence[str]
+
+
+def runs_document(found: RunList) -> doc.Document:
+    """A row for each run, in the given order."""
+    runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
+    answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
+    folders = doc.Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
+    own = _differences(found.runs)
+    what = Column(
+        "what", lambda run: ", ".join(filter(None, [_what(run), own[run.folder]])), TEXT, 7,
+        is_wrapped=True,
+    )  # fmt: skip
+    table = doc.Table("", (*RUN_COLUMNS[:3], what, *RUN_COLUMNS[3:]), found.runs)
+    return doc.Document("The folder results", (), [answer], [table, folders])
+
+
+def _differences(runs: Sequence[StoredRun]) -> dict[Path, str]:
+    """For each folder the fields of the plan in which its run differs from most runs of the same
+    operations and sizes: `cpu mode plain`. Ranks and backend have a column."""
+    alike = collect((_what(run), run) for run in runs)
+    found: dict[Path, list[str]] = {run.folder: [] for run in runs}
+    for own in alike.values():
+        for name in dict.fromkeys(chain.from_iterable(run.plan for run in own)):
+            texts = [_text(run.plan.get(name)) for run in own]
+            usual = Counter(texts[::-1]).most_common(1)[0][0]  # of two, the older one's
+            for run, text in zip(own, texts, strict=True):
+                if text and text != usual and name not in _UNIMPORTANT:
+                    found[run.folder].append(f"{field_name(name)} {text}")
+    return {folder: list_some(texts, MOST_NAMED) for folder, texts in found.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return list_some([*map(str, value)], MOST_NAMED)
+    return "yes" if value is True else str(value or "")
+
+
+MOST_NAMED = 3
+_UNIMPORTANT = ("budget_s", "device", "order", "peak", "precision", "seed", "timeout_s")
+
+
+def _started(run: StoredRun) -> str:
+    """The start in the time zone of this host; the text itself where it is no time, and empty
+    where the folder's name begins with it."""
+    if re.match(r"\d{8}-\d{6}-", run.folder.name):
+        return ""
+    try:
+        return f"{datetime.fromisoformat(run.started).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return run.started[:19]
+
+
+def _what(run: StoredRun) -> str:
+    """The operations and sizes: `all_reduce +2 1K-64M`; of a replay the name of its workload."""
+    if run.workload:
+        return f"{REPLAY} of {run.workload}"
+    more = len(run.operations) - 1
+    operations = "".join(run.operations[:1]) + (f" +{more}" if more > 0 else "")
+    known = [OPERATIONS[name] for name in run.operations if name in OPERATIONS]
+    if not run.sizes_bytes or not any(operation.has_data for operation in known):
+        return operations
+    return f"{operations} {format_range(min(run.sizes_bytes), max(run.sizes_bytes))}"
+
+
+RUN_COLUMNS = (
+    Column("folder", lambda run: run.folder.name, TEXT, 9),
+    Column("label", lambda run: run.label, TEXT, 8),
+    Column("started", _started, TEXT, 5),
+    Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 8),
+    Column("status", lambda run: "" if run.status == COMPLETE else run.status or "not ended", TEXT),
+)
+"""All but what they measured. Names are never shortened, because they are typed again. A start is
+there only where the name of its folder does not begin with it."""
+RUNS = View(runs_document, schema=1)
+
+
+def environment_document(found: Mapping[str, Any]) -> doc.Document:
+    """Versions, devices, backends, facts of the host, and variables."""
+    devices = join_words(found["devices"] or ["no GPU"])
+    answer = (
+        f"{found['host']} has torch {found['torch']} with {join_words(found['backends'])}, and "
+        f"{devices}."
+    )
+    shown = {**found, **describe_gpu_facts(dict(found))}
+    return doc.Document("This machine", (), [answer], [doc.Facts([*facts(shown)])])
+
+
+ENVIRONMENT = View(environment_document, schema=1)
