@@ -31,9 +31,11 @@ class CpuMode(NamedTuple):
     """Whether each rank keeps to one core, round robin by its local rank."""
 
 
+PLAIN = "plain"
+"""The mode that the others are compared with: ranks without any setting."""
 MODES = {
     "quiet": CpuMode(os.SCHED_BATCH, is_pinned=True),
-    "plain": CpuMode(None, is_pinned=False),
+    PLAIN: CpuMode(None, is_pinned=False),
     "realtime": CpuMode(os.SCHED_FIFO, is_pinned=True),
     "batch": CpuMode(os.SCHED_BATCH, is_pinned=False),
     "pinned": CpuMode(None, is_pinned=True),
@@ -45,6 +47,17 @@ def describe_cpu_mode(name: str) -> str:
     """What a mode does: `bound to cores (cpu mode quiet)`."""
     bound = "bound to cores" if MODES[name].is_pinned else "not bound to cores"
     return f"{bound} (cpu mode {name})"
+
+
+def cpu_mode_calls(name: str) -> list[str]:
+    """What a program calls to be scheduled so: lines of Python."""
+    mode = MODES[name]
+    policy = {os.SCHED_BATCH: "os.SCHED_BATCH", os.SCHED_FIFO: "os.SCHED_FIFO"}.get(mode.policy)
+    priority = REALTIME_PRIORITY * (mode.policy == os.SCHED_FIFO)
+    calls = ["os.sched_setaffinity(0, [local_rank])"] if mode.is_pinned else []
+    if policy:
+        calls.append(f"os.sched_setscheduler(0, {policy}, os.sched_param({priority}))")
+    return calls
 
 
 def apply_cpu_mode(cpu_mode: str, local_rank: int) -> tuple[int, ...]:

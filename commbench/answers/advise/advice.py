@@ -10,7 +10,7 @@ from commbench.analysis.hardware import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import choices, training_step
 from commbench.answers.advise import measured as commands
-from commbench.answers.advise.measured import Measured, find_slowdown, group_runs
+from commbench.answers.advise.measured import Measured, find_slowdown, group_modes, group_runs
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
@@ -102,13 +102,16 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     if question.params is not None and question.model_bytes is not None:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
     found: list[Advice | Missing] = []
-    rows: list[ResultRow] = []
+    used: dict[int, ResultRow] = {}
     groups = group_runs(runs)
-    for measured in groups:
-        own = [*_advise(measured, question)]
+    modes = group_modes(groups)
+    advised = [(each, [*_advise(each, question)]) for each in groups]
+    advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
+    for measured, own in advised:
         if any(isinstance(e, Advice) or e.needs.startswith(commands.UNKNOWN) for e in own):
-            rows += [row for result in measured.results for row in result.rows]
+            used |= {id(row): row for result in measured.results for row in result.rows}
         found += own
+    rows = [*used.values()]
     advice = tuple(each for each in found if isinstance(each, Advice))
     subjects = {each.subject for each in advice}
     missing = (each for each in found if isinstance(each, Missing))
@@ -141,7 +144,14 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
         else:
             for group in groups:
                 yield advise([own[group] for own in every], measured, question)
-    for choice in choices.ADVICE:
+    yield from _advise_choices(choices.ADVICE, measured, question)
+
+
+def _advise_choices(
+    every: Sequence[choices.Choice], measured: Measured, question: Question
+) -> Iterator[Advice | Missing]:
+    is_replay = bool(measured.header.plan.workload)
+    for choice in every:
         found = choices.find_choices(choice, measured.results, question.tolerance)
         yield from (_choice_advice(each, measured) for each in found)
         if not found and choice.is_possible(measured.header):

@@ -33,6 +33,7 @@ from commbench.answers.sweep.ranking import (
 from commbench.answers.sweep.result import make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import UNSET, Setting, short_names
+from commbench.host.cpu import cpu_mode_calls
 from commbench.output.paragraphs import read_sections
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
@@ -47,6 +48,8 @@ from commbench.stats.estimate import Estimate, combine_ratio, ratio
 from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.units import parse_size
 from commbench.views.formats import fields_of
+
+CPU_MODE = "cpu-mode"
 
 
 @cache
@@ -99,6 +102,9 @@ def setting_lines(setting: Setting, case: Case) -> tuple[str, ...]:  # noqa: ARG
     for name, value in setting.options:
         if name == "backend":
             lines.append(f"dist.init_process_group({value!r})")
+        elif name == CPU_MODE:
+            lines.append(f"commbench run --cpu-mode {value}")
+            lines += [f"{line}  # in a program" for line in cpu_mode_calls(value)]
         elif value != UNSET:
             lines.append(f"# options of ProcessGroupNCCL: {value}")
     return tuple(lines)
@@ -239,6 +245,8 @@ ADVICE: tuple[Choice, ...] = (
     ),
 )  # fmt: skip
 """The choices, in the order of the output."""
+CPU_MODES = Choice("CPU mode", "", ("",), "", setting_lines, is_possible=lambda header: False)  # noqa: ARG005
+"""The choice between runs, or settings of a sweep, that differ in nothing but their CPU mode."""
 
 
 def find_choices(

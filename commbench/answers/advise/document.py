@@ -51,7 +51,9 @@ def document(report: AdviceReport) -> doc.Document:
     """All advice, and what is missing for more."""
     found = answers(report.advice, report.question)
     found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
-    found = found or ["These rows decide no choice."]
+    other = "`commbench compare` or the sweep's `show` says which run is faster."
+    found = found or ["No advice yet: the table says what each choice needs."]
+    found += [other] if not report.advice and len(report.runs) > 1 else []
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
     apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.answers.advise.choices import Choice
+from commbench.answers.advise.choices import CPU_MODE, Choice
 from commbench.answers.advise.time_table import ESTIMATED, Slowdown, TimeTable
 from commbench.answers.advise.training_step import Blocks, BucketAdvice
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
+from commbench.host.cpu import PLAIN
 from commbench.output.paragraphs import join_words, list_some
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.plan import CPU_MODES
@@ -66,14 +67,30 @@ class Measured(NamedTuple):
         return ranks + nodes + named
 
 
+def _place(header: RunHeader) -> tuple[Any, ...]:
+    plan = header.plan
+    return plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared
+
+
+def group_modes(groups: Iterable[Measured]) -> list[Measured]:
+    """The groups that differ in nothing but their CPU mode, each mode as a setting: `plain` first,
+    where it was measured, since programs run so."""
+    facts = ((_place(each.header), _facts(each.header), each) for each in groups)
+    alike = collect(((place, tuple(sorted(own.items()))), each) for place, own, each in facts)
+    found = []
+    for same in filter(lambda same: len(same) > 1, alike.values()):
+        modes = [(each.header.plan.cpu_mode, each) for each in same]
+        results = [
+            SettingResult(Setting(options=((CPU_MODE, mode),)), None, each.rows, 1, "")
+            for mode, each in sorted(modes, key=lambda pair: pair[0] != PLAIN)
+        ]
+        found.append(same[0]._replace(results=tuple(results), is_only=True))
+    return found
+
+
 def group_runs(runs: Iterable[Run]) -> list[Measured]:
     """The runs by ranks, nodes, device and CPU mode, in the order given."""
-
-    def place(header: RunHeader) -> tuple[Any, ...]:
-        plan = header.plan
-        return plan.world_size, header.num_nodes, plan.device, header.devices, header.gpu_shared
-
-    by_ranks = collect(((place(run.header), run.header.plan.cpu_mode), run) for run in runs)
+    by_ranks = collect(((_place(run.header), run.header.plan.cpu_mode), run) for run in runs)
     groups = {key: _measured(same) for key, same in by_ranks.items()}
     alike = Counter(each.who for each in groups.values())
     rows: dict[Any, tuple[ResultRow, ...]] = {}

@@ -17,14 +17,13 @@ from commbench.analysis.rows import make_rows
 from commbench.analysis.statistics import median
 from commbench.answers.doctor.host_bandwidth import median_range
 from commbench.errors import CommbenchError, Interrupted
+from commbench.host.cpu import PLAIN
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.stats.estimate import Estimate
 from commbench.stats.verdict import CHANGED, UNDECIDED, decide
 
-PLAIN = "plain"
-"""The cpu mode that the others are compared with: ranks without any setting."""
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)
 SMALL, LARGE = SIZES[:-1], SIZES[-1:]

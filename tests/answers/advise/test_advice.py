@@ -358,3 +358,17 @@ def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> 
     (advice,) = found
     assert advice.about == "replay train calls, 2 gloo ranks"
     assert (advice.verdict, advice.paste) == (CHANGE, ("export TORCH_GLOO_LAZY_INIT=1",))
+
+
+def test_runs_that_differ_in_their_cpu_mode_alone_say_which_mode_to_choose() -> None:
+    slow = run_of(lambda case: 3 * seconds(case), "slow", sizes=SIZES, cpu_mode="plain", launches=6)
+    fast = run_of(seconds, "fast", sizes=SIZES, cpu_mode="quiet", launches=6)
+    for runs in ((slow, fast), (fast, slow)):
+        (advice,) = find_advice(runs, Question()).advice
+        assert (advice.subject, advice.verdict) == ("CPU mode", CHANGE)
+        assert advice.paste[0] == "commbench run --cpu-mode quiet"
+    kept = find_advice([slow._replace(header=fast.header), fast], Question())
+    assert not kept.advice
+    faster = run_of(lambda case: seconds(case) / 3, "slow", sizes=SIZES, cpu_mode="plain")
+    (advice,) = find_advice([fast, faster], Question()).advice
+    assert (advice.verdict, advice.paste) == (KEEP, ())
