@@ -331,7 +331,7 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
         --image registry.example/commbench:1 --claim results -- --backend nccl
     commbench job kubernetes --nodes 2 --nproc-per-node 2 \\
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
-    commbench job kubernetes --nodes 60 --spare 4 --preflight ...    a script for bash
+    commbench job kubernetes --nodes 60 --spare 4 --preflight ...    in bash
     """
     from commbench.jobs.scripts import KubernetesOptions, parse_resources
 
