@@ -52,7 +52,8 @@ def describe_cpu_mode(name: str) -> str:
 def cpu_mode_calls(name: str) -> list[str]:
     """What a program calls to be scheduled so: lines of Python."""
     mode = MODES[name]
-    policy = {os.SCHED_BATCH: "os.SCHED_BATCH", os.SCHED_FIFO: "os.SCHED_FIFO"}.get(mode.policy)
+    names = {None: "", os.SCHED_BATCH: "os.SCHED_BATCH", os.SCHED_FIFO: "os.SCHED_FIFO"}
+    policy = names[mode.policy]
     priority = REALTIME_PRIORITY * (mode.policy == os.SCHED_FIFO)
     calls = ["os.sched_setaffinity(0, [local_rank])"] if mode.is_pinned else []
     if policy:

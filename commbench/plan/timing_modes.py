@@ -54,8 +54,9 @@ TIMING_MODES = by_name(
         name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
         summary="each call alone, slowest rank, median",
         explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
-        "the result. The slowest rank counts, and t is the median of the calls. This is the "
-        "time that a program waits for a result. It includes the cost of launching the call.",
+        "the result. The slowest rank counts, and t is the median of the calls. On a CPU this is "
+        "the time that a program waits for a result, with the cost of launching the call; on a "
+        "GPU it is that of the kernels, without it.",
         nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
         "(nccl-tests: calls queued, mean over ranks)",
         has_entry_skew=True, in_both=True,

@@ -17,6 +17,7 @@ from commbench.analysis.diagnostics import more_launches
 from commbench.answers.doctor import modes
 from commbench.answers.doctor.host_bandwidth import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
+from commbench.host.cpu import PLAIN
 from commbench.host.facts import HostFacts, measure_use, read_facts
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
@@ -249,7 +250,7 @@ def _in_quiet(figure: Callable[[modes.ModeEffect], float | None], verdict: str =
 def _better(report: DoctorReport) -> tuple[float, str]:
     """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
     that mode; 0 where none is faster."""
-    rivals = [mode for mode in modes.MODES if mode not in (QUIET, modes.PLAIN)]
+    rivals = [mode for mode in modes.MODES if mode not in (QUIET, PLAIN)]
     effects = [modes.compare_mode(report.trials, mode, modes.SMALL, QUIET) for mode in rivals]
     found = [(1 / e.ratio.value, e.mode) for e in effects if e and e.ratio and e.verdict == FASTER]
     return max(found, default=(0.0, ""))

@@ -355,7 +355,7 @@ def _summary(found: Explanation) -> str:
     elif words:
         text = f"At the largest size, of {kinds} {join_words(words)}"
     fastest = max(found.rows, key=lambda each: each.row.busbw or 0.0)
-    if busbw := fastest.get("busbw"):
+    if fastest.row.busbw and (busbw := fastest.get("busbw")):
         most = cells.bandwidth_text(busbw)
         text += f"; {fastest.operation.name} has the highest bus bandwidth, {most} GB/s"
     return f"{text}."

@@ -91,7 +91,7 @@ _INTERVALS |= {RATIO: cells.RATIO_INTERVAL}
 def value_text(value: Any, unit: str) -> str:
     """A value of that unit, with the digits of its interval, and with that."""
     ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    shown = " to ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
     return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
 
 
