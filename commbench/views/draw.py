@@ -11,7 +11,6 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from io import BytesIO
 from itertools import zip_longest
 from math import ceil
@@ -22,7 +21,6 @@ from commbench.errors import UsageError
 from commbench.results.files import is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
 from commbench.views import draw_curves
-from commbench.views.cells import bar_text, short_time
 from commbench.views.pictures import (
     GREY,
     HATCHED,
@@ -32,7 +30,6 @@ from commbench.views.pictures import (
     SMALL,
     TEXT,
     TITLE,
-    Bar,
     Bars,
     Curves,
     HeatMap,
@@ -41,8 +38,6 @@ from commbench.views.pictures import (
     Picture,
     area_properties,
     line_properties,
-    linear_ticks,
-    log_ticks,
     plain,
     widest,
     wrap,
@@ -57,12 +52,12 @@ ENDINGS = (".png", ".svg", ".pdf")
 _OTHER_ENDING = re.compile(r"\.[a-z]{2,5}")
 """An ending that says that a file is meant, of a format that is not written."""
 DOTS_PER_INCH = 200
-"""A PNG is 1600 pixels wide, and sharp where it is shown 800 pixels wide."""
-WIDTH, EDGE = 8.0, 0.12
-"""Of a picture, and of its margin beside text."""
-ROW, BOTTOM = 0.55, 0.25
+"""A PNG is 1440 pixels wide, and sharp where it is shown 720 pixels wide."""
+WIDTH, NARROW, EDGE = 7.2, 5.0, 0.12
+"""Of a picture, of one for a screen of 400 pixels, and of its margin beside text."""
+ROW, BOTTOM = 0.58, 0.28
 """Above each row of panels for their headings and ticks, and below the last one."""
-_HANDLE_AND_SPACE, _LEGEND_ROW = 0.63, 0.19
+_HANDLE_AND_SPACE, _LEGEND_ROW = 0.68, 0.21
 """Of an entry of a legend: the width of its line and the space beside it, and its height."""
 
 
@@ -116,12 +111,14 @@ def write_pictures(pictures: Sequence[Picture], output: Path) -> Drawn:
     return Drawn(pictures, (path for _, path in paths))
 
 
-def render(picture: Picture, ending: str) -> bytes:
+def render(picture: Picture, ending: str, width: float = WIDTH) -> bytes:
     """The content of a file with this ending: `.png`, `.svg` or `.pdf`."""
     content, ending = BytesIO(), ending.lower()
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending)
     with styled():
-        draw(picture).savefig(content, format=ending[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+        draw(picture, width).savefig(
+            content, format=ending[1:], dpi=DOTS_PER_INCH, metadata=metadata
+        )
     return content.getvalue()
 
 
@@ -143,14 +140,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def draw(picture: Picture) -> Figure:
-    """The picture as a figure, within `styled`."""
+def draw(picture: Picture, width: float = WIDTH) -> Figure:
+    """The picture as a figure of this width, within `styled`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    layout = LAYOUTS[type(picture.panels[0])](picture)
-    inner = WIDTH - 2 * EDGE
+    layout = LAYOUTS[type(picture.panels[0])](picture, width)
+    inner = width - 2 * EDGE
     notes = [
         line for note in (*picture.notes, *layout.notes) for line in wrap(plain(note), SMALL, inner)
     ]
@@ -164,27 +161,30 @@ def draw(picture: Picture) -> Figure:
     columns = max(1, min(len(keys), int(inner / wide)))
     above = 0.16 + sum(heights) + _LEGEND_ROW * ceil(len(keys) / columns)
     rows = ceil(len(picture.panels) / layout.columns)
-    height = above + sum(layout.heights) + ROW * rows + BOTTOM
+    room = (inner - 0.8) / layout.columns
+    headings = [wrap(plain(panel.heading), TEXT, room) for panel in picture.panels]
+    row = ROW + TEXT / 60 * (max(map(len, headings)) - 1)
+    height = above + sum(layout.heights) + row * rows + BOTTOM
     engine = ConstrainedLayoutEngine(
         rect=(0, 0, 1, 1 - above / height), h_pad=0.1, w_pad=EDGE, wspace=0, hspace=0
     )  # fmt: skip
-    figure = Figure((WIDTH, height), DOTS_PER_INCH, facecolor="white", layout=engine)
+    figure = Figure((width, height), DOTS_PER_INCH, facecolor="white", layout=engine)
     FigureCanvasAgg(figure)
     top = height - 0.1
     for (lines, points, weight, colour), step in zip(texts, heights, strict=True):
-        figure.text(EDGE / WIDTH, top / height, "\n".join(lines), size=points, weight=weight,
+        figure.text(EDGE / width, top / height, "\n".join(lines), size=points, weight=weight,
                     color=colour, va="top", in_layout=False)  # fmt: skip
         top -= step
     if keys:
-        _draw_legend(figure, keys, columns, (EDGE / WIDTH, (top - 0.04) / height))
+        _draw_legend(figure, keys, columns, (EDGE / width, (top - 0.04) / height))
     axes = figure.subplots(
         rows, layout.columns, squeeze=False, gridspec_kw={"height_ratios": layout.heights}
     )
-    for own, panel in zip_longest(axes.flat, picture.panels):
+    for own, panel, heading in zip_longest(axes.flat, picture.panels, headings):
         own.set_visible(panel is not None)
         if panel is not None:
             layout.draw(own, panel)
-            own.set_title(plain(panel.heading), loc="left", size=TEXT, pad=7)
+            own.set_title("\n".join(heading), loc="left", size=TEXT, pad=7)
     return figure
 
 
@@ -221,23 +221,22 @@ TALLEST = 0.5
 DARK_FROM = 0.65
 """From this shade on, the number on a cell is light: both contrast alike there, in all the
 colours."""
-_ROOM = 6.5
-"""Inches for the cells of all panels side by side."""
-_BAR = 0.34
-"""The height of a bar, over the distance of two rows."""
+_BESIDE = 1.5
+"""Inches that are not for the cells of panels side by side."""
 
 
-def lay_out_cells(picture: Picture) -> Layout:
+def lay_out_cells(picture: Picture, width: float) -> Layout:
     """How a picture with heat maps, which all have as many rows and columns, is drawn."""
     panels: Sequence[HeatMap] = picture.panels  # type: ignore[assignment]
     first = panels[0]
     rows, number = first.extent
-    columns = max(1, min(2 if len(panels) == 4 else 3, int(_ROOM / (0.52 * number + 0.15))))
+    room = width - _BESIDE
+    columns = max(1, min(2 if len(panels) == 4 else 3, int(room / (0.52 * number + 0.15))))
     columns = min(columns, len(panels))
-    wide, tall, names = min(1.1, _ROOM / columns / number), 0.3, 0.0
+    wide, tall, names = min(1.1, room / columns / number), 0.3, 0.0
     if first.is_of_pairs:
-        columns = min(len(panels), 2 if number <= MOST_BESIDE else 1)
-        wide = (_ROOM / columns - 0.7) / number
+        columns = min(len(panels), 2 if number <= MOST_BESIDE and width > NARROW else 1)
+        wide = (room / columns - 0.7) / number
         tall = min(TALLEST, wide)
     else:
         tall = max(tall, (widest([first.down], SMALL) + 0.1) / rows)
@@ -342,56 +341,6 @@ def _add_colour_bars(axes: Axes, panel: HeatMap) -> None:
         drawn.ax.tick_params(labelsize=SMALL, length=2)
 
 
-def lay_out_bars(picture: Picture) -> Layout:
-    """How a picture with rows of bars is drawn."""
-    panels: Sequence[Bars] = picture.panels  # type: ignore[assignment]
-    rows = [row for panel in panels for row in panel.rows]
-    bars = [bar for row in rows for bar in row.bars]
-    each = 0.36 if any(len(row.bars) > 1 for row in rows) else 0.27
-    keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
-    named = [(name, look) for name, look in dict.fromkeys(keys) if name]
-    named = named if len(named) > 1 else []
-    notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
-    return Layout(_draw_bars, [each * len(panel.rows) + 0.1 for panel in panels], named, notes)
-
-
-def _draw_bars(axes: Axes, panel: Bars) -> None:
-    ends: list[float] = []
-    for place, row in enumerate(panel.rows):
-        for number, bar in enumerate(row.bars):
-            at = place + (number - (len(row.bars) - 1) / 2) * _BAR
-            _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
-            ends += [bar.time.value + bar.more_s, *bar.time.ends]
-            text = bar_text(bar.time) + f" + {short_time(bar.more_s)}" * bool(bar.more_s)
-            axes.annotate(
-                text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
-                textcoords="offset points", va="center_baseline", size=SMALL,
-            )  # fmt: skip
-    low, high, ticks = 0.0, max(ends) * 1.03, partial(linear_ticks, most=6)
-    if panel.scale.is_log:
-        low, high = min(end for end in ends if end > 0) / 1.15, max(ends) * 1.15
-        ticks = partial(log_ticks, most=6)
-        axes.set_xscale("log")
-    axes.set_xticks(ticks(low, high), [panel.scale.text(tick) for tick in ticks(low, high)])
-    axes.set_xticks([], minor=True)
-    axes.set_yticks(range(len(panel.rows)), [plain(row.name, LONGEST_NAME) for row in panel.rows])
-    axes.set(xlim=(low, high), ylim=(len(panel.rows) - 0.45, -0.55))
-    axes.tick_params(axis="y", length=0)
-    axes.grid(True, axis="x")
-
-
-def _draw_bar(axes: Axes, bar: Bar, at: float, is_point: bool) -> None:
-    colour, interval = bar.key[1].colour, {"color": INK, "linewidth": 1.2, "label": "_interval"}
-    if is_point:
-        axes.plot([bar.time.value], [at], **line_properties(bar.key[1]), zorder=3)
-        interval |= {"color": colour, "linewidth": 2.5, "alpha": 0.5}
-    else:
-        axes.barh(at, bar.time.value, _BAR * 0.9, color=colour)
-        axes.barh(at, bar.more_s, _BAR * 0.9, left=bar.time.value, color=bar.more_key[1].colour)
-    if bar.time.has_interval:
-        axes.plot(bar.time.ends, [at, at], **interval)  # type: ignore[arg-type]
-
-
-LAYOUTS: dict[type, Callable[[Picture], Layout]] = {
-    Curves: draw_curves.lay_out, HeatMap: lay_out_cells, Bars: lay_out_bars,
+LAYOUTS: dict[type, Callable[[Picture, float], Layout]] = {
+    Curves: draw_curves.lay_out, HeatMap: lay_out_cells, Bars: draw_curves.lay_out_bars,
 }  # fmt: skip

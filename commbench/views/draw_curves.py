@@ -1,14 +1,29 @@
-"""Draws panels of curves."""
+"""Draws panels of curves, and of bars."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
 from commbench.stats.estimate import Estimate
 from commbench.views import pictures
-from commbench.views.pictures import BAND, Axis, Curves, Key, Layout, Look, Mark, Picture, Series
+from commbench.views.cells import bar_text, short_time
+from commbench.views.pictures import (
+    BAND,
+    Axis,
+    Bar,
+    BarRow,
+    Bars,
+    Curves,
+    Key,
+    Layout,
+    Look,
+    Mark,
+    Picture,
+    Series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,15 +37,21 @@ CROSS = Look(pictures.INK, "x", None, size=6)
 CUT = "an interval goes on beyond the edge"
 COINCIDENT = 0.03
 """Points that differ by less cover each other; the lower one is drawn larger."""
-_ROOM = 6.3
-"""Inches for the horizontal axes of all panels side by side."""
+_BESIDE = 1.7
+"""Inches that are not for the horizontal axes of panels side by side."""
+_LEAST_ROOM, _SMALL = 1.4, 4.0
+"""Inches for one of them, at least; and below which a panel counts as small."""
+_BAR = 0.34
+"""The height of a bar, over the distance of two rows."""
 Limits = tuple[float, float]
 """The ends of a vertical axis."""
 
 
-def lay_out(picture: Picture) -> Layout:
+def lay_out(picture: Picture, width: float) -> Layout:
     """How a picture with panels of curves is drawn."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
+    columns = max(1, min(picture.columns, int((width - _BESIDE) / _LEAST_ROOM)))
+    room = (width - _BESIDE) / columns
     has_bands = picture.has_bands
     if has_bands is None:
         has_bands = all(panel.may_have_bands for panel in panels)
@@ -44,26 +65,24 @@ def lay_out(picture: Picture) -> Layout:
         )
         for across in dict.fromkeys(panel.across for panel in panels)
     }  # fmt: skip
-    in_last_row = panels[(len(panels) - 1) // picture.columns * picture.columns]
+    in_last_row = panels[(len(panels) - 1) // columns * columns]
     named = {panel.across: panel for panel in panels} | {panels[-1].across: in_last_row}
 
     def draw(axes: Axes, panel: Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
         for number, series in enumerate(panel.series):
             is_thick = is_covered(panel.series, number)
-            _draw_series(axes, series, has_bands, is_thick, picture.columns > 1)
+            _draw_series(axes, series, has_bands, is_thick, room < _SMALL)
         _set_values(axes, panel.scale, limits[panel.scale])
-        _set_across(axes, panel.across, places[panel.across], _ROOM / picture.columns)
-        if picture.columns == 1 and is_cut(panel, limits[panel.scale]):
+        _set_across(axes, panel.across, places[panel.across], room)
+        if room >= _SMALL and is_cut(panel, limits[panel.scale]):
             axes.set_title(CUT, loc="right", size=pictures.SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
-            axes.set_xlabel(
-                "\n".join(pictures.wrap(panel.across.name, pictures.TEXT, _ROOM / picture.columns))
-            )
+            axes.set_xlabel("\n".join(pictures.wrap(panel.across.name, pictures.TEXT, room)))
 
     return Layout(
-        draw, [panel.inches for panel in panels[:: picture.columns]], _legend(panels),
-        [*_notes(picture, limits, has_bands)], picture.columns,
+        draw, [panel.inches for panel in panels[:: columns]], _legend(panels),
+        [*_notes(picture, limits, has_bands, is_small=room < _SMALL)], columns,
     )  # fmt: skip
 
 
@@ -122,14 +141,16 @@ def is_cut(panel: Curves, limits: Limits) -> bool:
     return any(e.ends[0] < limits[0] or e.ends[1] > limits[1] for e in _banded(panel))
 
 
-def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Sequence[str]:
+def _notes(
+    picture: Picture, limits: dict[Axis, Limits], has_bands: bool, is_small: bool
+) -> Sequence[str]:
     """What intervals and thick lines mean, and what the axes leave out; small panels have no room
     to say themselves that an interval is cut off."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
     drawn = "Band" if has_bands else "Thin vertical line at a point"
     measured = [p._replace(series=[s for s in p.series if not s.look.fill]) for p in panels]
     notes = [f"{drawn}: 95 % interval"] if any(map(_banded, measured)) else []
-    if notes and picture.columns > 1 and any(is_cut(p, limits[p.scale]) for p in panels):
+    if notes and is_small and any(is_cut(p, limits[p.scale]) for p in panels):
         notes[0] += "; one that reaches the edge of a panel goes on beyond it"
     if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
         notes.append("A thick line lies under another curve")
@@ -215,3 +236,60 @@ def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float)
     axes.set_xticks([labelled[n] for n in at], [texts[n] for n in at])
     axes.set_xticks(places, [""] * len(places), minor=True)
     axes.set_xlim(low, high)
+
+
+def lay_out_bars(picture: Picture, width: float) -> Layout:
+    """How a picture with rows of bars is drawn."""
+    panels: Sequence[Bars] = picture.panels  # type: ignore[assignment]
+    bars = [bar for panel in panels for row in panel.rows for bar in row.bars]
+    keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
+    named = [(name, look) for name, look in dict.fromkeys(keys) if name]
+    named = named if len(named) > 1 else []
+    notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
+
+    def name(row: BarRow) -> str:
+        text = pictures.plain(row.name, pictures.LONGEST_NAME)
+        return "\n".join(pictures.wrap(text, pictures.TEXT, 0.36 * width))
+
+    is_tall = any(row.bars[1:] or "\n" in name(row) for panel in panels for row in panel.rows)
+    each = 0.38 if is_tall else 0.29
+    heights = [each * len(panel.rows) + 0.1 for panel in panels]
+    return Layout(partial(_draw_bars, name=name, most=int(width) - 2), heights, named, notes)
+
+
+def _draw_bars(axes: Axes, panel: Bars, name: Callable[[BarRow], str], most: int) -> None:
+    ends: list[float] = []
+    for place, row in enumerate(panel.rows):
+        for number, bar in enumerate(row.bars):
+            at = place + (number - (len(row.bars) - 1) / 2) * _BAR
+            _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
+            ends += [bar.time.value + bar.more_s, *bar.time.ends]
+            text = bar_text(bar.time) + f" + {short_time(bar.more_s)}" * bool(bar.more_s)
+            axes.annotate(
+                text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
+                textcoords="offset points", va="center_baseline", size=pictures.SMALL,
+            )  # fmt: skip
+    low, high, ticks = 0.0, max(ends) * 1.03, partial(pictures.linear_ticks, most=most)
+    if panel.scale.is_log:
+        low, high = min(end for end in ends if end > 0) / 1.15, max(ends) * 1.15
+        ticks = partial(pictures.log_ticks, most=most)
+        axes.set_xscale("log")
+    axes.set_xticks(ticks(low, high), [panel.scale.text(tick) for tick in ticks(low, high)])
+    axes.set_xticks([], minor=True)
+    axes.set_yticks(range(len(panel.rows)), map(name, panel.rows))
+    axes.set(xlim=(low, high), ylim=(len(panel.rows) - 0.45, -0.55))
+    axes.tick_params(axis="y", length=0)
+    axes.grid(True, axis="x")
+
+
+def _draw_bar(axes: Axes, bar: Bar, at: float, is_point: bool) -> None:
+    colour = bar.key[1].colour
+    interval = {"color": pictures.INK, "linewidth": 1.2, "label": "_interval"}
+    if is_point:
+        axes.plot([bar.time.value], [at], **pictures.line_properties(bar.key[1]), zorder=3)
+        interval |= {"color": colour, "linewidth": 2.5, "alpha": 0.5}
+    else:
+        axes.barh(at, bar.time.value, _BAR * 0.9, color=colour)
+        axes.barh(at, bar.more_s, _BAR * 0.9, left=bar.time.value, color=bar.more_key[1].colour)
+    if bar.time.has_interval:
+        axes.plot(bar.time.ends, [at, at], **interval)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 
 from commbench.output.table import clean
 from commbench.views import document as doc
-from commbench.views.draw import render
+from commbench.views.draw import NARROW, WIDTH, render
 from commbench.views.pictures import GREY, INK, LIMIT, Picture
 
 THEME = {
@@ -31,6 +31,8 @@ THEME = {
     "#8700f0": "purple", "#693c1e": "brown", "#4b4b5a": "slate", LIMIT: "bad",
 }  # fmt: skip
 """The colours that are lighter or darker on a dark page, and their names in `page.css`."""
+SCREENS = {WIDTH: "wide", NARROW: "narrow"}
+"""The widths in which a picture is drawn, and their names in `page.css`, which shows one."""
 _FOREIGN = re.compile(r"{.*}")
 _REFERENCE = re.compile(r"#([^)\"]+)[)\"]")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -61,7 +63,7 @@ def write(document: doc.Document, _: bool = False) -> str:
         style_hash=f"sha256-{digest}",
         anchor=lambda block: names.setdefault(id(block), f"part-{len(names) + 1}"),
         drawn=lambda block: [
-            (picture.title, make_svg(picture, f"picture-{next(numbers)}"))
+            (picture.title, [make_svg(picture, f"picture-{next(numbers)}", w) for w in SCREENS])
             for picture in block.draw()
         ],
         bad=doc.BAD,
@@ -92,10 +94,10 @@ def _data_address(content: bytes) -> str:
     return "data:application/gzip;base64," + base64.b64encode(content).decode()
 
 
-def make_svg(picture: Picture, prefix: str) -> str:
+def make_svg(picture: Picture, prefix: str, width: float = WIDTH) -> str:
     """The picture as an `svg` element. Its ids begin with `prefix`, which no other picture has."""
     # Matplotlib writes texts into comments as they are, also characters that XML has not.
-    content = render(picture, ".svg").decode("utf-8")
+    content = render(picture, ".svg", width).decode("utf-8")
     svg = ElementTree.fromstring(_NOT_XML.sub(" ", content))
     named = set(_REFERENCE.findall(content))
     for element in svg.iter():
@@ -117,7 +119,7 @@ def make_svg(picture: Picture, prefix: str) -> str:
         element.text = clean(text)
         svg.insert(place, element)
     svg.attrib = {
-        "viewBox": svg.attrib["viewBox"], "role": "img",
+        "viewBox": svg.attrib["viewBox"], "role": "img", "class": SCREENS[width],
         "aria-labelledby": f"{prefix}-title {prefix}-desc",
     }  # fmt: skip
     return ElementTree.tostring(svg, encoding="unicode")

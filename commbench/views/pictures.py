@@ -279,7 +279,7 @@ class Layout(NamedTuple):
     columns: int = 1
 
 
-TITLE, TEXT, SMALL = 11.0, 9.0, 8.0
+TITLE, TEXT, SMALL = 12.0, 10.0, 9.0
 LONGEST, LONGEST_NAME = 600, 48
 FONT = "DejaVu Sans"
 """Matplotlib brings it."""
