@@ -11,6 +11,7 @@ import dataclasses
 import html
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from commbench.views.draw import Drawn
 
+LONGEST_ANSWER = 120
+"""Characters of the answer in the `repr` of a result."""
 _EXACT = 1 << 53
 """Integers below it are exact as floats."""
 
@@ -258,7 +261,7 @@ class Result:
     def __repr__(self) -> str:
         view, shown = self._shown()
         found = view.document(shown)
-        answer = " ".join(found.answer[:2])
+        answer = textwrap.shorten(" ".join(found.answer[:2]), LONGEST_ANSWER, placeholder=" ...")
         return f"<{type(self).__name__}: {found.title}>" + f"\n{answer}" * bool(answer)
 
 
