@@ -69,7 +69,7 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
     folder = tmp_path / "plots" / "new"
     first = draw([run], folder)
     assert first == [folder / "busbw.png", folder / "time.png"]
-    assert [size_of_png(path)[0] for path in first] == [1600, 1600]
+    assert [size_of_png(path)[0] for path in first] == [1440, 1440]
     second = [folder / "busbw-2.png", folder / "time-2.png"]
     for path in second:
         path.write_bytes(b"another's")
