@@ -17,7 +17,6 @@ from commbench.output.paragraphs import list_some
 from commbench.plan.backends import BACKENDS
 from commbench.readers.registry import OF_FILES
 from commbench.results.schema import RunHeader, is_imported
-from commbench.units import format_count
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change
@@ -47,13 +46,6 @@ _SET_FOR_RANKS = {
 """Variables that commbench (the first only on a single node) or torchrun sets if they are unset."""
 
 
-_VERBS = {
-    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
-    "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
-}  # fmt: skip
-"""How a sentence says a fact of a run: a verb, and what a number counts."""
-
-
 class Difference(NamedTuple):
     """Something in which two runs differ."""
 
@@ -67,13 +59,9 @@ class Difference(NamedTuple):
         return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
-        """The difference of runs with these names: `a has 2 ranks, b has 3`."""
+        """The difference of runs with these names: `world_size: 2 in a, 3 in b`."""
         first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
-        verb, noun = _VERBS.get(self.name, ("", ""))
-        if not verb:
-            return f"{self.name}: {first} in {a}, {second} in {b}"
-        first = format_count(int(first), noun) if noun and first.isdecimal() else first
-        return f"{a} {verb} {first}, {b} {verb} {second}"
+        return f"{self.name}: {first} in {a}, {second} in {b}"
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:

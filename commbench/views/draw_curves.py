@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
-from commbench.stats.estimate import Estimate
 from commbench.views import pictures
 from commbench.views.cells import bar_text, short_time
 from commbench.views.pictures import (
@@ -34,9 +33,6 @@ they would press all curves into lines."""
 NEARBY = 3.0
 """A linear axis reaches up to a mark that is at most so many times the highest value."""
 CROSS = Look(pictures.INK, "x", None, size=6)
-CUT = "an interval goes on beyond the edge"
-COINCIDENT = 0.03
-"""Points that differ by less cover each other; the lower one is drawn larger."""
 _BESIDE = 1.7
 """Inches that are not for the horizontal axes of panels side by side."""
 _LEAST_ROOM, _SMALL = 1.4, 4.0
@@ -70,19 +66,16 @@ def lay_out(picture: Picture, width: float) -> Layout:
 
     def draw(axes: Axes, panel: Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
-        for number, series in enumerate(panel.series):
-            is_thick = is_covered(panel.series, number)
-            _draw_series(axes, series, has_bands, is_thick, room < _SMALL)
+        for series in panel.series:
+            _draw_series(axes, series, has_bands, room < _SMALL)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
-        if room >= _SMALL and is_cut(panel, limits[panel.scale]):
-            axes.set_title(CUT, loc="right", size=pictures.SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
             axes.set_xlabel("\n".join(pictures.wrap(panel.across.name, pictures.TEXT, room)))
 
     return Layout(
         draw, [panel.inches for panel in panels[:: columns]], _legend(panels),
-        [*_notes(picture, limits, has_bands, is_small=room < _SMALL)], columns,
+        [*_notes(picture, limits, has_bands)], columns,
     )  # fmt: skip
 
 
@@ -106,19 +99,6 @@ def find_limits(panels: Sequence[Curves], scale: Axis) -> Limits:
     return low, min(max([*shown, *ends]) * pad, max(shown) * REACH)
 
 
-def is_covered(drawn: Sequence[Series], number: int) -> bool:
-    """Whether most points of a curve are hidden by one that is drawn later."""
-    lines = [
-        each.known if each.look.marker and each.look.dashes is not None else [] for each in drawn
-    ]
-    own = lines[number]
-    hidden = (
-        sum(abs(later[x].value - e.value) < COINCIDENT * e.value for x, e in own if x in later)
-        for later in map(dict, lines[number + 1 :])
-    )
-    return any(2 * each > len(own) for each in hidden)
-
-
 def _legend(panels: Sequence[Curves]) -> list[Key]:
     """Names of curves, unless there is only one; then of marks, and of crosses."""
     curves: dict[str, Look] = {}
@@ -130,46 +110,24 @@ def _legend(panels: Sequence[Curves]) -> list[Key]:
     return [*(curves.items() if len(curves) > 1 else ()), *marks.values(), *cross]
 
 
-def _banded(panel: Curves) -> list[Estimate]:
-    """The intervals of a panel that are drawn."""
-    drawn = (each for each in panel.series if each.has_band and not each.is_reference)
-    return [e for series in drawn for _, e in series.known if e.has_interval]
-
-
-def is_cut(panel: Curves, limits: Limits) -> bool:
-    """Whether an interval of a panel goes on beyond the ends of its axis."""
-    return any(e.ends[0] < limits[0] or e.ends[1] > limits[1] for e in _banded(panel))
-
-
-def _notes(
-    picture: Picture, limits: dict[Axis, Limits], has_bands: bool, is_small: bool
-) -> Sequence[str]:
-    """What intervals and thick lines mean, and what the axes leave out; small panels have no room
-    to say themselves that an interval is cut off."""
+def _notes(picture: Picture, limits: dict[Axis, Limits], has_bands: bool) -> Iterator[str]:
+    """What intervals mean, and the marks that the axes leave out."""
     panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
-    drawn = "Band" if has_bands else "Thin vertical line at a point"
-    measured = [p._replace(series=[s for s in p.series if not s.look.fill]) for p in panels]
-    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, measured)) else []
-    if notes and is_small and any(is_cut(p, limits[p.scale]) for p in panels):
-        notes[0] += "; one that reaches the edge of a panel goes on beyond it"
-    if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
-        notes.append("A thick line lies under another curve")
+    series = [each for panel in panels for each in panel.series if not each.look.fill]
+    drawn = [each for each in series if each.has_band and not each.is_reference]
+    if any(estimate.has_interval for each in drawn for _, estimate in each.known):
+        yield f"{'Band' if has_bands else 'Thin vertical line at a point'}: 95 % interval"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
     if beyond:
-        notes.append(f"Above this picture: {', '.join(beyond)}")
-    return notes
+        yield f"Above this picture: {', '.join(beyond)}"
 
 
-def _draw_series(
-    axes: Axes, series: Series, has_bands: bool, is_thick: bool, is_small: bool
-) -> None:
+def _draw_series(axes: Axes, series: Series, has_bands: bool, is_small: bool) -> None:
     look = pictures.line_properties(series.look)
     if is_small:
         look["markersize"] = 3
-    if is_thick:
-        look |= {"linewidth": 4.5, "markersize": look["markersize"] + 4}
     places = [place for place, _ in series.points]
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]

@@ -97,24 +97,6 @@ def test_a_case_has_what_nccl_selected_in_its_own_call_and_no_other_case_has_it(
         assert find_selection(known, other) == ("", "", "")
 
 
-def test_an_older_journal_labels_direct_eager_calls_in_plain_memory_only() -> None:
-    known = {SELECTIONS: OLD}
-    for right in (
-        case("all_reduce", 1024), case("all_reduce", 1024, timing="pipelined"),
-        case("all_reduce", 1024, dtypes=("bfloat16",)),
-        case("all_reduce", 1024, tensors=("4",), forms=("flat",)),
-    ):  # fmt: skip
-        assert find_selection(known, right) == ("TREE or NVLS", "LL or SIMPLE", "1")
-    for wrong in (
-        case("all_reduce", 1024, forms=("async",)), case("all_reduce", 1024, launch_mode="graph"),
-        case("all_reduce", 1024, tensors=("4",), forms=("coalesced",)),
-        case("all_reduce", 1024)._replace(memory="registered"),
-        case("all_reduce", 1024)._replace(part="computation"),
-        case("all_reduce", 1024, forms=("first",)),
-    ):  # fmt: skip
-        assert find_selection(known, wrong) == ("", "", ""), wrong.name
-
-
 @pytest.mark.parametrize(
     ("algorithm", "symmetric"),
     [("SYMMETRIC", True), ("COPY_ENGINE", True), ("SYMMETRIC and COPY_ENGINE", True),
