@@ -57,9 +57,8 @@ def _line(cells: Sequence[str]) -> str:
 def write(document: doc.Document, _: bool = False) -> str:
     """The document as Markdown; of a long one, the tables have fewer rows."""
     texts = (_text(document, most_rows) for most_rows in MOST_ROWS)
-    return next(
-        (text for text in texts if len(text) <= MOST_CHARACTERS), _text(document, LEAST_ROWS)
-    )
+    short = (text for text in texts if len(text) <= MOST_CHARACTERS)
+    return next(short, "") or _text(document, LEAST_ROWS)
 
 
 def _text(document: doc.Document, most_rows: int) -> str:
