@@ -106,8 +106,9 @@ def selection_entries(lines: Iterable[str]) -> list[list[str]]:
 def _selections(environment: dict[str, Any], case: Case) -> list[list[str]]:
     """The selections of a case in a run's environment."""
     known = environment.get(SELECTIONS)
-    is_known = isinstance(known, dict) and case.part != COMPUTATION
-    return known.get(selection_key(case), []) if is_known else []
+    if not isinstance(known, dict) or case.part == COMPUTATION:
+        return []
+    return known.get(selection_key(case)) or []
 
 
 def one_selection(environment: dict[str, Any], case: Case) -> NcclSelection | None:

@@ -109,11 +109,13 @@ def styled() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
+        inked = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+        greys = ("axes.edgecolor", "xtick.color", "ytick.color", "grid.color")
+        matplotlib.rcParams.update(dict.fromkeys(inked, plot.INK) | dict.fromkeys(greys, plot.GREY))
         matplotlib.rcParams.update({
-            "font.size": plot.TEXT, "text.color": plot.INK, "axes.labelcolor": plot.INK, "xtick.labelcolor": plot.INK,
-            "ytick.labelcolor": plot.INK, "axes.edgecolor": plot.GREY, "xtick.color": plot.GREY,
-            "ytick.color": plot.GREY, "grid.color": plot.GREY, "grid.alpha": 0.25, "grid.linewidth": 0.7,
-            "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+            "font.size": plot.TEXT, "grid.alpha": 0.25, "grid.linewidth": 0.7,
+            "axes.linewidth": 0.7,
+            "xtick.major.width": 0.7, "ytick.major.width": 0.7,
             "hatch.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
             "axes.axisbelow": True,
         })  # fmt: skip
@@ -333,5 +335,7 @@ def _add_colour_bars(axes: Axes, panel: plot.HeatMap) -> None:
 
 
 LAYOUTS: dict[type, Callable[[plot.Picture, float], plot.Layout]] = {
-    plot.Curves: draw_curves.lay_out, plot.HeatMap: lay_out_cells, plot.Bars: draw_curves.lay_out_bars,
-}  # fmt: skip
+    plot.Curves: draw_curves.lay_out,
+    plot.HeatMap: lay_out_cells,
+    plot.Bars: draw_curves.lay_out_bars,
+}

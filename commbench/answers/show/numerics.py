@@ -135,8 +135,9 @@ def _row(row: ResultRow) -> NumericsRow:
     assert found is not None
     times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
     return NumericsRow(
-        case, found, figures.launches_difference(measurement.numerics, case.dtype), case.wire_bytes,
-        figures.plain_wire_bytes(case), times, figures.codec_time(measurement.numerics), figures.paying_speed(measurement),
+        case, found, figures.launches_difference(measurement.numerics, case.dtype),
+        case.wire_bytes, figures.plain_wire_bytes(case), times,
+        figures.codec_time(measurement.numerics), figures.paying_speed(measurement),
     )  # fmt: skip
 
 
@@ -193,11 +194,6 @@ def numerics_sentences(result: NumericsResult) -> list[str]:
         found.append(f"Ranks have different bits in {_names(odd)}.")
     elif any(row.found.same_on_ranks for row in result.rows):
         found.append("All ranks have the same bits.")
-    if not result.largest_ways:
-        alone = {row.case.name: m for row, m in zip(result.rows, result.measured, strict=False)}
-        texts = [text for text in _repeats(alone) if text != REPEATS] if alone else []
-        found += [f"{text[:1].upper()}{text[1:]}." for text in texts]
-        found += ["Repeated calls have the same bits."] * (bool(alone) and not texts)
     paying = paying_sentences(result)
     return [*filter(None, found), *(paying if len(paying) <= MOST_SENTENCES else ())]
 

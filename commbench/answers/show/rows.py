@@ -264,16 +264,6 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)
-        if work := _work(found):
-            yield Text(f"The computation is {work}.")
-
-
-def _work(rows: Sequence[ResultRow]) -> str:
-    """What the computations are: `12 to 96 x matmul 128x128x128 float32`."""
-    works = [row.measurement.batches[-1].work.partition(" x ") for row in rows]
-    units = [int(number) for number, _, _ in works if number.isdigit()]
-    if not units:
-        return ""
-    least, most = min(units), max(units)
-    number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{number} x {works[0][2]}"
+        works = dict.fromkeys(row.measurement.batches[-1].work for row in found)
+        if any(works):
+            yield Text(f"The computation is {list_some([*filter(None, works)], 3)}.")
