@@ -26,7 +26,7 @@ from commbench.plan.pairs import count_pairs
 from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
-from commbench.stats.estimate import Estimate, ratio
+from commbench.stats import Estimate, ratio
 
 _Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")

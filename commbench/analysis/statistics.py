@@ -23,8 +23,7 @@ from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
-from commbench.stats.distributions import student_quantile
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
-from commbench.analysis.environment_diff import (
+from commbench.analysis.environment import (
     NOT_SET,
     chosen_variables,
     environment_facts,
@@ -34,7 +34,7 @@ from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.runner import Sweep
 from commbench.errors import UsageError
 from commbench.launch.launchers import NodeConfig, torchrun_line
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import RunHeader, is_in_process

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from commbench.output.table import clean, is_terminal, safe
+from commbench.output.text import clean, is_terminal, safe
 
 
 class ProgressListener:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from commbench.output.table import clean
+from commbench.output.text import clean
 from commbench.views import document as doc
 
 MOST_CHARACTERS = 65_536

@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from commbench.output.table import clip
-from commbench.stats.estimate import Estimate
+from commbench.output.text import clip
+from commbench.stats import Estimate
 from commbench.units import GB, format_about, format_bytes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from synthetic import in_memory, steady
 
-from commbench.analysis.environment_diff import environment_facts
+from commbench.analysis.environment import environment_facts
 from commbench.analysis.nccl_log import (
     INIT_MODE,
     SELECTIONS,

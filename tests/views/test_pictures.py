@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import commbench
 from commbench.plan.operations import COLLECTIVES
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views import pictures
 from commbench.views.html import THEME, make_svg
 from commbench.views.pictures import (

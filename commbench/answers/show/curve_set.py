@@ -14,8 +14,7 @@ from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, collect
 from commbench.views import pictures
 from commbench.views.pictures import Look
 

@@ -14,7 +14,7 @@ from commbench.analysis.row_names import format_range
 from commbench.answers.expect.curves import Curve, load_curves
 from commbench.answers.show.formats import texts
 from commbench.host.gpu_system import describe_gpu_facts
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
@@ -23,7 +23,7 @@ from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall
 from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
-from commbench.stats.collect import collect
+from commbench.stats import collect
 from commbench.units import GB, format_count, format_share
 from commbench.views import document as doc
 from commbench.views.cells import NUMBER, TEXT, Column, Unit

@@ -14,13 +14,11 @@ from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.rows import time_of
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide
+from commbench.stats import FASTER, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column

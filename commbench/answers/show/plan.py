@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
@@ -16,7 +16,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
 from commbench.plan.plan import Plan
 from commbench.plan.workload import Workload, make_workload
-from commbench.stats.collect import collect
+from commbench.stats import collect
 from commbench.units import format_about, format_bytes, format_count
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table

@@ -21,10 +21,10 @@ from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, time_text

@@ -13,11 +13,10 @@ from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, known, ratio
+from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit

@@ -12,13 +12,12 @@ from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.results.records import LinkProbe
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
-from commbench.views.document import Block, Folded, Items, Section, Table, Text
-from commbench.views.long_tables import summarise
+from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
@@ -181,7 +180,7 @@ def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
         return [f"There is no column `of peak`{why}."]
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if _has_known_links(rows[0].header):
-        from commbench.analysis.hardware import peak_remark
+        from commbench.analysis.environment import peak_remark
 
         texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):

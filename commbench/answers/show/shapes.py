@@ -13,25 +13,22 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
-from commbench.analysis.hardware import find_crowd
+from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import busbw_of, size_of, time_of
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE, BOTH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.splits import UNIFORM
 from commbench.results.schema import WRONG, RunHeader
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
+from commbench.stats import SAME, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
 from commbench.units import format_bytes
 from commbench.views import cells
 from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
-from commbench.views.document import Block, Items, Table, Text
-from commbench.views.long_tables import summarise
+from commbench.views.document import Block, Items, Table, Text, summarise
 
 VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""

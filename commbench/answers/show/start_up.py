@@ -18,7 +18,7 @@ from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
 from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_count, format_time
 from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, Column
 from commbench.views.document import Document, Items, Table

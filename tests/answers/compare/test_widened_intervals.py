@@ -15,7 +15,7 @@ from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document
 from commbench.answers.compare.ratio import widen_for_launches
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views.formats import as_json
 
 ROWS = 8
