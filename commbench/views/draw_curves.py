@@ -34,9 +34,7 @@ def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     columns = max(1, min(picture.columns, int((width - _BESIDE) / _LEAST_ROOM)))
     room = (width - _BESIDE) / columns
-    has_bands = picture.has_bands
-    if has_bands is None:
-        has_bands = all(panel.may_have_bands for panel in panels)
+    has_bands = all(panel.may_have_bands for panel in panels)
     limits = {
         scale: find_limits([p for p in panels if p.scale == scale], scale)
         for scale in dict.fromkeys(panel.scale for panel in panels)
@@ -102,8 +100,7 @@ def _notes(
     """What intervals mean, and the marks that the axes leave out."""
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     series = [each for panel in panels for each in panel.series if not each.look.fill]
-    drawn = [each for each in series if each.has_band and not each.is_reference]
-    if any(estimate.has_interval for each in drawn for _, estimate in each.known):
+    if any(e.has_interval for each in series if each.has_band for _, e in each.known):
         yield f"{'Band' if has_bands else 'Thin vertical line at a point'}: 95 % interval"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]

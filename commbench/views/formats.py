@@ -192,8 +192,6 @@ def show(
     if output is None:
         print_result(text, end="")
         return
-    from commbench.results.files import write_new
-
     write_new(output, text)
     print_result(output)
 

@@ -173,7 +173,7 @@ PANELS = (
 
 
 def drawn(panel: pictures.Panel, title: str = "Time", description: str = "It rises.") -> str:
-    return make_svg(Picture("plot", title, description, [panel], has_bands=True), "p1")
+    return make_svg(Picture("plot", title, description, [panel]), "p1")
 
 
 def luminance(colour: str) -> float:

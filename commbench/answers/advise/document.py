@@ -325,7 +325,6 @@ def advice_picture(report: AdviceReport) -> Picture:
         " ".join(sentences),
         [_panel(*pair) for pair in drawable],
         sentences if len(drawable) == 1 else [],
-        has_bands=True,
     )
 
 

@@ -170,7 +170,6 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     description = " ".join(texts) or "No row has a step."
     yield plot.Picture(
         "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
-        has_bands=False,
     )  # fmt: skip
 
 

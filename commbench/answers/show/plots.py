@@ -173,7 +173,7 @@ def _picture(
     what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
-    beside = f", {only}" if only else curves.beside * has_time
+    beside = f", {only}" if only else ""
     peaks = [describe_busbw(curves)] * has_busbw
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
@@ -221,7 +221,7 @@ def _published_series(
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
     if points and (factor or scale == TIMES):
         look = Look(pictures.GREY, dashes=(4, 2), fill=0.2)
-        yield pictures.Series("published", look, points, is_reference=True)
+        yield pictures.Series("published", look, points)
 
 
 def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> list[Mark]:

@@ -20,9 +20,8 @@ from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import busbw_of, size_of, time_of
 from commbench.output.text import join_words
 from commbench.plan.case import Case
-from commbench.plan.groups import ALONE, BOTH
+from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.splits import UNIFORM
 from commbench.results.schema import WRONG, RunHeader
 from commbench.stats import SAME, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
 from commbench.units import format_bytes
@@ -108,8 +107,8 @@ _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
 
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
-    """What the findings of a run say and their cause; without findings what it has not measured."""
-    parts = [] if found else [*_missing(header)]
+    """What the findings of a run say and their cause."""
+    parts = []
     for each in found:
         shape = SHAPES[each.shape]
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
@@ -126,16 +125,6 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
     return text and f"{text[:1].upper()}{text[1:]}."
-
-
-def _missing(header: RunHeader) -> Iterator[str]:
-    """What a run has not measured beside its shape, and what measures it."""
-    plan = header.plan
-    if plan.has_groups and plan.concurrency != BOTH:
-        yield f"`--concurrency {BOTH}` measures whether the groups slow each other"
-    if any(OPERATIONS[o].block_counts for o in plan.operations) and UNIFORM not in plan.imbalance:
-        kinds = ",".join((UNIFORM, *(text.partition("#")[0] for text in plan.imbalance)))
-        yield f"`--imbalance {kinds}` measures what unequal blocks cost"
 
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
