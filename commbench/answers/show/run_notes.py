@@ -112,8 +112,8 @@ SLOWER = 1.6
 
 
 def slow_links_tables(header: RunHeader) -> list[Table]:
-    """The slow probes, the slowest first; of many the slowest, and the distribution. The usual probe is
-    the median; of two probes, the faster."""
+    """The slow probes, the slowest first; of many the slowest, and the distribution. Usual is the
+    median; of two probes, the faster."""
     probes = header.link_probes
     ordered = sorted(probe.seconds for probe in probes)
     usual = (ordered[0] if len(probes) == 2 else median(ordered)) if len(probes) > 1 else 0.0
