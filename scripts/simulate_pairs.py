@@ -29,7 +29,7 @@ from commbench.answers.pairs.slow_parts import (
     find_suspects,
 )
 from commbench.api.measuring import PAIRS_DEFAULTS, QUICK_ITERATIONS
-from commbench.output.table import table
+from commbench.output.text import table
 from commbench.plan.pairs import FEW_RANKS, HALVES, count_rounds, find_peer
 from commbench.worker.sampling import LOOK_ITERATIONS, SAMPLED_ROUNDS, most_rounds
 

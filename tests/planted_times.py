@@ -12,7 +12,7 @@ from synthetic import header, plan
 from commbench.answers.advise.time_table import TimeTable
 from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 Seconds = Callable[[Case], float]
 POWERS = tuple(1 << k for k in range(12, 29))

@@ -15,7 +15,7 @@ from statistics import mean
 import numpy as np
 
 from commbench.answers.history.steps import find_steps
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 NOISE, POINTS = 0.03, 200
 Rng = np.random.Generator

@@ -21,7 +21,7 @@ from commands import (
 from fake_device import Fake, program_text
 
 from commbench.analysis.columns import COLUMNS
-from commbench.analysis.environment_diff import environment_facts
+from commbench.analysis.environment import environment_facts
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import parse_options
 

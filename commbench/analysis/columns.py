@@ -16,7 +16,7 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.samples import without_samples
 from commbench.results.schema import RunHeader, is_imported
-from commbench.stats.estimate import Estimate, known
+from commbench.stats import Estimate, known
 from commbench.units import GB, MICRO, seven_digits
 
 TEXT, INTEGER, NUMBER = "text", "integer", "number"

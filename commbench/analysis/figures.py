@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.statistics import median, median_ci
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
-from commbench.stats.estimate import Estimate, combine, combine_ratio
+from commbench.stats import Estimate, combine, combine_ratio
 
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow

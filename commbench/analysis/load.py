@@ -24,18 +24,10 @@ from commbench.analysis.csv_file import read_results
 from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
+from commbench.results import schema
 from commbench.results.files import is_file, is_folder, why_unreadable
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
-from commbench.results.schema import (
-    COMPLETE,
-    CUT_OFF,
-    INCOMPLETE,
-    Run,
-    RunEnd,
-    RunHeader,
-    describe_end,
-)
 from commbench.units import format_count
 
 if TYPE_CHECKING:
@@ -52,18 +44,18 @@ class LoadedRun(NamedTuple):
     """Those of COLUMNS that were loaded."""
     rows: Sequence[Any]
     """A named tuple of the columns for each case; None: the number is not known."""
-    header: RunHeader | None = None
+    header: schema.RunHeader | None = None
     """None where the file does not describe the environment, as results.csv."""
-    run: Run | None = None
+    run: schema.Run | None = None
     """With every sample; None where the file holds none. Its measurements are in the order of
     `rows`."""
-    end: RunEnd | None = RunEnd(COMPLETE)
+    end: schema.RunEnd | None = schema.RunEnd(schema.COMPLETE)
     """How the run ended, as far as its file says; None where it has not, or was killed."""
 
     @property
     def incomplete(self) -> str:
         """Why the run is incomplete, in a clause; empty for one that is complete."""
-        return (self.run and self.run.incomplete) or describe_end(self.end)
+        return (self.run and self.run.incomplete) or schema.describe_end(self.end)
 
     @property
     def named(self) -> dict[str, Any]:
@@ -75,7 +67,7 @@ class LoadedRun(NamedTuple):
         return make_frame([[*written_values(row, self.columns)] for row in self.rows], self.columns)
 
 
-def as_loaded_run(run: Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
+def as_loaded_run(run: schema.Run | LoadedRun, columns: Collection[str] = COLUMNS) -> LoadedRun:
     """A run that was read or imported, with these columns of its rows; a LoadedRun as it is."""
     if isinstance(run, LoadedRun):
         return run
@@ -95,7 +87,7 @@ _LASTING = tuple(
 _ROUNDING = 2e-6
 
 
-def _read_journal(path: Path) -> Run:
+def _read_journal(path: Path) -> schema.Run:
     """The run of a journal. One without checksums is compared with the rows beside it, which were
     computed from it when it was whole."""
     run = read_run(path)
@@ -105,10 +97,10 @@ def _read_journal(path: Path) -> Run:
     return run
 
 
-def _require_same_rows(run: Run, beside: Path) -> None:
+def _require_same_rows(run: schema.Run, beside: Path) -> None:
     """Raise RecordsError where the rows beside the journal of a run that ended complete are not
     those that follow from it."""
-    if not run.end or run.end.status != COMPLETE:
+    if not run.end or run.end.status != schema.COMPLETE:
         return
     names = _OWN if run.header.commbench == __version__ else _LASTING
     found, kept = as_loaded_run(run, names).rows, read_results(beside, names)
@@ -146,17 +138,17 @@ def _load_results(path: Path, columns: Collection[str]) -> LoadedRun:
     return LoadedRun(label, path, tuple(columns), rows, end=end)
 
 
-def _end_of_rows(file: Path, rows: Sequence[Any]) -> RunEnd | None:
+def _end_of_rows(file: Path, rows: Sequence[Any]) -> schema.RunEnd | None:
     """How the run of a results.csv ended, by its rows, and by the journal in the same folder.
     RecordsError where that has other rows."""
-    if cut := sum(row.stop_reason == CUT_OFF for row in rows):
-        return RunEnd(INCOMPLETE, f"{format_count(cut, 'row')} {CUT_OFF}")
+    if cut := sum(row.stop_reason == schema.CUT_OFF for row in rows):
+        return schema.RunEnd(schema.INCOMPLETE, f"{format_count(cut, 'row')} {schema.CUT_OFF}")
     if file.name != RESULTS_CSV or not is_file(file.parent / JOURNAL):
-        return RunEnd(COMPLETE)
+        return schema.RunEnd(schema.COMPLETE)
     try:
         run = read_run(file.parent)
     except RecordsError as error:
-        return RunEnd(INCOMPLETE, error.message)
+        return schema.RunEnd(schema.INCOMPLETE, error.message)
     _require_same_rows(run, file)
     return run.end
 
@@ -205,7 +197,7 @@ def _kind_of(path: Path) -> str:
     return RESULTS_CSV if is_csv else _OTHER if is_file(path) else ""
 
 
-def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
+def open_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     """The run in a folder or journal, or in another tool's file.
 
     RecordsError where it cannot be read or is a results.csv, UsageError where a hint is missing or
@@ -222,9 +214,9 @@ def open_run(path: Path, hints: ImportHints = NO_HINTS) -> Run:
     return import_run(path, hints)
 
 
-def require_samples(run: Run | LoadedRun) -> Run:
+def require_samples(run: schema.Run | LoadedRun) -> schema.Run:
     """The run with every sample; RecordsError where it was read from a results.csv."""
-    if isinstance(run, Run):
+    if isinstance(run, schema.Run):
         return run
     if run.run is None:
         raise _no_samples_error(run.path)

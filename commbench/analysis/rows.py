@@ -14,12 +14,7 @@ from functools import cached_property
 from operator import is_
 from typing import Any, TypeAlias
 
-from commbench.analysis.diagnostic_figures import (
-    RISEN,
-    Interference,
-    find_interference,
-    mean_by_rank,
-)
+from commbench.analysis import diagnostic_figures
 from commbench.analysis.figures import Overlap, find_overlap, median_of
 from commbench.analysis.nccl_log import find_selection
 from commbench.analysis.statistics import Summary, median, summarise
@@ -31,7 +26,7 @@ from commbench.plan.pairs import count_pairs
 from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
 from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
-from commbench.stats.estimate import Estimate, ratio
+from commbench.stats import Estimate, ratio
 
 _Key: TypeAlias = tuple[object, ...]
 WAYS = ("form", "call")
@@ -144,10 +139,10 @@ class ResultRow:
         return in_order(samples_of(self.measurement.batches))
 
     @cached_property
-    def interference(self) -> Interference:
+    def interference(self) -> diagnostic_figures.Interference:
         """What disturbed the measurement."""
         found = self.measurement
-        return find_interference(found.batches, self.ordered_s, found.rank_times)
+        return diagnostic_figures.find_interference(found.batches, self.ordered_s, found.rank_times)
 
     @cached_property
     def nccl_selection(self) -> tuple[str, str, str]:
@@ -207,9 +202,9 @@ class ResultRow:
         clocks of hosts are not shared, the rank whose own times are the longest. None for one rank,
         and on GPUs, where the longest time is that of the rank which began first."""
         known = self.measurement.rank_times
-        behind = mean_by_rank(known, "behind_s")
+        behind = diagnostic_figures.mean_by_rank(known, "behind_s")
         if not behind and self.header.plan.device == "cpu":
-            behind = mean_by_rank(known, "medians_s")
+            behind = diagnostic_figures.mean_by_rank(known, "medians_s")
         if len(behind) < 2:
             return None
         return self.header.plan.ranks_of(self.measurement.case)[behind.index(max(behind))]
@@ -262,7 +257,7 @@ def make_rows(run: Run) -> tuple[ResultRow, ...]:
 def with_risen(run: Run) -> RunHeader:
     """The header of a run, whose environment also has the counters of faults that rose in it."""
     risen = run.end.risen if run.end else {}
-    more = {RISEN: risen} if any(risen.values()) else {}
+    more = {diagnostic_figures.RISEN: risen} if any(risen.values()) else {}
     return run.header._replace(environment=run.header.environment | more)
 
 

@@ -23,8 +23,7 @@ from math import ceil, comb, exp, floor, log, sqrt
 from typing import NamedTuple
 
 from commbench.results.samples import MANY, concatenated, in_order, lengths_of
-from commbench.stats.distributions import student_quantile
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, student_quantile
 
 CONFIDENCE = 0.95
 Z = 1.959963984540054
@@ -53,8 +52,6 @@ class Summary(NamedTuple):
     """The variance of the median over that of independent samples (Kish); 1 where batches agree."""
     minimum: float | None = None
     mean: float | None = None
-    p10: float | None = None
-    p90: float | None = None
     p95: float | None = None
     p99: float | None = None
     maximum: float | None = None
@@ -98,7 +95,7 @@ def summarise(
         p5_low, p5_high, _ = _interval(batches, ordered, p5, launches, UNDISTURBED, usual_spread)
     low, high, effect = _interval(batches, ordered, middle, launches, 0.5, usual_spread)
     return Summary(
-        number, middle, low, high, effect, ordered[0], _mean(ordered), known(0.10), known(0.90),
+        number, middle, low, high, effect, ordered[0], _mean(ordered),
         known(0.95, ENOUGH_FOR_P95), known(0.99, ENOUGH_FOR_P99), ordered[-1], p5, p5_low, p5_high,
     )  # fmt: skip
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import gzip
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
-from commbench.analysis.environment_diff import (
+from commbench.analysis.environment import (
     NOT_SET,
     chosen_variables,
     environment_facts,
@@ -34,7 +34,7 @@ from commbench.answers.sweep.result import SweepResult
 from commbench.answers.sweep.runner import Sweep
 from commbench.errors import UsageError
 from commbench.launch.launchers import NodeConfig, torchrun_line
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.results.files import is_folder, why_unreadable
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import RunHeader, is_in_process
@@ -69,8 +69,6 @@ class Contents(NamedTuple):
     """What was asked of all runs together, each with its name."""
     files: Mapping[str, Path] | None = None
     """The files to embed, by what they are called; None for those of the runs."""
-    comparisons: Sequence[Comparison] = ()
-    """In which the document says already in what the runs differ."""
 
 
 def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResult]) -> Contents:
@@ -79,7 +77,7 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
     if what and len(comparisons) == len(what):
         found = compare_document(Comparisons(comparisons))
         runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
-        return Contents(found, runs, comparisons=comparisons)
+        return Contents(found, runs)
     if len(what) != 1:
         known = "a report is about one run, several runs, one check or one sweep"
         raise UsageError(known, "make a report of each")
@@ -118,7 +116,7 @@ def make_document(contents: Contents) -> doc.Document:
         blocks=(
             doc.Section("Results", found.blocks),
             asked_section(runs, contents.asked),
-            environment_section(runs, _differing(contents.comparisons)),
+            environment_section(runs),
             reproduce_section(runs, contents.commands),
             journals_section(contents.files or find_files(runs)),
         ),
@@ -134,14 +132,7 @@ def _check_contents(gate: GateResult) -> Contents:
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
         runs,
         asked=[*zip(("checked", "baseline"), runs, strict=False), ("rules", rules)],
-        comparisons=[gate.comparison] if gate.comparison else [],
     )
-
-
-def _differing(comparisons: Sequence[Comparison]) -> set[str]:
-    """The names of the facts in which compared runs differ, as they are and as they are shown."""
-    names = {name for c in comparisons for name, *_ in (*c.mismatches, *c.differences)}
-    return names | {name.replace("_", " ") for name in names}
 
 
 def _sweep_contents(result: SweepResult) -> Contents:
@@ -189,8 +180,8 @@ def _asked_facts(header: RunHeader) -> dict[str, str]:
     }
 
 
-def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> doc.Section:
-    """How and where it was measured: first what differs between the runs, but for `differing`."""
+def environment_section(runs: NamedRuns) -> doc.Section:
+    """How and where it was measured: first what differs between the runs."""
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
     if len(headers) > 1:
@@ -200,9 +191,8 @@ def environment_section(runs: NamedRuns, differing: Collection[str] = ()) -> doc
     if len(headers) > 1:  # of one run, the results have it
         for name, header in headers.items():
             facts[name]["start-up"] = describe_start_up(header)
-    more = "What else differs" if differing else "What differs between the runs"
-    blocks = _facts_blocks(facts, more, differing)
-    if len(headers) > 1 and not differing and not any(isinstance(b, doc.Table) for b in blocks):
+    blocks = _facts_blocks(facts, "What differs between the runs")
+    if len(headers) > 1 and not any(isinstance(b, doc.Table) for b in blocks):
         blocks.insert(0, doc.Text("Nothing that is recorded here differs between the runs."))
     if missing := [name for name, run in runs.items() if not run.header]:
         blocks.append(doc.Text(f"No environment is recorded in {', '.join(missing)}."))
@@ -224,15 +214,10 @@ def _environment_facts(header: RunHeader) -> dict[str, str]:
     return facts | {"NCCL init": describe_init(header.environment.get("nccl_log"))}
 
 
-def _facts_blocks(
-    facts: Mapping[str, Mapping[str, str]], title: str, left_out: Collection[str] = ()
-) -> list[doc.Block]:
+def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[doc.Block]:
     """A table of the facts in which runs differ, then those that are the same in all of them."""
     names = dict.fromkeys(name for found in facts.values() for name in found)
-    rows = [
-        (name, *(found.get(name, "") for found in facts.values()))
-        for name in names if name not in left_out
-    ]  # fmt: skip
+    rows = [(name, *(found.get(name, "") for found in facts.values())) for name in names]
     same = [(name, value) for name, value, *more in rows if value and {value}.issuperset(more)]
     lines: list[tuple[str, ...]] = [("", *facts), *(row for row in rows if len({*row[1:]}) > 1)]
     blocks: list[doc.Block] = []

@@ -28,7 +28,7 @@ from commbench.api.runs import (
 from commbench.errors import UsageError
 from commbench.readers.source import ImportHints
 from commbench.results import schema
-from commbench.stats.verdict import FAIL, PASS
+from commbench.stats import FAIL, PASS
 from commbench.units import format_count, parse_tolerance
 from commbench.validation import choose
 from commbench.views.formats import Result

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commbench.analysis.hardware import ALGORITHMS
+from commbench.analysis.environment import ALGORITHMS
 from commbench.answers.expect.bound import Call
 from commbench.answers.expect.expectation import (
     BELOW,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.api.runs import ignore, load, load_rows
 from commbench.errors import UsageError
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
 from commbench.readers.source import ImportHints
 from commbench.results import schema

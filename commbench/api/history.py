@@ -14,7 +14,7 @@ from commbench.answers.history.run_list import RunsOfHistory, points_csv
 from commbench.answers.history.store import HISTORY, History, open_history
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import CommbenchError, UsageError
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
 from commbench.units import parse_sizes, parse_tolerance

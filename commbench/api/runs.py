@@ -19,7 +19,7 @@ from commbench.results.run_folder import (
     list_stored_runs,
     new_folder,
 )
-from commbench.stats.verdict import TOLERANCE
+from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import brief, with_known_keywords
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format

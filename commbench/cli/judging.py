@@ -11,7 +11,7 @@ from commbench.cli.commands import Show
 from commbench.errors import UsageError
 from commbench.output.ci import add_to_summary
 from commbench.output.console import print_status, print_workflow_command
-from commbench.output.table import runs_in_actions
+from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
 from commbench.views.formats import JSON, MARKDOWN
 

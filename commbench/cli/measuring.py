@@ -18,11 +18,11 @@ from commbench.cli.options import print_or_write
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.ci import add_to_summary
 from commbench.output.console import print_error, print_status, print_workflow_command
-from commbench.output.table import runs_in_actions
+from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
 from commbench.results.schema import Run
 from commbench.runner.run_options import RunOptions, parse_options
-from commbench.stats.verdict import TOLERANCE
+from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.views.formats import MARKDOWN, TEXT, VIEW_OF_DOCUMENT, show
 

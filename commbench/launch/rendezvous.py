@@ -28,7 +28,7 @@ from torch.distributed.elastic.rendezvous import (
 from commbench.errors import CommbenchError, UnavailableError, first_line
 from commbench.launch.supervisor import CHECKS_PER_S, NodeExitProtocol, RankSupervisor
 from commbench.launch.torch_internals import raise_missed_signal
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 
 POLL_S = 0.05
 OWN_PORT_S = 10

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import RecordsError
-from commbench.output.table import clean
+from commbench.output.text import clean
 
 ERROR, WARNING, NOTICE = "error", "warning", "notice"
 """The levels of an annotation."""

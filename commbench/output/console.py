@@ -1,6 +1,6 @@
 """Printing: results on standard output, everything else on standard error.
 
-Nothing else in the package prints, so all text passes through `table.safe`.
+Nothing else in the package prints, so all text passes through `text.safe`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import typer
 
-from commbench.output.table import is_terminal, safe
+from commbench.output.text import is_terminal, safe
 
 LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""
@@ -62,7 +62,7 @@ def wrap_on_terminal(line: str, margin: str = "") -> str:
     log, it stays one line."""
     if not (is_terminal(sys.stderr) or os.environ.get("COLUMNS", "").isdecimal()):
         return line
-    from commbench.output.paragraphs import fill
+    from commbench.output.text import fill
 
     return fill(line, rest=margin, break_long_words=False, break_on_hyphens=False)
 

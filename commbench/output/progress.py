@@ -6,14 +6,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from math import exp, floor, log
+from math import floor
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from commbench.output.table import clean, is_terminal, safe
+from commbench.output.text import clean, is_terminal, safe
 
 
 class ProgressListener:
@@ -42,10 +42,6 @@ REDRAWN_AFTER_S = 0.1
 """Seconds of measuring after which WorkLines prints its first line, and seconds between two lines
 during the first minute; later it prints one a minute. WorkBar is drawn again after REDRAWN_AFTER_S,
 because drawing takes time from the run."""
-
-
-RECENT = 0.2
-"""The weight of the last cycle in the mean of recent ones."""
 
 
 class Work:
@@ -159,26 +155,14 @@ class SoakStatus:
         """`before_s` of `most_s` seconds had passed before the clock."""
         self.wrong = 0
         self._clock, self._started, self._most_s = clock, clock() - before_s, most_s
-        self._cycle = 0
-        self._logs: dict[str, tuple[float, float]] = {}
-        """Of each case the mean logarithm of its medians: of all cycles, and of recent ones."""
-
-    def batch_done(self, name: str, cycle: int, seconds: float) -> None:
-        """A case has had a batch with this median."""
-        self._cycle, now = cycle, log(max(seconds, 1e-9))
-        mean, recent = self._logs.get(name, (now, now))
-        self._logs[name] = mean + (now - mean) / cycle, recent + (now - recent) * RECENT
+        self.cycle = 0
 
     @property
     def text(self) -> str:
-        """`120 of 3600 s, cycle 12, 0 wrong; slowest now all_reduce ...: 1.08 times its mean`."""
+        """`120 of 3600 s, cycle 12, 0 wrong`."""
         total = f" of {self._most_s:.0f}" if self._most_s else ""
         elapsed_s = self._clock() - self._started
-        found = f"{elapsed_s:.0f}{total} s, cycle {self._cycle}, {self.wrong} wrong"
-        if not self._logs:
-            return found
-        rise, name = max((recent - mean, name) for name, (mean, recent) in self._logs.items())
-        return f"{found}; slowest now {name}: {exp(rise):.2f} times its mean"
+        return f"{elapsed_s:.0f}{total} s, cycle {self.cycle}, {self.wrong} wrong"
 
 
 def restore_cursor() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.results.files import (
     is_file,
     is_folder,

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from commbench.host.cpu import describe_cpu_mode
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.records import Check, LinkProbe, Numerics, RankInfo, StartUp, WrongElement

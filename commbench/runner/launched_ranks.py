@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from commbench import errors
 from commbench.errors import CommbenchError, RankError, RecordsError
-from commbench.output.paragraphs import fill
+from commbench.output.text import fill
 from commbench.plan.cases import require_ready_case
 from commbench.plan.plan import Plan
 from commbench.results.run_folder import JOURNAL, create_folder, new_folder

@@ -10,7 +10,7 @@ from math import floor, log10
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 
 class Unit(NamedTuple):

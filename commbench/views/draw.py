@@ -21,27 +21,7 @@ from commbench.errors import UsageError
 from commbench.results.files import is_folder, make_folder, unused_path, write_new
 from commbench.units import format_count
 from commbench.views import draw_curves
-from commbench.views.pictures import (
-    GREY,
-    HATCHED,
-    INK,
-    LONGEST_NAME,
-    MISSING,
-    SMALL,
-    TEXT,
-    TITLE,
-    Bars,
-    Curves,
-    HeatMap,
-    Key,
-    Layout,
-    Picture,
-    area_properties,
-    line_properties,
-    plain,
-    widest,
-    wrap,
-)
+from commbench.views import pictures as plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +44,7 @@ _HANDLE_AND_SPACE, _LEGEND_ROW = 0.68, 0.21
 class Drawn(list[Path]):
     """The files into which pictures were written, if any. A notebook shows the pictures."""
 
-    def __init__(self, pictures: Sequence[Picture], files: Iterable[Path] = ()) -> None:
+    def __init__(self, pictures: Sequence[plot.Picture], files: Iterable[Path] = ()) -> None:
         super().__init__(files)
         self.pictures = pictures
 
@@ -94,7 +74,7 @@ def names_file(output: Path) -> bool:
     return output.suffix.lower() in ENDINGS
 
 
-def write_pictures(pictures: Sequence[Picture], output: Path) -> Drawn:
+def write_pictures(pictures: Sequence[plot.Picture], output: Path) -> Drawn:
     """Draw one picture into a new file that ends in .png, .svg or .pdf, or each into a new PNG file
     of a folder; their paths."""
     if not names_file(output):
@@ -111,7 +91,7 @@ def write_pictures(pictures: Sequence[Picture], output: Path) -> Drawn:
     return Drawn(pictures, (path for _, path in paths))
 
 
-def render(picture: Picture, ending: str, width: float = WIDTH) -> bytes:
+def render(picture: plot.Picture, ending: str, width: float = WIDTH) -> bytes:
     """The content of a file with this ending: `.png`, `.svg` or `.pdf`."""
     content, ending = BytesIO(), ending.lower()
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(ending)
@@ -129,18 +109,20 @@ def styled() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
+        inked = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+        greys = ("axes.edgecolor", "xtick.color", "ytick.color", "grid.color")
+        matplotlib.rcParams.update(dict.fromkeys(inked, plot.INK) | dict.fromkeys(greys, plot.GREY))
         matplotlib.rcParams.update({
-            "font.size": TEXT, "text.color": INK, "axes.labelcolor": INK, "xtick.labelcolor": INK,
-            "ytick.labelcolor": INK, "axes.edgecolor": GREY, "xtick.color": GREY,
-            "ytick.color": GREY, "grid.color": GREY, "grid.alpha": 0.25, "grid.linewidth": 0.7,
-            "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
+            "font.size": plot.TEXT, "grid.alpha": 0.25, "grid.linewidth": 0.7,
+            "axes.linewidth": 0.7,
+            "xtick.major.width": 0.7, "ytick.major.width": 0.7,
             "hatch.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
             "axes.axisbelow": True,
         })  # fmt: skip
         yield
 
 
-def draw(picture: Picture, width: float = WIDTH) -> Figure:
+def draw(picture: plot.Picture, width: float = WIDTH) -> Figure:
     """The picture as a figure of this width, within `styled`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -149,21 +131,28 @@ def draw(picture: Picture, width: float = WIDTH) -> Figure:
     layout = LAYOUTS[type(picture.panels[0])](picture, width)
     inner = width - 2 * EDGE
     notes = [
-        line for note in (*picture.notes, *layout.notes) for line in wrap(plain(note), SMALL, inner)
+        line
+        for note in (*picture.notes, *layout.notes)
+        for line in plot.wrap(plot.plain(note), plot.SMALL, inner)
     ]
     texts = (
-        (wrap(plain(picture.title), TITLE, inner, "bold"), TITLE, "bold", INK),
-        (notes, SMALL, "normal", GREY),
+        (
+            plot.wrap(plot.plain(picture.title), plot.TITLE, inner, "bold"),
+            plot.TITLE,
+            "bold",
+            plot.INK,
+        ),
+        (notes, plot.SMALL, "normal", plot.GREY),
     )
     heights = [len(lines) * points / 72 * 1.4 for lines, points, _, _ in texts]
-    keys = [(plain(text, LONGEST_NAME), look) for text, look in layout.keys]
-    wide = widest(text for text, _ in keys) + _HANDLE_AND_SPACE
+    keys = [(plot.plain(text, plot.LONGEST_NAME), look) for text, look in layout.keys]
+    wide = plot.widest(text for text, _ in keys) + _HANDLE_AND_SPACE
     columns = max(1, min(len(keys), int(inner / wide)))
     above = 0.16 + sum(heights) + _LEGEND_ROW * ceil(len(keys) / columns)
     rows = ceil(len(picture.panels) / layout.columns)
     room = inner / layout.columns - 0.8  # beside the ticks of a panel
-    headings = [wrap(plain(panel.heading), TEXT, room) for panel in picture.panels]
-    row = ROW + TEXT / 60 * (max(map(len, headings)) - 1)
+    headings = [plot.wrap(plot.plain(panel.heading), plot.TEXT, room) for panel in picture.panels]
+    row = ROW + plot.TEXT / 60 * (max(map(len, headings)) - 1)
     height = above + sum(layout.heights) + row * rows + BOTTOM
     engine = ConstrainedLayoutEngine(
         rect=(0, 0, 1, 1 - above / height), h_pad=0.1, w_pad=EDGE, wspace=0, hspace=0
@@ -184,12 +173,12 @@ def draw(picture: Picture, width: float = WIDTH) -> Figure:
         own.set_visible(panel is not None)
         if panel is not None:
             layout.draw(own, panel)
-            own.set_title("\n".join(heading), loc="left", size=TEXT, pad=7)
+            own.set_title("\n".join(heading), loc="left", size=plot.TEXT, pad=7)
     return figure
 
 
 def _draw_legend(
-    figure: Figure, keys: Sequence[Key], columns: int, at: tuple[float, float]
+    figure: Figure, keys: Sequence[plot.Key], columns: int, at: tuple[float, float]
 ) -> None:
     """A legend that reads row by row, although matplotlib fills columns first."""
     from matplotlib.lines import Line2D
@@ -197,8 +186,8 @@ def _draw_legend(
 
     ordered = [keys[i] for c in range(columns) for i in range(c, len(keys), columns)]
     handles: list[Any] = [
-        Line2D([], [], **line_properties(look)) if look.fill is None
-        else Patch(**area_properties(look))
+        Line2D([], [], **plot.line_properties(look)) if look.fill is None
+        else Patch(**plot.area_properties(look))
         for _, look in ordered
     ]  # fmt: skip
     # A blank precedes an underscore, for which matplotlib would hide the entry.
@@ -225,9 +214,9 @@ _BESIDE = 1.5
 """Inches that are not for the cells of panels side by side."""
 
 
-def lay_out_cells(picture: Picture, width: float) -> Layout:
+def lay_out_cells(picture: plot.Picture, width: float) -> plot.Layout:
     """How a picture with heat maps, which all have as many rows and columns, is drawn."""
-    panels: Sequence[HeatMap] = picture.panels  # type: ignore[assignment]
+    panels: Sequence[plot.HeatMap] = picture.panels  # type: ignore[assignment]
     first = panels[0]
     rows, number = first.extent
     room = width - _BESIDE
@@ -239,10 +228,12 @@ def lay_out_cells(picture: Picture, width: float) -> Layout:
         wide = (room / columns - 0.7) / number
         tall = min(TALLEST, wide)
     else:
-        tall = max(tall, (widest([first.down], SMALL) + 0.1) / rows)
-        names = widest((plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), SMALL)
+        tall = max(tall, (plot.widest([first.down], plot.SMALL) + 0.1) / rows)
+        names = plot.widest(
+            (plot.plain(t, LONGEST_LABEL) for p in panels for t in p.columns.values()), plot.SMALL
+        )
 
-    def draw(axes: Axes, panel: HeatMap) -> None:
+    def draw(axes: Axes, panel: plot.HeatMap) -> None:
         place = [panel is each for each in panels].index(True)
         _draw_cells(axes, panel, wide)
         _set_labels(axes, panel, wide, tall, is_turned=names > wide - 0.06)
@@ -250,18 +241,18 @@ def lay_out_cells(picture: Picture, width: float) -> Layout:
         axes.tick_params(
             labelleft=place % columns == 0, labelbottom=is_last and not panel.is_of_pairs
         )
-        axes.set_ylabel(panel.down if place % columns == 0 else "", size=SMALL)
-        axes.set_xlabel(panel.across if is_last or panel.is_of_pairs else "", size=SMALL)
+        axes.set_ylabel(panel.down if place % columns == 0 else "", size=plot.SMALL)
+        axes.set_xlabel(panel.across if is_last or panel.is_of_pairs else "", size=plot.SMALL)
         _add_colour_bars(axes, panel)
 
-    frames: dict[str, Key] = {f.name: (f.name, f.look) for p in panels for f in p.frames}
-    missing: list[Key] = [(first.missing, MISSING)] * any(p.has_missing for p in panels)
+    frames: dict[str, plot.Key] = {f.name: (f.name, f.look) for p in panels for f in p.frames}
+    missing: list[plot.Key] = [(first.missing, plot.MISSING)] * any(p.has_missing for p in panels)
     heights = [tall * rows] * ceil(len(panels) / columns)
     heights[-1] += 0.75 * names * (names > wide - 0.06)
-    return Layout(draw, heights, [*frames.values(), *missing], columns=columns)
+    return plot.Layout(draw, heights, [*frames.values(), *missing], columns=columns)
 
 
-def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
+def _draw_cells(axes: Axes, panel: plot.HeatMap, wide: float) -> None:
     """The cells, their texts, the separators and the frames."""
     import numpy
     from matplotlib import colormaps
@@ -270,9 +261,9 @@ def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
     rows, columns = panel.extent
     colours = colormaps[panel.colours]
     longest = max(len(cell.text) for cell in panel.cells.values())
-    points = min(SMALL, wide * 72 * 0.8 / (0.62 * max(1, longest)))
+    points = min(plot.SMALL, wide * 72 * 0.8 / (0.62 * max(1, longest)))
     image = numpy.zeros((rows, columns, 4))
-    axes.add_patch(Rectangle((0, 0), columns, rows, zorder=0.5, **HATCHED))
+    axes.add_patch(Rectangle((0, 0), columns, rows, zorder=0.5, **plot.HATCHED))
     for (row, column), cell in panel.cells.items():
         image[row, column] = 1.0 if cell.shade is None else colours(cell.shade)
         if cell.text:
@@ -290,10 +281,12 @@ def _draw_cells(axes: Axes, panel: HeatMap, wide: float) -> None:
             axes.vlines(at, 0, rows, colour, linewidth=width)
     for frame in panel.frames:
         inset = 0.05 if frame.rows == frame.columns == 1 and not panel.is_of_pairs else 0.0
-        look = frame.look._replace(colour=DARK if frame.look.colour == INK else frame.look.colour)
+        look = frame.look._replace(
+            colour=DARK if frame.look.colour == plot.INK else frame.look.colour
+        )
         axes.add_patch(Rectangle(
             (frame.left + inset, frame.top + inset), frame.columns - 2 * inset,
-            frame.rows - 2 * inset, zorder=4, clip_on=False, **area_properties(look),
+            frame.rows - 2 * inset, zorder=4, clip_on=False, **plot.area_properties(look),
         ))  # fmt: skip
 
 
@@ -304,10 +297,10 @@ def _thin(labels: Mapping[float, str], apart: float) -> dict[float, str]:
     *others, last = labels.items()
     every = max(1, ceil(apart * len(others) / (last[0] - others[0][0])))
     kept = [(at, text) for at, text in others[::every] if last[0] - at >= apart]
-    return {at: plain(text, LONGEST_LABEL) for at, text in (*kept, last)}
+    return {at: plot.plain(text, LONGEST_LABEL) for at, text in (*kept, last)}
 
 
-def _set_labels(axes: Axes, panel: HeatMap, wide: float, tall: float, is_turned: bool) -> None:
+def _set_labels(axes: Axes, panel: plot.HeatMap, wide: float, tall: float, is_turned: bool) -> None:
     """The labels, as many as have room."""
     rows, columns = panel.extent
     axes.set(xlim=(0, columns), ylim=(rows, 0))
@@ -315,7 +308,7 @@ def _set_labels(axes: Axes, panel: HeatMap, wide: float, tall: float, is_turned:
     down = _thin(panel.rows, 0.15 / tall)
     axes.set_xticks(list(across), across.values())
     axes.set_yticks(list(down), down.values())
-    axes.tick_params(length=0, pad=3, labelsize=SMALL)
+    axes.tick_params(length=0, pad=3, labelsize=plot.SMALL)
     if panel.is_of_pairs:
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
@@ -326,7 +319,7 @@ def _set_labels(axes: Axes, panel: HeatMap, wide: float, tall: float, is_turned:
         spine.set_visible(False)
 
 
-def _add_colour_bars(axes: Axes, panel: HeatMap) -> None:
+def _add_colour_bars(axes: Axes, panel: plot.HeatMap) -> None:
     """What colours mean, to the right of a panel."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -337,10 +330,12 @@ def _add_colour_bars(axes: Axes, panel: HeatMap) -> None:
         scale = ScalarMappable(Normalize(0, bar.most), colormaps[panel.colours])
         extend = "max" if bar.is_exceeded else "neither"
         drawn = figure.colorbar(scale, ax=axes, shrink=0.9, aspect=25, pad=0.02, extend=extend)
-        drawn.set_label(bar.text, size=SMALL)
-        drawn.ax.tick_params(labelsize=SMALL, length=2)
+        drawn.set_label(bar.text, size=plot.SMALL)
+        drawn.ax.tick_params(labelsize=plot.SMALL, length=2)
 
 
-LAYOUTS: dict[type, Callable[[Picture, float], Layout]] = {
-    Curves: draw_curves.lay_out, HeatMap: lay_out_cells, Bars: draw_curves.lay_out_bars,
-}  # fmt: skip
+LAYOUTS: dict[type, Callable[[plot.Picture, float], plot.Layout]] = {
+    plot.Curves: draw_curves.lay_out,
+    plot.HeatMap: lay_out_cells,
+    plot.Bars: draw_curves.lay_out_bars,
+}

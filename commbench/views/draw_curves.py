@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
-from commbench.stats.estimate import Estimate
 from commbench.views import pictures
 from commbench.views.cells import bar_text, short_time
-from commbench.views.pictures import (
-    BAND,
-    Axis,
-    Bar,
-    BarRow,
-    Bars,
-    Curves,
-    Key,
-    Layout,
-    Look,
-    Mark,
-    Picture,
-    Series,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,10 +18,7 @@ REACH, LINEAR_REACH = 10.0, 1.6
 they would press all curves into lines."""
 NEARBY = 3.0
 """A linear axis reaches up to a mark that is at most so many times the highest value."""
-CROSS = Look(pictures.INK, "x", None, size=6)
-CUT = "an interval goes on beyond the edge"
-COINCIDENT = 0.03
-"""Points that differ by less cover each other; the lower one is drawn larger."""
+CROSS = pictures.Look(pictures.INK, "x", None, size=6)
 _BESIDE = 1.7
 """Inches that are not for the horizontal axes of panels side by side."""
 _LEAST_ROOM, _SMALL = 1.4, 4.0
@@ -47,14 +29,12 @@ Limits = tuple[float, float]
 """The ends of a vertical axis."""
 
 
-def lay_out(picture: Picture, width: float) -> Layout:
+def lay_out(picture: pictures.Picture, width: float) -> pictures.Layout:
     """How a picture with panels of curves is drawn."""
-    panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
+    panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     columns = max(1, min(picture.columns, int((width - _BESIDE) / _LEAST_ROOM)))
     room = (width - _BESIDE) / columns
-    has_bands = picture.has_bands
-    if has_bands is None:
-        has_bands = all(panel.may_have_bands for panel in panels)
+    has_bands = all(panel.may_have_bands for panel in panels)
     limits = {
         scale: find_limits([p for p in panels if p.scale == scale], scale)
         for scale in dict.fromkeys(panel.scale for panel in panels)
@@ -68,25 +48,22 @@ def lay_out(picture: Picture, width: float) -> Layout:
     in_last_row = panels[(len(panels) - 1) // columns * columns]
     named = {panel.across: panel for panel in panels} | {panels[-1].across: in_last_row}
 
-    def draw(axes: Axes, panel: Curves) -> None:
+    def draw(axes: Axes, panel: pictures.Curves) -> None:
         _draw_marks(axes, panel.marks, limits[panel.scale])
-        for number, series in enumerate(panel.series):
-            is_thick = is_covered(panel.series, number)
-            _draw_series(axes, series, has_bands, is_thick, room < _SMALL)
+        for series in panel.series:
+            _draw_series(axes, series, has_bands, room < _SMALL)
         _set_values(axes, panel.scale, limits[panel.scale])
         _set_across(axes, panel.across, places[panel.across], room)
-        if room >= _SMALL and is_cut(panel, limits[panel.scale]):
-            axes.set_title(CUT, loc="right", size=pictures.SMALL, color=pictures.GREY, pad=7)
         if named[panel.across] is panel:
             axes.set_xlabel("\n".join(pictures.wrap(panel.across.name, pictures.TEXT, room)))
 
-    return Layout(
+    return pictures.Layout(
         draw, [panel.inches for panel in panels[:: columns]], _legend(panels),
-        [*_notes(picture, limits, has_bands, is_small=room < _SMALL)], columns,
+        [*_notes(picture, limits, has_bands)], columns,
     )  # fmt: skip
 
 
-def find_limits(panels: Sequence[Curves], scale: Axis) -> Limits:
+def find_limits(panels: Sequence[pictures.Curves], scale: pictures.Axis) -> Limits:
     """The ends that show every value and mark, and every interval within the reach of an axis."""
     found = [(s, e) for panel in panels for s in panel.series for _, e in s.known]
     values = [estimate.value for _, estimate in found]
@@ -106,22 +83,9 @@ def find_limits(panels: Sequence[Curves], scale: Axis) -> Limits:
     return low, min(max([*shown, *ends]) * pad, max(shown) * REACH)
 
 
-def is_covered(drawn: Sequence[Series], number: int) -> bool:
-    """Whether most points of a curve are hidden by one that is drawn later."""
-    lines = [
-        each.known if each.look.marker and each.look.dashes is not None else [] for each in drawn
-    ]
-    own = lines[number]
-    hidden = (
-        sum(abs(later[x].value - e.value) < COINCIDENT * e.value for x, e in own if x in later)
-        for later in map(dict, lines[number + 1 :])
-    )
-    return any(2 * each > len(own) for each in hidden)
-
-
-def _legend(panels: Sequence[Curves]) -> list[Key]:
+def _legend(panels: Sequence[pictures.Curves]) -> list[pictures.Key]:
     """Names of curves, unless there is only one; then of marks, and of crosses."""
-    curves: dict[str, Look] = {}
+    curves: dict[str, pictures.Look] = {}
     for series in (each for panel in panels for each in panel.series):
         curves.setdefault(series.name, series.look)
     marks = {m.name: (m.name, m.look) for p in panels for m in p.marks if m.name}
@@ -130,52 +94,31 @@ def _legend(panels: Sequence[Curves]) -> list[Key]:
     return [*(curves.items() if len(curves) > 1 else ()), *marks.values(), *cross]
 
 
-def _banded(panel: Curves) -> list[Estimate]:
-    """The intervals of a panel that are drawn."""
-    drawn = (each for each in panel.series if each.has_band and not each.is_reference)
-    return [e for series in drawn for _, e in series.known if e.has_interval]
-
-
-def is_cut(panel: Curves, limits: Limits) -> bool:
-    """Whether an interval of a panel goes on beyond the ends of its axis."""
-    return any(e.ends[0] < limits[0] or e.ends[1] > limits[1] for e in _banded(panel))
-
-
 def _notes(
-    picture: Picture, limits: dict[Axis, Limits], has_bands: bool, is_small: bool
-) -> Sequence[str]:
-    """What intervals and thick lines mean, and what the axes leave out; small panels have no room
-    to say themselves that an interval is cut off."""
-    panels: Sequence[Curves] = picture.panels  # type: ignore[assignment]
-    drawn = "Band" if has_bands else "Thin vertical line at a point"
-    measured = [p._replace(series=[s for s in p.series if not s.look.fill]) for p in panels]
-    notes = [f"{drawn}: 95 % interval"] if any(map(_banded, measured)) else []
-    if notes and is_small and any(is_cut(p, limits[p.scale]) for p in panels):
-        notes[0] += "; one that reaches the edge of a panel goes on beyond it"
-    if any(is_covered(p.series, number) for p in panels for number in range(len(p.series))):
-        notes.append("A thick line lies under another curve")
+    picture: pictures.Picture, limits: dict[pictures.Axis, Limits], has_bands: bool
+) -> Iterator[str]:
+    """What intervals mean, and the marks that the axes leave out."""
+    panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
+    series = [each for panel in panels for each in panel.series if not each.look.fill]
+    if any(e.has_interval for each in series if each.has_band for _, e in each.known):
+        yield f"{'Band' if has_bands else 'Thin vertical line at a point'}: 95 % interval"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
     if beyond:
-        notes.append(f"Above this picture: {', '.join(beyond)}")
-    return notes
+        yield f"Above this picture: {', '.join(beyond)}"
 
 
-def _draw_series(
-    axes: Axes, series: Series, has_bands: bool, is_thick: bool, is_small: bool
-) -> None:
+def _draw_series(axes: Axes, series: pictures.Series, has_bands: bool, is_small: bool) -> None:
     look = pictures.line_properties(series.look)
     if is_small:
         look["markersize"] = 3
-    if is_thick:
-        look |= {"linewidth": 4.5, "markersize": look["markersize"] + 4}
     places = [place for place, _ in series.points]
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
         if has_bands:
-            axes.fill_between(places, lows, highs, color=series.look.colour, alpha=BAND,
+            axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
                               linewidth=0)  # fmt: skip
         else:
             axes.vlines(places, lows, highs, series.look.colour, linewidth=0.9, alpha=0.7)
@@ -187,7 +130,7 @@ def _draw_series(
                   clip_on=False, **cross)  # fmt: skip
 
 
-def _draw_marks(axes: Axes, marks: Sequence[Mark], limits: Limits) -> None:
+def _draw_marks(axes: Axes, marks: Sequence[pictures.Mark], limits: Limits) -> None:
     for mark in marks:
         if mark.high is not None:
             span = axes.axvspan if mark.is_upright else axes.axhspan
@@ -202,7 +145,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], limits: Limits) -> None:
             )  # fmt: skip
 
 
-def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
+def _set_values(axes: Axes, scale: pictures.Axis, limits: Limits) -> None:
     """The vertical axis, with a line of the grid at each tick."""
     ticks = pictures.log_ticks(*limits) if scale.is_log else pictures.linear_ticks(*limits, 6)
     axes.set_yscale("log" if scale.is_log else "linear")
@@ -212,7 +155,7 @@ def _set_values(axes: Axes, scale: Axis, limits: Limits) -> None:
     axes.grid(True, axis="y")
 
 
-def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float) -> None:
+def _set_across(axes: Axes, across: pictures.Axis, places: Sequence[float], width: float) -> None:
     """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
     if not across.is_log:
         span = places[-1] - places[0] or 1.0
@@ -238,26 +181,30 @@ def _set_across(axes: Axes, across: Axis, places: Sequence[float], width: float)
     axes.set_xlim(low, high)
 
 
-def lay_out_bars(picture: Picture, width: float) -> Layout:
+def lay_out_bars(picture: pictures.Picture, width: float) -> pictures.Layout:
     """How a picture with rows of bars is drawn."""
-    panels: Sequence[Bars] = picture.panels  # type: ignore[assignment]
+    panels: Sequence[pictures.Bars] = picture.panels  # type: ignore[assignment]
     bars = [bar for panel in panels for row in panel.rows for bar in row.bars]
     keys = [bar.key for bar in bars] + [bar.more_key for bar in bars if bar.more_s]
     named = [(name, look) for name, look in dict.fromkeys(keys) if name]
     named = named if len(named) > 1 else []
     notes = ["Line: 95 % interval"] if any(bar.time.has_interval for bar in bars) else []
 
-    def name(row: BarRow) -> str:
+    def name(row: pictures.BarRow) -> str:
         text = pictures.plain(row.name, pictures.LONGEST_NAME)
         return "\n".join(pictures.wrap(text, pictures.TEXT, 0.36 * width))
 
     is_tall = any(row.bars[1:] or "\n" in name(row) for panel in panels for row in panel.rows)
     each = 0.38 if is_tall else 0.29
     heights = [each * len(panel.rows) + 0.1 for panel in panels]
-    return Layout(partial(_draw_bars, name=name, most=int(width) - 2), heights, named, notes)
+    return pictures.Layout(
+        partial(_draw_bars, name=name, most=int(width) - 2), heights, named, notes
+    )
 
 
-def _draw_bars(axes: Axes, panel: Bars, name: Callable[[BarRow], str], most: int) -> None:
+def _draw_bars(
+    axes: Axes, panel: pictures.Bars, name: Callable[[pictures.BarRow], str], most: int
+) -> None:
     ends: list[float] = []
     for place, row in enumerate(panel.rows):
         for number, bar in enumerate(row.bars):
@@ -282,7 +229,7 @@ def _draw_bars(axes: Axes, panel: Bars, name: Callable[[BarRow], str], most: int
     axes.grid(True, axis="x")
 
 
-def _draw_bar(axes: Axes, bar: Bar, at: float, is_point: bool) -> None:
+def _draw_bar(axes: Axes, bar: pictures.Bar, at: float, is_point: bool) -> None:
     colour = bar.key[1].colour
     interval = {"color": pictures.INK, "linewidth": 1.2, "label": "_interval"}
     if is_point:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.results.files import write_new
-from commbench.stats.verdict import PASS
+from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
 from commbench.validation import choose
 from commbench.views.document import Document, Pictures
@@ -192,8 +192,6 @@ def show(
     if output is None:
         print_result(text, end="")
         return
-    from commbench.results.files import write_new
-
     write_new(output, text)
     print_result(output)
 

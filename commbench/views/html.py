@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from commbench.output.table import clean
+from commbench.output.text import clean
 from commbench.views import document as doc
 from commbench.views.draw import NARROW, WIDTH, render
 from commbench.views.pictures import GREY, INK, LIMIT, Picture

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, starmap
-from typing import NamedTuple
+from itertools import islice
 
-from commbench.output.table import clean
+from commbench.output.text import clean
 from commbench.views import document as doc
 
 MOST_CHARACTERS = 65_536
 """What GitHub takes in a comment or the text of an issue."""
-DETAILS = ((1000, True), (100, True), (30, True), (1000, False), (100, False), (30, False))
-"""Rows of one table, and whether what is folded is there: the first with which the text is short
-enough, else the last."""
+MOST_ROWS = (1000, 100, 30)
+"""Rows of one table: the first number with which the text is short enough; else tables have
+LEAST_ROWS, and what is folded is left out."""
+LEAST_ROWS = 10
 
 MARKS = {doc.GOOD: "🟢 ", doc.BAD: "🔴 "}
 """Before the title of a document with that tone."""
@@ -54,50 +54,38 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-class Detail(NamedTuple):
-    """How much of a document is written."""
-
-    most_rows: int
-    """Of one table."""
-    has_folded: bool
-    """Whether what is folded is there; else only its title."""
-
-
 def write(document: doc.Document, _: bool = False) -> str:
     """The document as Markdown; of a long one, the tables have fewer rows."""
-    text = ""
-    for detail in starmap(Detail, DETAILS):
-        text = _text(document, detail)
-        if len(text) <= MOST_CHARACTERS:
-            break
-    return text
+    texts = (_text(document, most_rows) for most_rows in MOST_ROWS)
+    short = (text for text in texts if len(text) <= MOST_CHARACTERS)
+    return next(short, "") or _text(document, LEAST_ROWS)
 
 
-def _text(document: doc.Document, detail: Detail) -> str:
+def _text(document: doc.Document, most_rows: int) -> str:
     lines = [f"# {MARKS.get(document.tone, '')}{escape(document.title)}", ""]
     for sentence in document.subtitle:
         lines += [escape(sentence), ""]
     for sentence in document.answer:
         lines += [f"**{_prose(sentence)}**", ""]
     for block in document.blocks:
-        lines += _lines(block, 2, detail)
+        lines += _lines(block, 2, most_rows)
     return "\n".join([*lines, escape(document.footer)]).rstrip("\n") + "\n"
 
 
-def _lines(block: doc.Block, level: int, detail: Detail) -> Iterator[str]:
+def _lines(block: doc.Block, level: int, most_rows: int) -> Iterator[str]:
     """The lines of a block, with an empty one at the end; none for what Markdown leaves out."""
-    yield from (*found, "") if (found := list(_block(block, level, detail))) else ()
+    yield from (*found, "") if (found := list(_block(block, level, most_rows))) else ()
 
 
-def _block(block: doc.Block, level: int, detail: Detail) -> Iterable[str]:
+def _block(block: doc.Block, level: int, most_rows: int) -> Iterable[str]:
     match block:
         case doc.Section(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level + 1, detail)]
+            inner = [line for each in blocks for line in _lines(each, level + 1, most_rows)]
             return [f"{'#' * level} {escape(title)}", "", *inner[:-1]] if inner else []
-        case doc.Folded(title, blocks) if not detail.has_folded:
+        case doc.Folded(title, blocks) if most_rows == LEAST_ROWS:
             return [f"* {_prose(title)}"]
         case doc.Folded(title, blocks):
-            inner = [line for each in blocks for line in _lines(each, level, detail)]
+            inner = [line for each in blocks for line in _lines(each, level, most_rows)]
             summary = f"<details><summary>{escape(title)}</summary>"
             return [summary, "", *inner, "</details>"] if inner else []
         case doc.Text(text):
@@ -108,15 +96,15 @@ def _block(block: doc.Block, level: int, detail: Detail) -> Iterable[str]:
         case doc.Facts(pairs):
             return table(("what", "value"), pairs, left="what,value")
         case doc.Table():
-            return _table(block, detail)
+            return _table(block, most_rows)
         case doc.Code(text, lines):
             # Indented, so that no mark in the lines can end the code.
             return [escape(text), "", *(f"    {clean(line)}" for line in lines.split("\n"))]
     return []
 
 
-def _table(block: doc.Table, detail: Detail) -> list[str]:
-    shown = block._replace(rows=[*islice(block.rows, detail.most_rows)])
+def _table(block: doc.Table, most_rows: int) -> list[str]:
+    shown = block._replace(rows=[*islice(block.rows, most_rows)])
     if not shown.rows:
         return []
     headings, cells, left = shown.texts()

@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from commbench.output.table import clip
-from commbench.stats.estimate import Estimate
+from commbench.output.text import clip
+from commbench.stats import Estimate
 from commbench.units import GB, format_about, format_bytes
 
 if TYPE_CHECKING:
@@ -119,8 +119,6 @@ class Series(NamedTuple):
     points: Sequence[tuple[float, Estimate | None]]
     """By ascending place; None where there is no valid value, which is a gap with a cross."""
     has_band: bool = True
-    is_reference: bool = False
-    """Whether it is what others measured; then its band is no interval."""
 
     @property
     def known(self) -> list[tuple[float, Estimate]]:
@@ -262,8 +260,6 @@ class Picture(NamedTuple):
     notes: Sequence[str] = ()
     """Lines below the title."""
     columns: int = 1
-    has_bands: bool | None = None
-    """Whether intervals are bands; None: where they can be told apart, else vertical lines."""
 
 
 class Layout(NamedTuple):

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from operator import itemgetter
 
-from commbench.output.paragraphs import fill
-from commbench.output.table import BOLD, GREEN, RED, WIDTH, clean, style, width
-from commbench.output.table import table as table_lines
+from commbench.output.text import BOLD, GREEN, RED, WIDTH, clean, fill, style, width
+from commbench.output.text import table as table_lines
 from commbench.units import format_count
 from commbench.views import document as doc
 from commbench.views.cells import TEXT, Column

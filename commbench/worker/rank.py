@@ -179,7 +179,7 @@ def _start_up(comm: Communicator) -> StartUp | None:
 
 def _require_unchanged(before: RunHeader | None, now: RunHeader) -> None:
     """Raise UnavailableError where resuming a run would mix two environments."""
-    from commbench.analysis.environment_diff import changes
+    from commbench.analysis.environment import changes
 
     if before and (changed := changes(before, now)):
         differences = "; ".join(f"{fact.name} was {fact.a} and is {fact.b}" for fact in changed)

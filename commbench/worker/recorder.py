@@ -9,7 +9,6 @@ from typing import Any
 
 from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
-from commbench.analysis.statistics import median
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
 from commbench.results.journal import Journal
@@ -120,7 +119,7 @@ class Recorder(RunCollector):
     def batch_done(self, case: Case, batch: Batch) -> None:
         if self._soak:  # there are too many batches to keep them
             self._journal.batch(case, self._ranks[case.index].add(batch, len(batch.samples_s)))
-            self._soak.batch_done(case.name, batch.cycle, median(sorted(batch.samples_s)))
+            self._soak.cycle = batch.cycle
         else:
             self._journal.batch(case, self._keep(case, batch))
 

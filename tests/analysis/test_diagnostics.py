@@ -267,6 +267,7 @@ def test_a_warning_about_many_rows_has_at_most_a_hundred_characters(diagnostic: 
     assert len(f"  {diagnostic.name} (85 rows): {message}") <= 100
     explained = diagnostic.explanation
     assert explained.endswith(".")
+    assert len(f"{diagnostic.name}: {explained}") <= 142  # three lines, with the names of rows
     assert "  " not in explained
 
 

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from commbench.output.ci import FAILURE, SKIPPED, JUnitCase, JUnitSuite, junit_xml
-from commbench.output.paragraphs import fill, line_width, wrapped
 from commbench.output.progress import Work, WorkBar, WorkLines
-from commbench.output.table import (
+from commbench.output.text import (
     BOLD,
     PLAIN,
     RED,
     clean,
+    fill,
+    line_width,
     safe,
     style,
     table,
     width,
+    wrapped,
 )
 
 

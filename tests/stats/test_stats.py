@@ -8,9 +8,19 @@ from math import exp, hypot, inf, log
 
 import pytest
 
-from commbench.stats.distributions import mann_whitney
-from commbench.stats.estimate import Estimate, combine, combine_ratio, known, ratio
-from commbench.stats.verdict import FAIL, PASS, UNDECIDED, decide, judge
+from commbench.stats import (
+    FAIL,
+    PASS,
+    UNDECIDED,
+    Estimate,
+    combine,
+    combine_ratio,
+    decide,
+    judge,
+    known,
+    mann_whitney,
+    ratio,
+)
 
 A, B = Estimate(100, 95, 106), Estimate(120, 114, 127)
 

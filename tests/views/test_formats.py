@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from commbench.errors import CommbenchError, UsageError
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views.document import Document
 from commbench.views.formats import (
     ENDINGS,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views.cells import NUMBER, TEXT, TIME, Column
-from commbench.views.document import Table
-from commbench.views.long_tables import MOST_LISTED, WORST, summarise
+from commbench.views.document import MOST_LISTED, WORST, Table, summarise
 from commbench.views.terminal import blocks_text
 
 RANK = Column("rank", itemgetter(0), NUMBER)

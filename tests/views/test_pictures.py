@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import commbench
 from commbench.plan.operations import COLLECTIVES
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views import pictures
 from commbench.views.html import THEME, make_svg
 from commbench.views.pictures import (
@@ -173,7 +173,7 @@ PANELS = (
 
 
 def drawn(panel: pictures.Panel, title: str = "Time", description: str = "It rises.") -> str:
-    return make_svg(Picture("plot", title, description, [panel], has_bands=True), "p1")
+    return make_svg(Picture("plot", title, description, [panel]), "p1")
 
 
 def luminance(colour: str) -> float:

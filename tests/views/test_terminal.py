@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commbench.output.table import GREEN, RED, width
+from commbench.output.text import GREEN, RED, width
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import (
     BAD,

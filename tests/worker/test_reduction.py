@@ -14,7 +14,7 @@ import torch
 from gloo_ranks import on_ranks
 from synthetic_rows import plan
 
-from commbench.analysis.environment_diff import environment_facts
+from commbench.analysis.environment import environment_facts
 from commbench.errors import UnavailableError
 from commbench.host.cpu import FIELDS, UNKNOWN
 from commbench.host.gpus import GpuState

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commbench.analysis.hardware import find_crowd
+from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import choices, training_step
 from commbench.answers.advise import measured as commands
@@ -14,11 +14,10 @@ from commbench.answers.advise.measured import Measured, find_slowdown, group_mod
 from commbench.answers.advise.time_table import TimeTable, make_tables
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, decide
 from commbench.views.formats import Result
 
 DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"

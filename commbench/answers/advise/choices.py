@@ -34,7 +34,7 @@ from commbench.answers.sweep.result import make_tuner_ranges
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import UNSET, Setting, short_names
 from commbench.host.cpu import cpu_mode_calls
-from commbench.output.paragraphs import read_sections
+from commbench.output.text import read_sections
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
 from commbench.plan.case import Case
@@ -43,9 +43,17 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
 from commbench.results.schema import RunHeader
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, combine_ratio, ratio
-from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.stats import (
+    CHANGE,
+    KEEP,
+    SLOWER,
+    UNDECIDED,
+    Estimate,
+    collect,
+    combine_ratio,
+    decide,
+    ratio,
+)
 from commbench.units import parse_size
 from commbench.views.formats import fields_of
 

@@ -25,11 +25,9 @@ from commbench.answers.advise.training_step import (
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
-from commbench.output.paragraphs import join_words
-from commbench.output.table import clean
+from commbench.output.text import clean, join_words
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGE, KEEP, SLOWER, UNDECIDED, decide
+from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, decide
 from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views import cells, pictures
 from commbench.views import document as doc
@@ -327,7 +325,6 @@ def advice_picture(report: AdviceReport) -> Picture:
         " ".join(sentences),
         [_panel(*pair) for pair in drawable],
         sentences if len(drawable) == 1 else [],
-        has_bands=True,
     )
 
 

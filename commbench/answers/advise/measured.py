@@ -17,7 +17,7 @@ from commbench.answers.advise.training_step import Blocks, BucketAdvice
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
 from commbench.host.cpu import PLAIN
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.text import join_words, list_some
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.plan import CPU_MODES
 from commbench.plan.replay import replayed_workload
@@ -26,8 +26,7 @@ from commbench.plan.timing_modes import DEFAULT_TIMING
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.schema import Run, RunHeader
-from commbench.stats.collect import collect
-from commbench.stats.verdict import UNDECIDED
+from commbench.stats import UNDECIDED, collect
 from commbench.units import format_about, format_count, format_size, format_sizes, parse_sizes
 
 MOST_NAMES = 3

@@ -19,8 +19,7 @@ from commbench.plan.call_forms import CALL_FORMS, ONE_TENSOR
 from commbench.plan.case import Case
 from commbench.plan.timing_modes import EAGER, ISOLATED
 from commbench.results.schema import OK
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import format_bytes
 
 if TYPE_CHECKING:

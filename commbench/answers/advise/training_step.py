@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from commbench.answers.advise.time_table import Call, Draw, Slowdown, TimeTable, interval, simulate
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_bytes
 from commbench.views.formats import fields_of
 

@@ -16,8 +16,8 @@ from commbench.answers.check.rules import steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
-from commbench.output.paragraphs import read_sections
-from commbench.stats.verdict import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
+from commbench.output.text import read_sections
+from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
 from commbench.views.cells import BYTES, Column, in_brackets
 from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from commbench.analysis.hardware import fabric_of
+from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.rules import LIMITS, Limit, RowLimit, Rule
 from commbench.answers.expect import expectation as verdicts
@@ -21,10 +21,10 @@ from commbench.answers.expect.curves import Curve, compare_run
 from commbench.answers.expect.document import gbps, judgement_text, machine_text, range_text
 from commbench.answers.expect.expectation import BELOW, find_expectation, judge
 from commbench.errors import RecordsError, UsageError
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.fabrics import Hardware, unique_gpu
 from commbench.results.schema import OK, is_imported
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_share, parse_percentage
 from commbench.views import cells
 

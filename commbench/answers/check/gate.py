@@ -22,8 +22,7 @@ from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.fabrics import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED, judge
+from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from commbench import units
 from commbench.analysis.row_names import format_range, named_bytes
 from commbench.errors import RecordsError, UsageError
-from commbench.output.paragraphs import list_some, seconds
+from commbench.output.text import list_some, seconds
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.operations import REPLAY, find_operation
 from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.results.files import why_unreadable
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import LARGEST_SIZE, parse_size
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells

@@ -14,11 +14,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis import environment_diff
+from commbench.analysis import environment
 from commbench.analysis.columns import COLUMNS as COLUMNS_OF_RESULTS
 from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
-from commbench.analysis.environment_diff import NEEDED_FACTS, Difference
+from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
 from commbench.answers.compare import ratio
 from commbench.answers.compare.pooling import PooledRatio, pool_kind
@@ -27,7 +27,7 @@ from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
 from commbench.results.schema import Run
-from commbench.stats.verdict import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
+from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
 from commbench.units import seven_digits
 from commbench.views.formats import Result, fields_of
 
@@ -174,8 +174,8 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     """
     a, b = as_loaded_run(a, COMPARED), as_loaded_run(b, COMPARED)
     in_a, in_b, only_a, only_b = match_rows(a, b)
-    found = environment_diff.mismatches(a, b)
-    is_across = environment_diff.are_other_machines(a, b)
+    found = environment.mismatches(a, b)
+    is_across = environment.are_other_machines(a, b)
     changes = () if is_across else ratio.find_host_changes(a.run, b.run, not found)
     rows = []
     for index, other in zip(in_a, in_b, strict=True):
@@ -198,7 +198,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
         only_a=tuple(row_at(a.rows, index) for index in only_a),
         only_b=tuple(row_at(b.rows, index) for index in only_b),
         mismatches=found,
-        differences=environment_diff.differences(a, b),
+        differences=environment.differences(a, b),
         host_changes=changes,
         is_across_machines=is_across,
     )

@@ -20,11 +20,18 @@ from commbench.answers.compare.ratio import OVERLAP, ComparedRow
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.results.schema import Run
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGED, FASTER, NOT_COMPARED, SAME, SLOWER, UNDECIDED
+from commbench.stats import (
+    CHANGED,
+    FASTER,
+    NOT_COMPARED,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    Estimate,
+    collect,
+)
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views import document as doc

@@ -10,9 +10,8 @@ from commbench.answers.compare.comparison import Comparison, distinct_names
 from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.pooling import PooledRatio
 from commbench.errors import UnavailableError
-from commbench.output.paragraphs import join_words
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import NOT_COMPARED
+from commbench.output.text import join_words
+from commbench.stats import NOT_COMPARED, Estimate
 from commbench.views import pictures
 from commbench.views.pictures import Curves, Look, Mark, Picture, Series, nth_look
 

@@ -37,9 +37,7 @@ from commbench.answers.compare.ratio import (
     widen_for_launches,
 )
 from commbench.plan.backends import usual_launch_spread
-from commbench.stats.distributions import student_quantile
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import SAME, UNDECIDED, decide
+from commbench.stats import SAME, UNDECIDED, Estimate, decide, ratio, student_quantile
 from commbench.views.formats import fields_of
 
 _CHANGE_SIGMA = 3.0

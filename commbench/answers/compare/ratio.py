@@ -20,10 +20,7 @@ from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Batch, Measurement, Run
-from commbench.stats.collect import collect
-from commbench.stats.distributions import mann_whitney
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import NOT_COMPARED, UNDECIDED, decide
+from commbench.stats import NOT_COMPARED, UNDECIDED, Estimate, collect, decide, mann_whitney, ratio
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"

@@ -19,9 +19,9 @@ from commbench.answers.cost.intervals import (
 )
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
 from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.operations import OPERATIONS
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import (
     format_about,
     format_bytes,

@@ -26,7 +26,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import BETA, PARAMETERS, Parameter
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, likeness, model_terms
 from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Point
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_count
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
 from commbench.answers.cost.intervals import candidate_errors, error_at
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
 from commbench.errors import UnavailableError, UsageError
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.operations import OPERATIONS
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
 from commbench.validation import require_within
 from commbench.views.formats import Result

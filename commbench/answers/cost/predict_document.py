@@ -15,8 +15,8 @@ from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
-from commbench.output.paragraphs import list_some
-from commbench.stats.estimate import Estimate
+from commbench.output.text import list_some
+from commbench.stats import Estimate
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.views import cells, pictures
 from commbench.views.cells import Column

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.hardware import find_crowd
+from commbench.analysis.environment import find_crowd
 from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
 from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, doublings_beyond, fit_curve
 from commbench.answers.cost.intervals import Errors, errors_of
 from commbench.answers.cost.machine import CROWD, Candidate, FittedModel, Machine, Point
 from commbench.answers.cost.observations import Observation, group_observations
 from commbench.errors import UnavailableError, UsageError
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
 from commbench.units import LARGEST_SIZE, parse_size

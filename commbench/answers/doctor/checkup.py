@@ -22,9 +22,8 @@ from commbench.host.facts import HostFacts, measure_use, read_facts
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
-from commbench.output.paragraphs import read_sections
-from commbench.stats.estimate import ratio
-from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
+from commbench.output.text import read_sections
+from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
 from commbench.units import format_bytes, format_share, format_time
 from commbench.validation import require_within
 from commbench.views.formats import Result, fields_of

@@ -7,8 +7,7 @@ from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import DoctorReport
 from commbench.answers.doctor.modes import MODES, ModeEffect
-from commbench.stats.estimate import known, ratio
-from commbench.stats.verdict import FASTER, SLOWER
+from commbench.stats import FASTER, SLOWER, known, ratio
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column

@@ -23,7 +23,7 @@ from commbench.errors import CommbenchError
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.facts import HostFacts
 from commbench.host.procfs import read_free_bytes
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 Job = Callable[[Callable[[], None]], Iterable[float]]
 """A function that prepares, calls its argument, which waits for all jobs, and returns numbers."""

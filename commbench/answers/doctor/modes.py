@@ -21,8 +21,7 @@ from commbench.host.cpu import PLAIN
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.plan.plan import CPU_MODES, Plan
 from commbench.runner.launched_ranks import run_temporarily
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import CHANGED, UNDECIDED, decide
+from commbench.stats import CHANGED, UNDECIDED, Estimate, decide
 
 MODES = (PLAIN, *(mode for mode in CPU_MODES if mode != PLAIN))
 SIZES = (1 << 10, 64 << 10, 1 << 20, 16 << 20)

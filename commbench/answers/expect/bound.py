@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from commbench.analysis.environment import RING, TREE
 from commbench.analysis.figures import peak_fraction
-from commbench.analysis.hardware import RING, TREE
 from commbench.plan.case import Case
 from commbench.plan.fabrics import Fabric
 from commbench.plan.links import NODE, Link, Peak, load_links

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 
 from commbench.analysis.columns import COLUMNS, row_type, row_values
-from commbench.analysis.hardware import fabric_of
+from commbench.analysis.environment import fabric_of
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.curves import (
@@ -21,9 +21,9 @@ from commbench.answers.expect.curves import (
     find_ranges,
     load_curves,
 )
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.fabrics import find_gpu
-from commbench.stats.verdict import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
+from commbench.stats import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import NUMBER, RATIO, RATIO_INTERVAL, TEXT, Column

@@ -16,12 +16,12 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench.analysis.environment import fabric_of
 from commbench.analysis.figures import interpolate
-from commbench.analysis.hardware import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES
@@ -31,8 +31,7 @@ from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK
-from commbench.stats.estimate import Estimate, combine_ratio
-from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
+from commbench.stats import CHANGED, FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
 from commbench.units import MICRO, format_bytes
 from commbench.views.formats import Result, fields_of
 

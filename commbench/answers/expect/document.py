@@ -12,7 +12,7 @@ from commbench.answers.expect.bound import Bound, Call
 from commbench.answers.expect.curve_document import describe
 from commbench.answers.expect.curves import OnCurves
 from commbench.answers.expect.expectation import Answer, Demand, Expectation, Judgement
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count
 from commbench.views.cells import NUMBER, TEXT, Column, Unit

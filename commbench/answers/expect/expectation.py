@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from commbench.analysis.environment import RING, algorithm_of, fabric_of
 from commbench.analysis.figures import interpolate
-from commbench.analysis.hardware import RING, algorithm_of, fabric_of
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
 from commbench.plan.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics

@@ -21,7 +21,7 @@ from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.answers.cost.predict import find_fitted, predict
 from commbench.answers.explain.facts import BYTES, RATIO, SECONDS, SHARE, TEXT, Fact
 from commbench.errors import CommbenchError
-from commbench.output.paragraphs import seconds
+from commbench.output.text import seconds
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS

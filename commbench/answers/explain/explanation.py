@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.environment_diff import environment_facts
+from commbench.analysis.environment import environment_facts
 from commbench.analysis.load import open_run
 from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.analysis.row_names import describe_time, named_bytes
@@ -29,7 +29,7 @@ from commbench.answers.explain.facts import (
     value_text,
 )
 from commbench.errors import RecordsError, UsageError
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.case import READY
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.links import Peak, parse_peak
@@ -41,8 +41,7 @@ from commbench.readers.source import ImportHints
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, collect
 from commbench.validation import choose
 from commbench.views import cells
 from commbench.views.cells import Column, Unit

@@ -11,8 +11,7 @@ from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_pe
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.document import row_text
 from commbench.answers.expect.expectation import judge_row
-from commbench.output.paragraphs import exact, list_some, seconds
-from commbench.output.table import clean
+from commbench.output.text import clean, exact, list_some, seconds
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import Peak
@@ -23,7 +22,7 @@ from commbench.plan.replay import replayed_step, replayed_workload
 from commbench.plan.timing_modes import describe_timing
 from commbench.plan.workload_variants import AS_TRACED, VARIANTS
 from commbench.results.schema import CUT_OFF
-from commbench.stats.estimate import Estimate, ratio
+from commbench.stats import Estimate, ratio
 from commbench.units import GB, format_about
 from commbench.views import cells
 

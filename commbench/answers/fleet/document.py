@@ -14,8 +14,8 @@ from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResu
 from commbench.answers.fleet.past import Past
 from commbench.answers.history.document import causes_text, minute, rows_of
 from commbench.answers.history.steps import FEWEST
-from commbench.output.paragraphs import list_some
-from commbench.stats.estimate import Estimate
+from commbench.output.text import list_some
+from commbench.stats import Estimate
 from commbench.units import format_count, format_share
 from commbench.views import cells
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text

@@ -15,7 +15,7 @@ from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.environment_diff import NEEDED_FACTS
+from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.analysis.statistics import Z
@@ -29,7 +29,7 @@ from commbench.answers.history.store import History
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import Case
 from commbench.results.schema import FAILED, WRONG
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_count
 from commbench.views.formats import Result, fields_of
 

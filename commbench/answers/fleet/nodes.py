@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import KEY, TEXTS, TIMES, row_type
-from commbench.analysis.environment_diff import NEEDED_FACTS, Recorded, environment_facts
+from commbench.analysis.environment import NEEDED_FACTS, Recorded, environment_facts
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.history.records import HistoryRun
 from commbench.answers.history.store import History

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats.distributions import student_tail
+from commbench.stats import student_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

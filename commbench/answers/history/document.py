@@ -12,7 +12,7 @@ from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun
 from commbench.answers.history.steps import FEWEST
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.text import join_words, list_some
 from commbench.units import format_count, format_time
 from commbench.views import cells
 from commbench.views import pictures as plot
@@ -170,7 +170,6 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
     description = " ".join(texts) or "No row has a step."
     yield plot.Picture(
         "history", "Time of a call over its first level", description, panels, [*texts[:3], *few],
-        has_bands=False,
     )  # fmt: skip
 
 

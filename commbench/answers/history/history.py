@@ -10,7 +10,7 @@ from itertools import groupby
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
-from commbench.analysis.environment_diff import Difference, Recorded, compare_recorded
+from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
 from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
@@ -18,7 +18,7 @@ from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, Step, f
 from commbench.answers.history.store import History
 from commbench.plan.case import Case
 from commbench.results.schema import OK
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_count, format_GBps, format_percent
 from commbench.views.formats import Result
 

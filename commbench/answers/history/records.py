@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
-from commbench.analysis.hardware import fabric_of
+from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
 from commbench.plan.case import Case
@@ -16,7 +16,7 @@ from commbench.plan.fabrics import Fabric
 from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 
 class System(NamedTuple):

@@ -33,8 +33,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.stats.distributions import student_quantile
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, student_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.environment_diff import Recorded, recorded_of
+from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
 from commbench.answers.history import records
@@ -32,7 +32,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.plan.case import Case
 from commbench.results.files import is_file, make_folder, path_exists, why_unreadable
 from commbench.results.run_folder import RESULTS
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 HISTORY = RESULTS / "history.sqlite"
 """The history that is used unless another one is named."""

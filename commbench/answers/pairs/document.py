@@ -23,14 +23,13 @@ from commbench.answers.pairs.matrix import (
     pair_matrices,
 )
 from commbench.answers.pairs.slow_parts import Diagnosis, Finding, find_slow
-from commbench.output.paragraphs import read_sections
+from commbench.output.text import read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
 from commbench.units import format_bytes, format_count
 from commbench.views.cells import NUMBER, RATIO, TEXT, Column, Unit
-from commbench.views.document import BAD, Block, Items, Section, Table, Text
-from commbench.views.long_tables import MOST_LISTED, summarise
+from commbench.views.document import BAD, MOST_LISTED, Block, Items, Section, Table, Text, summarise
 
 MOST_PAIRS = 5
 """The slowest pairs that are shown."""

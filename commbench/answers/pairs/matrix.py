@@ -22,7 +22,7 @@ from commbench.plan.pairs import EVERY_PAIR, QUICK, is_list, is_round, list_pair
 from commbench.plan.plan import Plan
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Run, RunHeader
-from commbench.stats.distributions import student_quantile
+from commbench.stats import student_quantile
 from commbench.units import GB
 
 if TYPE_CHECKING:

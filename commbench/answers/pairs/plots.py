@@ -22,7 +22,7 @@ from commbench.answers.pairs.matrix import (
 )
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding, find_slow
 from commbench.results.schema import Run
-from commbench.stats.collect import collect
+from commbench.stats import collect
 from commbench.units import format_bytes
 from commbench.views.pictures import Cell, ColourBar, Frame, HeatMap, Look, Picture
 

@@ -11,7 +11,7 @@ from typing import Any
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
 from commbench.answers.preflight.verdicts import FLAPPING, VERDICTS, Attempt
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import BAD, GOOD, Block, Code, Document, Items, Table

@@ -14,7 +14,7 @@ from commbench.plan.workload import Step, Workload
 from commbench.plan.workload_fit import was_shrunk
 from commbench.plan.workload_variants import BUCKET, CALLS, GAPS
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import (
     format_about,
     format_bytes,

@@ -24,7 +24,7 @@ from commbench.plan.workload import Call, Step
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s, left_out_variants
 from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
-from commbench.stats.estimate import Estimate, combine, known, ratio
+from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import fields_of
 from commbench.workloads.trace import OperationTotals, workload_totals
 

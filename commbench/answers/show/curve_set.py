@@ -10,12 +10,10 @@ from commbench.analysis.rows import ResultRow, make_rows, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.plan.case import Case
-from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import IN_TITLE, Dimension
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import FAILED, OK, WRONG, Run
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate, collect
 from commbench.views import pictures
 from commbench.views.pictures import Look
 
@@ -78,8 +76,6 @@ class CurveSet(NamedTuple):
     curves: tuple[Curve, ...]
     common: str
     """What all cases have in common, besides their operation: `float32`."""
-    beside: str = ""
-    """For the title: the one computation that overlaps are with."""
     published: Mapping[str, Sequence[tuple[int, Estimate]]] = {}
     """Published times (s) by size, with the range of sound machines, by operation."""
 
@@ -147,11 +143,6 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
         if d.field not in ("operation", "group_ranks") and _varies(cases, d.field)
     ]  # fmt: skip
     fixed = [d.field for d in IN_TITLE if d not in varied and d.field != "operation"]
-    beside = sorted({case.overlap for case in cases} - {""})
-    have = {name for name, row in rows if row.case.part == AT_ONCE}
-    some = "" if len(have) == len(distinct) else ", some"
-    title = f"{some} beside {beside[0]}" if len(beside) == 1 else ""
-    varied = [d for d in varied if not (title and d.field == "overlap")]
 
     def kind(name: str, case: Case) -> tuple[str, str, str]:
         return case.operation, " ".join(filter(None, (_value_text(case, d) for d in varied))), name
@@ -161,7 +152,7 @@ def find_curves(runs: Sequence[Run], least: int = 2) -> CurveSet:
     curves = [Curve(*key, tuple(sorted(own, key=by_size))) for key, own in grouped.items()]
     curves.sort(key=lambda curve: list(OPERATIONS).index(curve.operation))
     kept = tuple(c for c in curves if len(c.timed) >= (least if c.has_size else 1))
-    return CurveSet(kept, _common_title(cases, fixed), title)
+    return CurveSet(kept, _common_title(cases, fixed))
 
 
 def _value_text(case: Case, dimension: Dimension) -> str:

@@ -19,14 +19,13 @@ from typing import Any
 
 from commbench.analysis.columns import KEY, known_nodes, written_values
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.environment_diff import time_statistic
+from commbench.analysis.environment import time_statistic
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.answers.expect.curves import Curve, curves_of, make_curves
 from commbench.answers.show.formats import NCCL_TESTS
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.errors import UnavailableError, UsageError
-from commbench.output.paragraphs import join_words
-from commbench.output.table import clean
+from commbench.output.text import clean, join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
 from commbench.readers.lines import COLUMNS, TIMING

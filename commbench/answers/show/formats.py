@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from commbench.errors import UsageError
-from commbench.output.paragraphs import read_sections
+from commbench.output.text import read_sections
 from commbench.validation import choose
 
 NCCL_TESTS = "nccl-tests"

@@ -4,21 +4,17 @@ bandwidths, operations and forms of their calls, recorded runs, and this machine
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 from operator import attrgetter, methodcaller
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.analysis.figures import peak_fraction
 from commbench.analysis.row_names import format_range
 from commbench.answers.expect.curves import Curve, load_curves
 from commbench.answers.show.formats import texts
-from commbench.answers.show.plan import field_name
 from commbench.host.gpu_system import describe_gpu_facts
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.text import join_words
 from commbench.plan.call_forms import CALL_FORMS
 from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
@@ -27,7 +23,7 @@ from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall
 from commbench.results.run_folder import StoredRun
 from commbench.results.schema import COMPLETE
-from commbench.stats.collect import collect
+from commbench.stats import collect
 from commbench.units import GB, format_count, format_share
 from commbench.views import document as doc
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
@@ -246,38 +242,9 @@ def runs_document(found: RunList) -> doc.Document:
     runs, sweeps = format_count(len(found.runs), "run"), format_count(len(found.sweeps), "sweep")
     answer = f"{runs} and {sweeps}." if found.runs or found.sweeps else "There are no runs here."
     folders = doc.Items(found.sweeps, "Sweeps (`commbench show FOLDER` prints one)")
-    own = _differences(found.runs)
-    what = Column(
-        "what", lambda run: ", ".join(filter(None, [_what(run), own[run.folder]])), TEXT, 7,
-        is_wrapped=True,
-    )  # fmt: skip
-    table = doc.Table("", (*RUN_COLUMNS[:3], what, *RUN_COLUMNS[3:]), found.runs)
-    return doc.Document("The folder results", (), [answer], [table, folders])
-
-
-def _differences(runs: Sequence[StoredRun]) -> dict[Path, str]:
-    """For each folder the fields of the plan in which its run differs from most runs of the same
-    operations and sizes: `cpu mode plain`. Ranks and backend have a column."""
-    alike = collect((_what(run), run) for run in runs)
-    found: dict[Path, list[str]] = {run.folder: [] for run in runs}
-    for own in alike.values():
-        for name in dict.fromkeys(chain.from_iterable(run.plan for run in own)):
-            texts = [_text(run.plan.get(name)) for run in own]
-            usual = Counter(texts[::-1]).most_common(1)[0][0]  # of two, the older one's
-            for run, text in zip(own, texts, strict=True):
-                if text and text != usual and name not in _UNIMPORTANT:
-                    found[run.folder].append(f"{field_name(name)} {text}")
-    return {folder: list_some(texts, MOST_NAMED) for folder, texts in found.items()}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return list_some([*map(str, value)], MOST_NAMED)
-    return "yes" if value is True else str(value or "")
-
-
-MOST_NAMED = 3
-_UNIMPORTANT = ("budget_s", "device", "order", "peak", "precision", "seed", "timeout_s")
+    return doc.Document(
+        "The folder results", (), [answer], [doc.Table("", RUN_COLUMNS, found.runs), folders]
+    )
 
 
 def _started(run: StoredRun) -> str:
@@ -307,10 +274,11 @@ RUN_COLUMNS = (
     Column("folder", lambda run: run.folder.name, TEXT, 9),
     Column("label", lambda run: run.label, TEXT, 8),
     Column("started", _started, TEXT, 5),
+    Column("what", _what, TEXT, 7, is_wrapped=True),
     Column("ranks", lambda run: f"{run.ranks} {run.backend}" if run.ranks else "", TEXT, 8),
     Column("status", lambda run: "" if run.status == COMPLETE else run.status or "not ended", TEXT),
 )
-"""All but what they measured. Names are never shortened, because they are typed again. A start is
+"""Names are never shortened, because they are typed again. A start is
 there only where the name of its folder does not begin with it."""
 RUNS = View(runs_document, schema=1)
 

@@ -9,26 +9,16 @@ from itertools import combinations
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.figures import (
-    Difference,
-    codec_time,
-    find_difference,
-    launches_difference,
-    paying_speed,
-    plain_wire_bytes,
-    worst_numerics,
-)
+from commbench.analysis import figures
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings
 from commbench.answers.show.rows import time_of
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.case import Case
 from commbench.results.records import Numerics
 from commbench.results.schema import Measurement
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import FASTER, TOLERANCE, UNDECIDED, decide
+from commbench.stats import FASTER, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -48,7 +38,7 @@ class NumericsRow(NamedTuple):
 
     case: Case
     found: Numerics
-    between_launches: Difference | None
+    between_launches: figures.Difference | None
     """The largest difference of a launch from the first."""
     wire_bytes: float | None
     """Bytes that a rank sends."""
@@ -79,7 +69,7 @@ class Unlike(NamedTuple):
     call: str
     a: str
     b: str
-    difference: Difference
+    difference: figures.Difference
 
 
 @dataclass(frozen=True)
@@ -139,12 +129,13 @@ def find_numerics(rows: Sequence[ResultRow]) -> NumericsResult:
 
 def _row(row: ResultRow) -> NumericsRow:
     measurement, case = row.measurement, row.case
-    found = worst_numerics(measurement.numerics)
+    found = figures.worst_numerics(measurement.numerics)
     assert found is not None
     times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
     return NumericsRow(
-        case, found, launches_difference(measurement.numerics, case.dtype), case.wire_bytes,
-        plain_wire_bytes(case), times, codec_time(measurement.numerics), paying_speed(measurement),
+        case, found, figures.launches_difference(measurement.numerics, case.dtype),
+        case.wire_bytes, figures.plain_wire_bytes(case), times,
+        figures.codec_time(measurement.numerics), figures.paying_speed(measurement),
     )  # fmt: skip
 
 
@@ -156,12 +147,12 @@ def compare_ways(call: str, ways: Mapping[str, Measurement]) -> Iterator[Unlike]
     for a, b in pairs:
         first, second = ways[a].numerics, ways[b].numerics
         if first and second and ways[a].case.dtype == ways[b].case.dtype:
-            found = find_difference(first[0], second[0], ways[a].case.dtype)
+            found = figures.find_difference(first[0], second[0], ways[a].case.dtype)
             if found:
                 yield Unlike(call, a, b, found)
 
 
-def difference_text(found: Difference) -> str:
+def difference_text(found: figures.Difference) -> str:
     """`differ in 35 % of elements, by at most 1 ULP`."""
     if not found.share:
         return "have the same bits"
@@ -188,7 +179,7 @@ def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
     else:
         yield REPEATS
     for name, found in ways.items():
-        apart = launches_difference(found.numerics, found.case.dtype)
+        apart = figures.launches_difference(found.numerics, found.case.dtype)
         if apart and apart.share:
             yield f"fresh launches of {name} {difference_text(apart)}"
 
@@ -201,11 +192,6 @@ def numerics_sentences(result: NumericsResult) -> list[str]:
         found.append(f"Ranks have different bits in {_names(odd)}.")
     elif any(row.found.same_on_ranks for row in result.rows):
         found.append("All ranks have the same bits.")
-    if not result.largest_ways:
-        alone = {row.case.name: m for row, m in zip(result.rows, result.measured, strict=False)}
-        texts = [text for text in _repeats(alone) if text != REPEATS] if alone else []
-        found += [f"{text[:1].upper()}{text[1:]}." for text in texts]
-        found += ["Repeated calls have the same bits."] * (bool(alone) and not texts)
     paying = paying_sentences(result)
     return [*filter(None, found), *(paying if len(paying) <= MOST_SENTENCES else ())]
 

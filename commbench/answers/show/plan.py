@@ -7,17 +7,17 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
 from commbench.plan.groups import ALONE, BOTH, TOGETHER, format_group, parse_mesh
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rounds
-from commbench.plan.plan import Plan, longest_join_s
+from commbench.plan.plan import Plan
 from commbench.plan.workload import Workload, make_workload
-from commbench.stats.collect import collect
-from commbench.units import format_about, format_bytes, format_count, format_time
+from commbench.stats import collect
+from commbench.units import format_about, format_bytes, format_count
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table
 
@@ -93,10 +93,6 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
     return list(found.values())
 
 
-MANY_S = 10.0
-"""From here on the time to join is worth a line."""
-
-
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
@@ -113,9 +109,6 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
     if plan.device == "cpu" and len(host.ranks) > host.cores:
         cores = format_count(host.cores, "core")
         yield f"{ranks} share {cores}: the times will show the scheduler."
-    if (join_s := longest_join_s(plan.world_size)) >= MANY_S:
-        most = format_time(plan.timeout_s + join_s)
-        yield f"{plan.world_size} ranks may take {most} to join: --timeout and 50 ms for each."
 
 
 def _shapes(cases: Sequence[Case]) -> Iterator[str]:
@@ -237,27 +230,15 @@ def _sizes(cases: Sequence[Case]) -> str:
     return " to ".join(dict.fromkeys(format_bytes(c.size_bytes) for c in (cases[0], cases[-1])))
 
 
-def _needed_bytes(case: Case) -> list[int]:
-    """Bytes of buffers on the root and on another rank."""
-    ranks = range(case.ranks) if case.imbalance else {case.root or 0, case.ranks - 1, 0}
-    return [case.needed_bytes(rank) for rank in ranks]
-
-
 def _most_bytes(plan: Plan, cases: Sequence[Case]) -> int:
     """Bytes of buffers of the rank that needs most for a case of this kind."""
     if not (name := cases[0].step):
-        return max(max(_needed_bytes(case)) for case in cases)
+        # Ranks that are not the root need alike, unless blocks are unequal.
+        ranks = {c: range(c.ranks) if c.imbalance else (c.root or 0, c.ranks - 1) for c in cases}
+        return max(case.needed_bytes(rank) for case, own in ranks.items() for rank in own)
     programs = make_workload(plan.workload).steps
     firsts = {p.ranks[0] for step in programs if step.name == name for p in step.programs}
     return max(plan.needed_bytes(cases[0], (rank,)) for rank in firsts)
-
-
-def _others_bytes(cases: Sequence[Case]) -> int | None:
-    """Bytes of buffers of ranks that are not the root, where they need less."""
-    if cases[0].root is None:
-        return None
-    least, most = (max(map(ends, map(_needed_bytes, cases))) for ends in (min, max))
-    return least if least < most else None
 
 
 def _columns(plan: Plan) -> tuple[Column, ...]:
@@ -271,7 +252,6 @@ def _columns(plan: Plan) -> tuple[Column, ...]:
         Column("size", _sizes, NUMBER),
         Column("count", count, NUMBER, 1),
         Column("bytes\nper rank", lambda c: _most_bytes(plan, c) or None, Unit(format_about)),
-        Column("not at\nthe root", _others_bytes, Unit(format_about), 2),
     )
 
 

@@ -21,10 +21,10 @@ from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of
 from commbench.answers.soak.document import soak_pictures
 from commbench.errors import UnavailableError
-from commbench.output.paragraphs import join_words, list_some
+from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import GB, format_bytes, format_GBps
 from commbench.views import pictures
 from commbench.views.cells import bandwidth_text, time_text
@@ -173,7 +173,7 @@ def _picture(
     what = join_words(["bus bandwidth"] * has_busbw + ["time"] * has_time).capitalize()
     shown = join_words(operations) if len(operations) <= 3 else f"{len(operations)} operations"
     only = curves.curves[0].variant if len(curves.curves) == 1 else ""
-    beside = f", {only}" if only else curves.beside * has_time
+    beside = f", {only}" if only else ""
     peaks = [describe_busbw(curves)] * has_busbw
     texts = [*peaks, *(f"A line marks {line.text}." for line in lines if has_busbw)]
     texts += [describe_time(curves)] if has_time else []
@@ -221,7 +221,7 @@ def _published_series(
         points = [(size, time.map(partial(truediv, size * (factor or 0)))) for size, time in points]
     if points and (factor or scale == TIMES):
         look = Look(pictures.GREY, dashes=(4, 2), fill=0.2)
-        yield pictures.Series("published", look, points, is_reference=True)
+        yield pictures.Series("published", look, points)
 
 
 def _peak_lines(curves: CurveSet, runs: Sequence[Run], peak: Peak | None) -> list[Mark]:

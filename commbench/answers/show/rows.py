@@ -7,22 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.figures import (
-    CurveSummary,
-    find_peak_fraction,
-    summarise_curve,
-)
-from commbench.analysis.hardware import find_crowd
+from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
 from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, known, ratio
+from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
@@ -178,32 +172,12 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
     peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
     if not peaks:
         return ""
-    waited = [share for kind in kinds if (share := _waiting(kind)) is not None]
-    if len(waited) == len(kinds):
-        crowd = find_crowd([kinds[0].rows[0].header])
-        return (
-            "Times are nearly the same at all sizes, and ranks waited for a core up to "
-            f"{100 * max(waited):.0f} % of the time: this shows the scheduler of the host, not the "
-            "network; "
-            + (f"{crowd}: start fewer." if crowd else "`commbench doctor` finds out why.")
-        )
+    rows = [row for kind in kinds for row in kind.rows if row.time]
+    if all((row.interference.queued_share or 0.0) >= 0.5 for row in rows):
+        return "Ranks waited for a core most of the time: this shows the host, not the network."
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
     busbw, size = cells.bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
     return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
-
-
-_FLAT, _MANY_SIZES = 2.0, 100
-
-
-def _waiting(kind: Kind) -> float | None:
-    """The largest share of the time that ranks of a kind waited for a core, where its times hardly
-    change over a wide range of sizes; None elsewhere."""
-    timed = [row for row in kind.rows if row.time]
-    sizes = [row.case.size_bytes for row in timed]
-    times = [row.time.median for row in timed if row.time]
-    share = max((row.interference.queued_share or 0.0 for row in timed), default=0.0)
-    is_flat = bool(times) and max(sizes) >= _MANY_SIZES * max(1, min(sizes))
-    return share if is_flat and max(times) < _FLAT * min(times) and share >= 0.5 else None
 
 
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
@@ -292,16 +266,6 @@ def overlap_blocks(rows: Sequence[ResultRow]) -> Iterator[Block]:
     for title, found in kinds.items():
         yield Table(f"{title}: at once, with 95 % intervals", FIGURES, found)
         yield Table(f"{title}: times", TIMES, found)
-        if work := _work(found):
-            yield Text(f"The computation is {work}.")
-
-
-def _work(rows: Sequence[ResultRow]) -> str:
-    """What the computations are: `12 to 96 x matmul 128x128x128 float32`."""
-    works = [row.measurement.batches[-1].work.partition(" x ") for row in rows]
-    units = [int(number) for number, _, _ in works if number.isdigit()]
-    if not units:
-        return ""
-    least, most = min(units), max(units)
-    number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{number} x {works[0][2]}"
+        works = dict.fromkeys(row.measurement.batches[-1].work for row in found)
+        if any(works):
+            yield Text(f"The computation is {list_some([*filter(None, works)], 3)}.")

@@ -24,11 +24,11 @@ from commbench.answers.show.numerics import (
 from commbench.answers.show.plan import left_out, list_missing
 from commbench.answers.show.rows import overlap_blocks, without_parts
 from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.operations import REPLAY
 from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
-from commbench.stats.verdict import TOLERANCE
+from commbench.stats import TOLERANCE
 from commbench.units import format_count
 from commbench.views import document as doc
 from commbench.views.formats import View
@@ -140,7 +140,7 @@ def document(shown: ShownRun) -> doc.Document:
     run, rows = shown.run, shown.rows
     where, _, how = describe_run(run).partition("; ")
     if shown.only_groups:
-        return doc.Document(run.name, [where, how], (), groups_blocks(run.header, rows))
+        return doc.Document(run.name, [where, how], (), groups_blocks(rows))
     kinds = run_table.summarise_kinds(run_table.timed_kinds(without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
@@ -157,7 +157,7 @@ def document(shown: ShownRun) -> doc.Document:
     )
     of_groups = [row for row in rows if row.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
-    each_group = groups_blocks(run.header, of_groups)
+    each_group = groups_blocks(of_groups)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
     are_there = {

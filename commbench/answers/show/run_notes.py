@@ -12,19 +12,17 @@ from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.paragraphs import list_some
-from commbench.results.records import LinkProbe
+from commbench.output.text import list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
-from commbench.views.document import Block, Folded, Items, Section, Table, Text
-from commbench.views.long_tables import summarise
+from commbench.views.document import Block, Folded, Items, Section, Table, Text, summarise
 
 if TYPE_CHECKING:
     from commbench.plan.links import Peak
 
-MOST_CHARACTERS = 400
-"""Of the names of rows below the explanation of a warning."""
+MOST_CHARACTERS = 80
+"""Of the names of rows below the explanation of a warning, which are three lines together."""
 
 
 class RowsWarning(NamedTuple):
@@ -38,7 +36,7 @@ class RowsWarning(NamedTuple):
     explanation: str
     """What the message means, in sentences."""
     rows: str
-    """The names of all these rows, as far as they fit a few lines; empty if they are all rows."""
+    """The names of all these rows, as far as they fit a line; empty if they are all rows."""
     words: str = ""
     """What its name means, in a few words."""
 
@@ -114,27 +112,20 @@ SLOWER = 1.6
 
 
 def slow_links_tables(header: RunHeader) -> list[Table]:
-    """The slow probes, the slowest first, each with the rank whose host is the likely cause: one
-    that both sends and receives slowly, where there is one; else the sender. The usual probe is the
-    median; of two probes, the faster. Of many the slowest, and the distribution."""
+    """The slow probes, the slowest first; of many the slowest, and the distribution. Usual is the
+    median; of two probes, the faster."""
     probes = header.link_probes
     ordered = sorted(probe.seconds for probe in probes)
     usual = (ordered[0] if len(probes) == 2 else median(ordered)) if len(probes) > 1 else 0.0
     slow = [probe for probe in probes if usual and probe.seconds > SLOWER * usual]
-    both = {probe.sender for probe in slow} & {probe.receiver for probe in slow}
     hosts = {rank.rank: rank.host for rank in header.ranks}
     several = len({*hosts.values()}) > 1
 
     def name(rank: int) -> str:
         return f"{hosts[rank]} (rank {rank})" if several and rank in hosts else f"rank {rank}"
 
-    def bottleneck(probe: LinkProbe) -> str:
-        is_receiver = probe.receiver in both and probe.sender not in both
-        return name(probe.receiver if is_receiver else probe.sender)
-
     columns = (
-        Column("bottleneck", bottleneck, TEXT),
-        Column("from", lambda probe: name(probe.sender), TEXT, 8),
+        Column("from", lambda probe: name(probe.sender), TEXT),
         Column("to", lambda probe: name(probe.receiver), TEXT, 8),
         Column("size", lambda probe: probe.size_bytes, BYTES, 1),
         Column("time", lambda probe: probe.seconds, TIME, 7),
@@ -181,7 +172,7 @@ def peak_notes(rows: Sequence[ResultRow], peak: Peak) -> list[str]:
         return [f"There is no column `of peak`{why}."]
     texts = [f"`of peak` is the {shares[0].bound} over {peak.text}."]
     if _has_known_links(rows[0].header):
-        from commbench.analysis.hardware import peak_remark
+        from commbench.analysis.environment import peak_remark
 
         texts += filter(None, [peak_remark(rows[0].header, peak)])
     if any(1 < share.fraction <= share.ceiling for share in shares):

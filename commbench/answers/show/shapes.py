@@ -13,25 +13,21 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
-from commbench.analysis.hardware import find_crowd
+from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
 from commbench.answers.show.formats import texts
 from commbench.answers.show.rows import busbw_of, size_of, time_of
-from commbench.output.paragraphs import join_words
+from commbench.output.text import join_words
 from commbench.plan.case import Case
-from commbench.plan.groups import ALONE, BOTH, TOGETHER
+from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.splits import UNIFORM
 from commbench.results.schema import WRONG, RunHeader
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import SAME, TOLERANCE, UNDECIDED, decide
-from commbench.units import format_bytes, format_GBps
+from commbench.stats import SAME, TOLERANCE, UNDECIDED, Estimate, collect, decide, ratio
+from commbench.units import format_bytes
 from commbench.views import cells
 from commbench.views.cells import BYTES, RATIO_WITH_INTERVAL, TEXT, TIME, Column
-from commbench.views.document import Block, Items, Table, Text
-from commbench.views.long_tables import summarise
+from commbench.views.document import Block, Items, Table, Text, summarise
 
 VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""
@@ -111,8 +107,8 @@ _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
 
 
 def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
-    """What the findings of a run say and their cause; without findings what it has not measured."""
-    parts = [] if found else [*_missing(header)]
+    """What the findings of a run say and their cause."""
+    parts = []
     for each in found:
         shape = SHAPES[each.shape]
         units = {n: next(u for end, u in _UNITS.items() if n.endswith(end)) for n in each.figures}
@@ -129,16 +125,6 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
     return text and f"{text[:1].upper()}{text[1:]}."
-
-
-def _missing(header: RunHeader) -> Iterator[str]:
-    """What a run has not measured beside its shape, and what measures it."""
-    plan = header.plan
-    if plan.has_groups and plan.concurrency != BOTH:
-        yield f"`--concurrency {BOTH}` measures whether the groups slow each other"
-    if any(OPERATIONS[o].block_counts for o in plan.operations) and UNIFORM not in plan.imbalance:
-        kinds = ",".join((UNIFORM, *(text.partition("#")[0] for text in plan.imbalance)))
-        yield f"`--imbalance {kinds}` measures what unequal blocks cost"
 
 
 def _whole(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -216,8 +202,7 @@ def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
 
 def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Those of the smallest message there and back."""
-    every = [(OPERATIONS[found[0].case.operation], found) for found in _bandwidth(rows)]
-    own = [found for operation, found in every if operation.is_latency]
+    own = [each for each in _bandwidth(rows) if OPERATIONS[each[0].case.operation].is_latency]
     yield from (found for found in own if _size(found) == min(map(_size, own)))
 
 
@@ -299,15 +284,15 @@ COLUMNS = (
 )
 
 
-def groups_blocks(header: RunHeader, rows: Sequence[ResultRow]) -> list[Block]:
-    """A table of the groups of each kind of call at each size; what its times are, and the bytes
-    that leave a host, if there are several. Of many groups those that are slowed most, or that are
-    slowest beside others of their kind, and the distribution."""
+def groups_blocks(rows: Sequence[ResultRow]) -> list[Block]:
+    """A table of the groups of each kind of call at each size, and what its times are. Of
+    many groups those that are slowed most, or that are slowest beside others of their kind, and the
+    distribution."""
     groups = group_rows(rows)
     if not groups:
         return [Text(NO_GROUPS)]
     lacking = any(group.together and group.together.low is None for group in groups)
-    notes = [*texts("groups"), *texts("medians only") * lacking, *_host_notes(header, rows)]
+    notes = [*texts("groups"), *texts("medians only") * lacking]
     timed = [(group, time) for group in groups if (time := group.together or group.alone)]
     times = collect(((group.title, group.case.size_bytes), time.value) for group, time in timed)
     usual = {kind: median(found) for kind, found in times.items()}
@@ -340,46 +325,3 @@ def group_rows(rows: Sequence[ResultRow]) -> list[GroupRow]:
         return titles.index(group.title), kinds.index((group.title, group.case.size_bytes))
 
     return sorted(found.values(), key=place)
-
-
-def host_bytes(header: RunHeader, case: Case) -> dict[str, float]:
-    """The bytes that leave each host in one call of all groups of a case; empty for one host.
-
-    Each group is taken for a ring in the order of its ranks, in which every rank sends
-    S x busbw factor; of an operation with different data for each rank (all_to_all) every rank
-    sends S / n to each rank of another host.
-    """
-    hosts = {rank.rank: rank.host for rank in header.ranks}
-    operation = OPERATIONS[case.operation]
-    if len(set(hosts.values())) < 2 or not case.dtype or operation.busbw_factor is None:
-        return {}
-    found = dict.fromkeys(hosts.values(), 0.0)
-    for group in header.plan.groups_of(case):
-        wire_bytes = case.size_bytes * operation.busbw_factor(len(group))
-        for index, rank in enumerate(group):
-            if operation.is_personalized:
-                others = sum(hosts[other] != hosts[rank] for other in group)
-                found[hosts[rank]] += case.size_bytes / len(group) * others
-            elif hosts[group[(index + 1) % len(group)]] != hosts[rank]:
-                found[hosts[rank]] += wire_bytes
-    return found
-
-
-def _host_notes(header: RunHeader, rows: Sequence[ResultRow]) -> Iterator[str]:
-    """What leaves the busiest host at the largest size of each kind, all groups together."""
-    largest: dict[str, ResultRow] = {}
-    for row in sorted(rows, key=lambda row: row.case.size_bytes):
-        case = row.case
-        if case.concurrency == TOGETHER and row.time:
-            largest[case.title_without("concurrency", "group_ranks")] = row
-    for title, row in largest.items():
-        case = row.case
-        sent = host_bytes(header, case)
-        host = max(sent, key=sent.__getitem__, default="")
-        if row.time and sent.get(host):
-            yield (
-                f"{title}: at {format_bytes(case.size_bytes)}, {format_bytes(round(sent[host]))} "
-                f"leave {host} in one call of all groups together, "
-                f"{format_GBps(sent[host] / row.time.median)} GB/s, if each group is a ring in "
-                "the order of its ranks; no other host sends more."
-            )

@@ -18,15 +18,13 @@ from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
 from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.units import format_count, format_time
 from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, Column
 from commbench.views.document import Document, Items, Table
 from commbench.views.formats import View
 
 LAZY = "TORCH_GLOO_LAZY_INIT"
-
-
 Joining = tuple[Plan, StartUp]
 """What a run was asked, and how long its ranks took."""
 
@@ -119,8 +117,8 @@ def document(found: StartUps) -> Document:
             *(
                 f"{format_count(plan.world_size, 'rank')}"
                 f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "
-                f"init_process_group takes {_over(joined.init_s, found.joined[0][1].init_s)}, "
-                f"the first operation {_over(joined.connect_s, found.joined[0][1].connect_s)}."
+                f"init_process_group takes {format_time(joined.init_s)}, "
+                f"the first operation {format_time(joined.connect_s)}."
                 for plan, joined in found.joined
             ),
             shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))),
@@ -132,12 +130,6 @@ def document(found: StartUps) -> Document:
             Items(list_missing(missing), "Not measured"),
         ],
     )
-
-
-def _over(now_s: float, before_s: float) -> str:
-    """A time, and how many times that of the first run it is."""
-    grown = f" ({now_s / before_s:.2g} times)" if before_s not in (0.0, now_s) else ""
-    return format_time(now_s) + grown
 
 
 JOINING = (

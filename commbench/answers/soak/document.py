@@ -7,10 +7,9 @@ from operator import attrgetter
 
 from commbench.analysis.statistics import median
 from commbench.answers.soak.soak import MINUTE_S, RARE, SoakResult, SoakRow, analyse_soak
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import SLOWER, UNDECIDED
+from commbench.stats import SLOWER, UNDECIDED, Estimate
 from commbench.units import format_count, format_percent
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, TIME, Column, ratio_with_interval_text

@@ -26,9 +26,7 @@ from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
 from commbench.results.samples import samples_of, soaked_s, without_samples
 from commbench.results.schema import Measurement, Run
-from commbench.stats.distributions import student_quantile
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import SLOWER, TOLERANCE, decide
+from commbench.stats import SLOWER, TOLERANCE, Estimate, decide, ratio, student_quantile
 from commbench.views.formats import Result, fields_of
 
 RARE = 1e-3

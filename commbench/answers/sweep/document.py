@@ -17,8 +17,8 @@ from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
-from commbench.output.paragraphs import list_some
-from commbench.stats.verdict import FASTER, SAME, SLOWER, UNDECIDED
+from commbench.output.text import list_some
+from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column

@@ -14,8 +14,7 @@ from commbench.answers.compare.plot import MOST_SENTENCES, Side, as_file_name, r
 from commbench.answers.sweep.document import range_sentences
 from commbench.answers.sweep.ranking import BEST, TIED, SettingTime, SweepPoint, rank_settings
 from commbench.answers.sweep.settings import Setting, make_axes, shown_value
-from commbench.stats.collect import collect
-from commbench.stats.verdict import UNDECIDED
+from commbench.stats import UNDECIDED, collect
 from commbench.views.pictures import INK, Cell, Frame, HeatMap, Look, Picture, size_label
 
 if TYPE_CHECKING:

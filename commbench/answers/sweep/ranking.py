@@ -23,9 +23,17 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
-from commbench.stats.collect import collect
-from commbench.stats.estimate import Estimate, ratio
-from commbench.stats.verdict import CHANGED, FASTER, SAME, SLOWER, UNDECIDED, decide
+from commbench.stats import (
+    CHANGED,
+    FASTER,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    Estimate,
+    collect,
+    decide,
+    ratio,
+)
 from commbench.views.formats import fields_of
 
 BEST, TIED = "best", "tied"

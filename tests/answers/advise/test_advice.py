@@ -23,7 +23,7 @@ from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
 from commbench.results.schema import Batch, Run
-from commbench.stats.verdict import CHANGE, KEEP
+from commbench.stats import CHANGE, KEEP
 
 SIZES = tuple(1 << k for k in range(20, 28))
 

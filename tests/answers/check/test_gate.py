@@ -17,8 +17,7 @@ from commbench.answers.check.rules import parse_rule
 from commbench.answers.compare.comparison import compare
 from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
-from commbench.stats.estimate import Estimate
-from commbench.stats.verdict import FAIL, NOT_MEASURED, PASS, UNDECIDED
+from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from synthetic import header, in_memory, noisy, plan, steady, synthetic_run
 
-from commbench.analysis.environment_diff import Difference
+from commbench.analysis.environment import Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, load
 from commbench.answers.compare.comparison import COMPARED, Comparison, Crossover, compare, row_kind
 from commbench.answers.compare.pooling import random_effects
@@ -21,7 +21,7 @@ from commbench.answers.compare.ratio import why_not_compared
 from commbench.errors import RecordsError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 

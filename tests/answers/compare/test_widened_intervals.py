@@ -15,7 +15,7 @@ from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document
 from commbench.answers.compare.ratio import widen_for_launches
 from commbench.results.schema import Run
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views.formats import as_json
 
 ROWS = 8
@@ -148,9 +148,9 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
-        ({"world_size": 4}, "old has 2 ranks, new has 4."),
-        ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
+        ({"cpu_mode": "plain"}, "cpu_mode: quiet in old, plain in new."),
+        ({"world_size": 4}, "world_size: 2 in old, 4 in new."),
+        ({"processor": "Made-up 1"}, "processor: Made-up 9000 in old, Made-up 1 in new."),
     ],
 )
 def test_what_differs_is_said_first_and_is_not_called_a_slower_host(

@@ -50,7 +50,7 @@ from commbench.host.facts import HostFacts
 from commbench.host.gpu_system import GpuSystem, Hca
 from commbench.host.gpus import Gpu
 from commbench.plan.plan import Plan
-from commbench.stats.verdict import FASTER, SLOWER, UNDECIDED
+from commbench.stats import FASTER, SLOWER, UNDECIDED
 from commbench.views.document import Items, Table
 
 # pytest's own threads do not matter to what is forked here.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from commbench.analysis.hardware import algorithm_of, fabric_of, peak_remark
+from commbench.analysis.environment import algorithm_of, fabric_of, peak_remark
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows
 from commbench.answers.expect.bound import Call, find_bound

@@ -18,7 +18,7 @@ from commbench.answers.fleet.slow_nodes import (
     find_slow_nodes,
     make_parts,
 )
-from commbench.stats.distributions import student_tail
+from commbench.stats import student_tail
 
 NOTHING = np.full((64, 20), np.nan)
 CORRELATED = MODELS["correlated"]

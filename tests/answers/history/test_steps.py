@@ -24,7 +24,7 @@ from step_power import (
 
 from commbench.answers.history import steps
 from commbench.answers.history.steps import FEWEST, MOST, find_steps
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""The tables of groups: each group's time, alone and together, and what leaves a host."""
+"""The tables of groups: each group's time, alone and together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from commbench.answers.show.shapes import (
     GroupRow,
     group_rows,
     groups_blocks,
-    host_bytes,
 )
-from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.views.document import Items, Table
@@ -103,9 +101,9 @@ def test_the_time_of_a_group_together_is_its_median_over_iterations_with_an_inte
     assert ratio.low is not None and ratio.high is not None
     assert ratio.low < ratio.value <= ratio.high < 9
     assert groups_of(run)["2,3"].interference == row.group_interference["2,3"]
-    _, notes = groups_blocks(run.header, make_rows(run))
+    _, notes = groups_blocks(make_rows(run))
     assert not {*texts("medians only")} & {*notes.texts}
-    _, notes = groups_blocks(run.header, make_rows(grouped_run()))
+    _, notes = groups_blocks(make_rows(grouped_run()))
     assert {*texts("medians only")} <= {*notes.texts}
 
 
@@ -141,31 +139,6 @@ def test_groups_of_one_rank_and_ranks_in_no_group_are_named(
     run = Run("x", header(asked, "x"), (), None)
     for found in (plan_document(asked, "torchrun"), document(ShownRun(run))):
         assert Items(left_out(asked)) in found.blocks
-
-
-@pytest.mark.parametrize(
-    ("operation", "over", "expected"),
-    [
-        # S = 1000; four ranks on two hosts, two each.
-        # tp: both groups within a host.
-        ("all_reduce", "tp", {"a": 0, "b": 0}),
-        # dp: each of two groups of two crosses once: 2 (n-1)/n S = S per rank, on each host.
-        ("all_reduce", "dp", {"a": 2000, "b": 2000}),
-        # One ring of four: each host is left once by 2 (n-1)/n S.
-        ("all_reduce", "dp+tp", {"a": 1500, "b": 1500}),
-        # Each of two ranks sends S / n to each of two ranks of the other host.
-        ("all_to_all", "dp+tp", {"a": 1000, "b": 1000}),
-    ],
-)
-def test_what_leaves_a_host_follows_from_where_the_ranks_of_a_group_are(
-    operation: str, over: str, expected: dict[str, float]
-) -> None:
-    asked = plan(
-        world_size=4, mesh="dp=2,tp=2", over=(over,), operations=(operation,), sizes=(1008,)
-    )
-    ranks = tuple(RankInfo(r, "ab"[r // 2], r, "cpu", (), "quiet") for r in range(4))
-    found = host_bytes(header(asked, "x")._replace(ranks=ranks), asked.cases()[0])
-    assert found == {host: pytest.approx(value * 1.008) for host, value in expected.items()}
 
 
 def test_groups_of_other_sizes_are_not_compared_as_the_same(tmp_path: Path) -> None:

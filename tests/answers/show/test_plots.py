@@ -307,14 +307,6 @@ def test_bands_are_drawn_where_they_can_be_told_apart() -> None:
     assert "Band" not in said(require_readable(many))
 
 
-def test_a_curve_under_another_is_thicker() -> None:
-    same = [synthetic_run(*LADDER, label=name, folder=name) for name in ("a", "b")]
-    figure = require_readable(run_pictures(same)[1])
-    widths = [line.get_linewidth() for line in panels_of(figure)[0].get_lines()]
-    assert max(widths) > 2 * min(widths)
-    assert "A thick line lies under another curve" in said(figure)
-
-
 def test_making_a_picture_leaves_matplotlib_as_it_is() -> None:
     with matplotlib.rc_context({"font.size": 33, "axes.facecolor": "red"}):
         require_readable(run_pictures(shapes()["two sizes"]())[0])

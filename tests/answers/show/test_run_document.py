@@ -213,18 +213,6 @@ def test_a_run_is_one_line_with_what_it_measured() -> None:
     ]
 
 
-def test_runs_of_the_same_operations_and_sizes_are_told_apart() -> None:
-    plans = [{"cpu_mode": "plain", "seed": 1}, {"cpu_mode": "quiet", "seed": 2}]
-    plans += [{"cpu_mode": "quiet", "mesh": "dp=2"}]
-    runs = [
-        StoredRun(STARTED, Path(str(number)), "x", ("reduce",), (1024,), plan=plan)
-        for number, plan in enumerate(plans)
-    ]
-    assert [row[3] for row in rows(*runs)] == [
-        "reduce 1K, cpu mode plain", "reduce 1K", "reduce 1K, mesh dp=2"
-    ]  # fmt: skip
-
-
 def test_the_start_is_left_out_where_the_name_of_the_folder_has_it() -> None:
     folder = "20261121-060000-" + "x" * 64
     run = StoredRun(STARTED, Path(folder), "x" * 64, ("gather",), SIZES, "gloo", 1024, "failed")

@@ -37,7 +37,7 @@ from commbench.answers.sweep.settings import (
 )
 from commbench.errors import RecordsError, UnavailableError, UsageError, WrongResultError
 from commbench.results.schema import FAILED, OK, WRONG, Measurement
-from commbench.stats.estimate import Estimate
+from commbench.stats import Estimate
 from commbench.views.document import Table, Text
 
 KIND = "all_reduce float32 sum in_place"

@@ -1,4 +1,5 @@
-"""Checks whether two runs can be compared, and lists other differences of their environments.
+"""What hardware a run used, by its header; whether two runs can be compared; and in what else their
+environments differ.
 
 Facts that are unknown on either side are not compared: results.csv holds few, and files of other
 tools hold fewer.
@@ -6,18 +7,23 @@ tools hold fewer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 from commbench.analysis.columns import TEXTS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
+from commbench.analysis.rows import ResultRow
 from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
-from commbench.output.paragraphs import list_some
+from commbench.output.text import list_some
 from commbench.plan.backends import BACKENDS
+from commbench.plan.fabrics import Fabric, Nics, unique_gpu
+from commbench.plan.links import Peak
 from commbench.readers.registry import OF_FILES
 from commbench.results.schema import RunHeader, is_imported
-from commbench.units import format_count
+from commbench.units import GB, format_count
 
 MUST_MATCH = ("world_size", "num_nodes", "device", "cpu_mode", "gpu_shared")
 """Columns of results.csv. Where two runs differ in one, a ratio of times does not show a change
@@ -47,13 +53,6 @@ _SET_FOR_RANKS = {
 """Variables that commbench (the first only on a single node) or torchrun sets if they are unset."""
 
 
-_VERBS = {
-    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
-    "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
-}  # fmt: skip
-"""How a sentence says a fact of a run: a verb, and what a number counts."""
-
-
 class Difference(NamedTuple):
     """Something in which two runs differ."""
 
@@ -67,13 +66,9 @@ class Difference(NamedTuple):
         return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
-        """The difference of runs with these names: `a has 2 ranks, b has 3`."""
+        """The difference of runs with these names: `world_size: 2 in a, 3 in b`."""
         first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
-        verb, noun = _VERBS.get(self.name, ("", ""))
-        if not verb:
-            return f"{self.name}: {first} in {a}, {second} in {b}"
-        first = format_count(int(first), noun) if noun and first.isdecimal() else first
-        return f"{a} {verb} {first}, {b} {verb} {second}"
+        return f"{self.name}: {first} in {a}, {second} in {b}"
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:
@@ -242,3 +237,117 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+T = TypeVar("T")
+_HCA_RATE = re.compile(r"(\d{1,5}) Gb/sec", re.ASCII)
+_SPEED = re.compile(r"(\d{1,7}) Mbit/s", re.ASCII)
+_NVLINK = re.compile(r"NV\d+", re.ASCII)
+_LAYERS = ("InfiniBand", "Ethernet")
+RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvlstree"
+ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE)
+"""Algorithms of NCCL that can be asked about."""
+_ALGORITHMS = {"NVLS_TREE": NVLS_TREE} | {name.upper(): name for name in ALGORITHMS}
+
+
+def fabric_of(header: RunHeader) -> Fabric | None:
+    """What connected the ranks of a run, by its header; None where nothing is known of it."""
+    if header.gpu_shared:
+        return None
+    gpu = unique_gpu(header.devices) if header.plan.device != "cpu" else None
+    link = gpu.link if gpu else None
+    if gpu and _has_no_nvlink(header):
+        link = gpu.slot
+    nics = _nics_of(header)
+    return Fabric(gpu, link, nics) if gpu or nics else None
+
+
+def _has_no_nvlink(header: RunHeader) -> bool:
+    """Whether the link matrix or a variable says that NVLink was not used."""
+    if _fact(header, "variables", dict).get("NCCL_P2P_DISABLE") == "1":
+        return True
+    lines = _fact(header, "gpu_links", list)
+    rows = [str(line).partition(": ")[2].split() for line in lines]
+    between = [word for row in rows for word in row[: len(rows)] if word != "X"]
+    return bool(between) and not any(_NVLINK.fullmatch(word) or word == "?" for word in between)
+
+
+def _nics_of(header: RunHeader) -> Nics | None:
+    """The network of a node: the ports of its adapters (HCAs) that are up, or, for gloo, the
+    network interface of its ranks. None on one node, and where a rate is not known."""
+    if header.num_nodes < 2:
+        return None
+    if header.plan.device == "cpu":
+        return _interface_of(header)
+    hcas = _fact(header, "hcas", list)
+    ports = [port for port in hcas if isinstance(port, dict)]
+    ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
+    rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
+    is_known = all(rate and int(rate[1]) for rate in rates)
+    if not (ports and is_known and all(port.get("link_layer") in _LAYERS for port in ports)):
+        return None
+    speeds = sorted(int(rate[1]) for rate in rates if rate)
+    fastest = speeds.count(speeds[-1])
+    same = f"{fastest} x {speeds[-1]} Gbit/s"
+    others = len(speeds) - fastest
+    name = f"{same} and {others} slower" if others else same
+    reduces = any(port.get("link_layer") == "InfiniBand" for port in ports)
+    source = "the adapters that the run recorded"
+    return Nics(name, sum(speeds) * GB / 8, len(speeds), can_reduce=reduces, source=source)
+
+
+def _interface_of(header: RunHeader) -> Nics | None:
+    """The one interface that all ranks used, if the speed of it was recorded."""
+    speeds = _fact(header, "interface_speeds", dict)
+    names = {rank.interface for rank in header.ranks}
+    if len(names) != 1:
+        return None
+    speed = _SPEED.fullmatch(str(speeds.get(name := names.pop())))
+    if not speed or not int(speed[1]):
+        return None
+    rate = int(speed[1]) * GB / 8e3
+    return Nics(f"{name}, {speed[0]}", rate, 1, can_reduce=False, source=f"Linux, {name}/speed")
+
+
+def _fact(header: RunHeader, name: str, kind: type[T]) -> T:
+    """What the header has of that name; empty where that is of another kind."""
+    found = header.environment.get(name)
+    found = list(found) if isinstance(found, tuple) else found
+    return found if isinstance(found, kind) else kind()
+
+
+def peak_remark(header: RunHeader, peak: Peak) -> str:
+    """That a peak is faster than the links of the run, with the likely mistake; empty otherwise."""
+    fabric = fabric_of(header) or Fabric()
+    link, nics = fabric.link, fabric.nics
+    known = [(link.what, link.bytes_per_second)] if link else []
+    if peak.is_per_node:
+        known = [(nics.name, nics.bytes_per_second)] if nics else []
+    for what, speed in known:
+        times = peak.bytes_per_second / speed
+        if times >= 1.01:
+            mistakes = {2: "both directions together", 8: "Gbit/s taken for GB/s"}
+            near = [text for ratio, text in mistakes.items() if abs(times / ratio - 1) < 0.02]
+            likely = "".join(f"; the peak is {text}" for text in near)
+            used = f"the run used {what}, {speed / GB:g} GB/s one way"
+            return f"This peak is impossible: {used}{likely}."
+    return ""
+
+
+def algorithm_of(row: ResultRow) -> str | None:
+    """The algorithm of NCCL by its log, or where a variable allows only one; None if unknown."""
+    asked = str(_fact(row.header, "variables", dict).get("NCCL_ALGO", ""))
+    return _ALGORITHMS.get((row.nccl_selection[0] or asked).strip().upper())
+
+
+def find_crowd(headers: Sequence[RunHeader], threads: int = 1) -> str:
+    """`4 ranks share 2 cores`, of the run and host with the most ranks, or `threads` of each, for
+    its cores; empty where none on CPUs share cores."""
+    cores: dict[tuple[int, str], list[tuple[int, ...]]] = {}
+    for number, header in enumerate(headers):
+        for rank in header.ranks if header.plan.device == "cpu" else ():
+            cores.setdefault((number, rank.host), []).append(rank.cores)
+    pairs = [(threads * len(own), len({*chain(*own)})) for own in cores.values() if all(own)]
+    most, number = max(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
+    what = "ranks" if threads == 1 else "threads"
+    return f"{most} {what} share {format_count(number, 'core')}" if most > number else ""

@@ -1,1 +1,0 @@
-"""Values with their 95 % intervals: arithmetic, ratios, and what an interval allows to say."""
