@@ -222,8 +222,6 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
                 f"{case.p2p_call} is a call on a communicator of two ranks, which has no "
                 "registered memory; --p2p-call batch is not",
             )
-        if operation.moves_objects:
-            yield ("torch copies objects into memory of its own, which is not registered",)
         if case.uses_new_group:
             yield ("a new group has no registered memory",)
     if case.call_form.calls_before is not None and (case.timing, case.launch_mode) != _ONE_BY_ONE:

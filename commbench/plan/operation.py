@@ -116,8 +116,6 @@ class Operation(NamedTuple):
     blocks_host: bool = False
     """The host waits in it until the device has done it. So the host's clock times it on a device,
     too, and no graph can capture it."""
-    moves_objects: bool = False
-    """It moves Python objects, which are made of the buffers before the call."""
     backends: tuple[str, ...] = ()
     """The only backends that have it; empty: all may."""
     is_coalesced: bool = False

@@ -79,8 +79,7 @@ def find_forms(names: Iterable[str], own: Iterable[OwnCall]) -> tuple[CallForm, 
 
 def suits(operation: Operation) -> bool:
     """Whether there can be own calls for an operation: it moves tensors of one group of ranks."""
-    other = operation.prepare or operation.block_counts or operation.p2p_calls or operation.memory
-    is_odd = other or operation.is_on_host or operation.is_timed_by_host or operation.moves_objects
+    is_odd = operation.prepare or operation.memory or operation.registers
     return operation.has_data and not is_odd
 
 
