@@ -9,8 +9,7 @@ from itertools import chain
 from typing import TypeVar
 
 from commbench.analysis.rows import ResultRow
-from commbench.plan.fabrics import Fabric, Nics, unique_gpu
-from commbench.plan.links import Peak
+from commbench.plan.links import Fabric, Nics, Peak, unique_gpu
 from commbench.results.schema import RunHeader
 from commbench.units import GB, format_count
 

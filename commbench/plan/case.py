@@ -18,13 +18,12 @@ from commbench.plan.call_forms import (
 )
 from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
-from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
+from commbench.plan.dimensions import DIMENSIONS, EAGER, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import BUSBW_FACTORS, IN_PLACE, BlockCounts, Extent
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import UNKNOWN, OwnCall, own_form
 from commbench.plan.splits import Load, find_load, make_splits, why_no_splits
-from commbench.plan.timing_modes import EAGER
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -70,7 +69,7 @@ class Case(NamedTuple):
     placement: str
     """Empty for an operation without data."""
     timing: str
-    """The name of a timing mode (plan.timing_modes)."""
+    """The name of a timing mode (plan.dimensions)."""
     size_bytes: int
     """nccl-tests' size: the larger of what one rank sends and receives, after rounding down to
     whole elements per block."""
@@ -83,7 +82,7 @@ class Case(NamedTuple):
     ranks: int = 0
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
-    """`eager` or `graph`: how calls reach a device (plan.timing_modes.LAUNCH_MODES)."""
+    """`eager` or `graph`: how calls reach a device (plan.dimensions.LAUNCH_MODES)."""
     buffers: str = HOT
     """`hot` or `rotating`: which memory its calls use (plan.dimensions.BUFFER_MODES)."""
     p2p_call: str = ""

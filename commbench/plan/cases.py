@@ -22,8 +22,9 @@ from commbench.plan.call_forms import (
     why_form_unsupported,
 )
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.plan.compression import SUMS
 from commbench.plan.computations import why_no_computation
-from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.dimensions import DIMENSIONS, EAGER, GRAPH, ISOLATED
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import TOGETHER, common_blocks
 from commbench.plan.operation import Operation
@@ -31,7 +32,6 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
-from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED
 from commbench.units import LARGEST_SIZE, format_about
 from commbench.validation import LARGEST_INTEGER
 
@@ -278,6 +278,17 @@ def require_ready_case(plan: Plan) -> None:
         f"nothing is left to measure: {'; '.join(reasons)}",
         hints.pop() if len(hints) == 1 else _Refusal("").hint,
     )
+
+
+def has_numerics(plan: Plan, case: Case) -> bool:
+    """Whether the result of a case is compared with the exact sum: of one tensor of floating-point
+    numbers in equal blocks, where the plan asks for it or the form is not exact."""
+    operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
+    is_float = dtype is not None and dtype.kind == "float" and dtype.size_bytes > 1
+    is_plain = case.tensors == ONE_TENSOR and not (case.step or case.part or case.uses_new_group)
+    is_plain = is_plain and not (operation.block_counts or case.own_call.send)
+    is_sum = is_float and is_plain and case.reduce_op in SUMS
+    return is_sum and (plan.numerics or case.call_form.compression is not None)
 
 
 RESERVED = 0.05

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from commbench.plan.pairs import Peer
 from commbench.plan.splits import Splits
 
 IN_PLACE = "in_place"
@@ -51,6 +50,15 @@ class Extent(Enum):
     BLOCK = "S/n"
     WHOLE = "S"
     AT_ROOT = "S at root"
+
+
+class Peer(NamedTuple):
+    """The other rank of a pair, as one of its ranks sees it."""
+
+    rank: int
+    """The other rank, within the group."""
+    is_first: bool
+    """Whether this rank is the first of the pair: the one that sends first."""
 
 
 class BlockOrigin(NamedTuple):

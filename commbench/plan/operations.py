@@ -1,5 +1,5 @@
 """The table of operations. Adding an operation is adding one entry here, or to the tables that this
-one includes, plan.point_to_point.
+one includes, plan.pairs.
 
 An entry says everything about its operation, and nothing else in the program tests its name.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from commbench.errors import UsageError, name_error
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, BlockOrigin, Extent, Operation, Works
-from commbench.plan.point_to_point import POINT_TO_POINT
+from commbench.plan.pairs import POINT_TO_POINT
 from commbench.validation import by_name
 
 

@@ -24,7 +24,8 @@ from commbench.plan.cases import (
     product_cases,
 )
 from commbench.plan.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
-from commbench.plan.dimensions import DIMENSIONS, HOT
+from commbench.plan.dimensions import DEFAULT_TIMING, DIMENSIONS, EAGER, HOT
+from commbench.plan.dtypes import DATA, NORMAL
 from commbench.plan.groups import (
     TOGETHER,
     GroupSet,
@@ -33,7 +34,6 @@ from commbench.plan.groups import (
     group_sets,
     groups_by_key,
 )
-from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
@@ -46,7 +46,6 @@ from commbench.plan.replay import (
     replayed_bytes,
 )
 from commbench.plan.splits import UNIFORM, parse_imbalance
-from commbench.plan.timing_modes import DEFAULT_TIMING, EAGER
 from commbench.plan.workload import Workload, workload_values
 from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE
@@ -137,7 +136,7 @@ class Plan:
     """The kinds of memory of buffers, some of MEMORY_CHOICES (plan.backends). Where one of them
     is registered, registering the largest size is a case of its own."""
     nccl_options: tuple[str, ...] = ()
-    """Options of NCCL's communicator, as `NAME=VALUE` (plan.settings)."""
+    """Options of NCCL's communicator, as `NAME=VALUE` (plan.backends)."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -150,7 +149,7 @@ class Plan:
     """Whether the results of sums are compared with exact ones; those of compressed forms always
     are."""
     data: str = NORMAL
-    """What these are sums of (plan.numerics)."""
+    """What these are sums of (plan.dtypes)."""
     check_share: float | None = None
     """The part of the time that further checks may take; None: as in CHECKS."""
     soak_s: float | None = None

@@ -16,10 +16,10 @@ from commbench.errors import UsageError
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.plan.case import PAGE, READY, UNSUPPORTED, Case
 from commbench.plan.cases import EXACT, mark_impossible, round_size
+from commbench.plan.dimensions import ISOLATED
 from commbench.plan.groups import TOGETHER, WORLD, GroupSet, index_groups
 from commbench.plan.operations import LATENCY, OPERATIONS, REPLAY
 from commbench.plan.splits import FILE, UNIFORM
-from commbench.plan.timing_modes import ISOLATED
 from commbench.plan.workload import RECV, SEND, Call, Step, Workload, make_workload
 from commbench.plan.workload_variants import (
     COMPOSED,

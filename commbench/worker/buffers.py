@@ -21,8 +21,8 @@ from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.call_forms import DIRECT, ONE_TENSOR
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.plan.dtypes import REDUCE_OPS
-from commbench.plan.operation import IN_PLACE
-from commbench.plan.pairs import Peer, find_peer
+from commbench.plan.operation import IN_PLACE, Peer
+from commbench.plan.pairs import find_peer
 from commbench.plan.replay import ReplayedStep, replayed_step
 from commbench.worker.call_forms import make_copies, make_steps
 from commbench.worker.communicator import Communicator

@@ -12,10 +12,9 @@ import torch
 import commbench
 from commbench.errors import UsageError
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_reduce_op
-from commbench.plan.operation import BlockOrigin, BlockPosition, Extent
+from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Peer
 from commbench.plan.operations import OPERATIONS, UNEVEN, find_operation
-from commbench.plan.pairs import Peer
-from commbench.plan.point_to_point import POINT_TO_POINT
+from commbench.plan.pairs import POINT_TO_POINT
 
 PACKAGE = Path(commbench.__file__).parent
 

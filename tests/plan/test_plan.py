@@ -15,11 +15,11 @@ from synthetic_workload import TWO_RANKS
 from commbench.errors import UsageError
 from commbench.plan.backends import BACKENDS
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED
+from commbench.plan.dimensions import TIMING_CHOICES
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operation import PLACEMENT_CHOICES
 from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
 from commbench.plan.plan import CPU_MODES, ORDERS, ROUNDING_CHOICES, Plan
-from commbench.plan.timing_modes import TIMING_CHOICES
 from commbench.plan.workload import workload_values
 
 quick = settings(deadline=None, max_examples=30)

@@ -14,13 +14,13 @@ from commbench.answers.expect.expectation import judge_row
 from commbench.output.paragraphs import exact, list_some, seconds
 from commbench.output.table import clean
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
+from commbench.plan.dimensions import describe_timing
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import Peak
 from commbench.plan.operation import IN_PLACE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.replay import replayed_step, replayed_workload
-from commbench.plan.timing_modes import describe_timing
 from commbench.plan.workload_variants import AS_TRACED, VARIANTS
 from commbench.results.schema import CUT_OFF
 from commbench.stats.estimate import Estimate, ratio

@@ -19,7 +19,7 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.paragraphs import list_some
-from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
+from commbench.plan.dimensions import BOTH, TIMING_MODES, expand_timing
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, known, ratio
