@@ -344,23 +344,18 @@ class Case(NamedTuple):
         own, it begins at a multiple of TENSOR_ALIGNMENT."""
         form = self.call_form
         if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
-            send, receive = self.buffer_bytes(rank)
-            return max(send, receive) if self.placement == IN_PLACE else send + receive
-        own = sum(_align(bytes_) * n for bytes_, n in self._tensor_bytes(rank).items())
+            return sum(self._kept_bytes(rank))
+        own = 0
+        counts = split_count(self.tensors, self.count, self.granule_bytes)
+        for count, number in Counter(counts).items():
+            own += number * sum(map(_align, self._of_one_tensor(count)._kept_bytes(rank)))
         flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
         return own + (flat and flat + PAGE)
 
-    def _tensor_bytes(self, rank: int) -> Counter[int]:
-        """How many buffers of how many bytes its tensors have on `rank`."""
-        found: Counter[int] = Counter()
-        for count, number in Counter(
-            split_count(self.tensors, self.count, self.granule_bytes)
-        ).items():
-            send, receive = self._of_one_tensor(count).buffer_bytes(rank)
-            kept = (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
-            for bytes_ in kept:
-                found[bytes_] += number
-        return found
+    def _kept_bytes(self, rank: int) -> tuple[int, ...]:
+        """The bytes of each buffer of one tensor; in place there is one."""
+        send, receive = self.buffer_bytes(rank)
+        return (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
 
 
 def _align(size_bytes: int) -> int:

@@ -135,10 +135,8 @@ def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: i
     is_per_rank = case.blocks > 1 or size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
     if is_per_rank and common > case.ranks:
         least, is_per_rank = f"{common} times {least}, which groups of all sizes divide,", False
-    words = ["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR)
-    per = f" per {' and '.join(words)}" if words else ""
-    reason = f"less than {least}{per}"
-    return case._replace(status=SKIPPED, reason=reason)
+    per = " and ".join(["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR))
+    return case._replace(status=SKIPPED, reason=f"less than {least}{per and f' per {per}'}")
 
 
 def _require_several(case: Case) -> Case:

@@ -11,9 +11,10 @@ number of calls, one after another. The ranks are aligned before each iteration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.plan import pairs
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
@@ -21,14 +22,6 @@ from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import CONCURRENCY_CHOICES
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.pairs import (
-    ALL_P2P_CALLS,
-    DEFAULT_P2P_CALL,
-    DEFAULT_WINDOW,
-    P2P_CALL_CHOICES,
-    expand_pairs,
-    pairs_title,
-)
 from commbench.validation import brief, by_name
 
 if TYPE_CHECKING:
@@ -63,8 +56,6 @@ class TimingMode(NamedTuple):
     twice."""
     has_entry_skew: bool = False
     """Whether the time from the first to the last rank's entry is a part of every call."""
-    in_both: bool = False
-    """Whether `both` measures it."""
 
     def calls_per_iteration(self, call_s: float) -> int:
         """How many calls an iteration holds if one takes `call_s` seconds; 0: not known."""
@@ -83,7 +74,7 @@ TIMING_MODES = by_name(
         "GPU it is that of the kernels, without it.",
         nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
         "(nccl-tests: calls queued, mean over ranks)",
-        has_entry_skew=True, in_both=True,
+        has_entry_skew=True,
     ),
     TimingMode(
         name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
@@ -94,7 +85,7 @@ TIMING_MODES = by_name(
         "it, so small sizes take less time than a single call.",
         nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
         "over iterations (nccl-tests: one iteration, mean over ranks)",
-        most_calls=20, longest_s=20e-3, in_both=True,  # 20 calls, as nccl-tests
+        most_calls=20, longest_s=20e-3,  # 20 calls, as nccl-tests
     ),
 )  # fmt: skip
 
@@ -111,16 +102,9 @@ which was captured before and costs the host one launch."""
 LAUNCH_CHOICES = (*LAUNCH_MODES, BOTH)
 
 
-def expand_launch(choice: str) -> tuple[str, ...]:
-    """The launch modes that a choice of LAUNCH_CHOICES stands for."""
-    return LAUNCH_MODES if choice == BOTH else (choice,)
-
-
-def expand_timing(choice: str) -> tuple[str, ...]:
-    """The modes of a choice of TIMING_CHOICES, in the order of the table."""
-    if choice == BOTH:
-        return tuple(mode.name for mode in TIMING_MODES.values() if mode.in_both)
-    return (choice,)
+def expand(choice: str, modes: Iterable[str]) -> tuple[str, ...]:
+    """The modes that a choice stands for: itself, or all of them."""
+    return tuple(modes) if choice == BOTH else (choice,)
 
 
 def describe_timing(name: str) -> TimingMode:
@@ -175,7 +159,7 @@ class Dimension(NamedTuple):
 def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.has_data or operation.registers or operation.memory:
         return (HOT,)  # the last two are bound to one allocation
-    return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
+    return expand(plan.buffers, BUFFER_MODES)
 
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -207,16 +191,16 @@ def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
 def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.p2p_calls:
         return ("",)
-    if plan.p2p_call == DEFAULT_P2P_CALL:
+    if plan.p2p_call == pairs.DEFAULT_P2P_CALL:
         return operation.p2p_calls[:1]
-    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+    return operation.p2p_calls if plan.p2p_call == pairs.ALL_P2P_CALLS else (plan.p2p_call,)
 
 
 def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.is_paired:
         return ("",)
     ranks = max(len(group) for found in plan.group_sets for group in found.groups)
-    return expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
+    return pairs.expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
 
 
 def _sizes(plan: Plan, operation: Operation) -> tuple[int, ...]:
@@ -275,22 +259,23 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     _dimension("placement", _placements, choices=PLACEMENT_CHOICES),
     _dimension(
-        "timing", lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand_timing(plan.timing),
+        "timing",
+        lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand(plan.timing, TIMING_MODES),
         choices=TIMING_CHOICES, title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     _dimension(
         "launch_mode",
-        lambda plan, o: (EAGER,) if o.is_timed_by_host else expand_launch(plan.launch_mode),
+        lambda plan, o: (EAGER,) if o.is_timed_by_host else expand(plan.launch_mode, LAUNCH_MODES),
         option="--launch", choices=LAUNCH_CHOICES, title=_unless(EAGER), is_qualifier=True,
     ),
     _dimension(
         "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
     ),
-    _dimension("p2p_call", _p2p_calls, choices=P2P_CALL_CHOICES),
-    _dimension("pairs", _pairs, title=pairs_title, is_qualifier=True),
+    _dimension("p2p_call", _p2p_calls, choices=pairs.P2P_CALL_CHOICES),
+    _dimension("pairs", _pairs, title=pairs.pairs_title, is_qualifier=True),
     _dimension(
         "window", lambda plan, o: (plan.window if o.has_window else None,),
-        title=lambda n: "" if n in (None, DEFAULT_WINDOW) else f"window {n}",
+        title=lambda n: "" if n in (None, pairs.DEFAULT_WINDOW) else f"window {n}",
         is_qualifier=True, is_integer=True,
     ),
     _dimension(

@@ -28,7 +28,6 @@ _UNITS = {
 }  # fmt: skip
 """Bytes/s of each unit that has one meaning only; in `Gb`, the small b could be a slip."""
 _SPEED = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z/]*?)(/node)?", re.ASCII)
-_NUMBER = re.compile(r"[-+]?\.?\d", re.ASCII)
 
 
 class Link(NamedTuple):
@@ -183,8 +182,8 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
     no bandwidth either.
     """
     wanted = text.strip()
-    is_number = _NUMBER.match(wanted) and wanted.lower() not in {x.name for x in load_links()}
-    if takes_links and not is_number:
+    is_link = wanted.lower() in {link.name for link in load_links()}
+    if takes_links and (is_link or not re.match(r"[-+]?\.?\d", wanted, re.ASCII)):
         return make_peak(find_link(text))
     match = _SPEED.fullmatch(wanted)
     if not match:
@@ -216,8 +215,6 @@ LARGEST_NODE = 16
 """Accelerators of a node. A link that connects more of them connects a rack."""
 _NICS = re.compile(r"(\d{1,3})\s*x\s*(.+)", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(r"(\d{1,5})\s*(?:G|Gb|gbe)", re.ASCII | re.IGNORECASE)
-_PART = "mig"
-"""In the name of a part of an accelerator, of which nothing was published."""
 _WORD = re.compile(r"[a-z]+[0-9]*[a-z]*|[0-9]+[a-z]*")
 
 
@@ -299,7 +296,7 @@ def find_gpu(text: str) -> Gpu | None:
 def find_gpus(text: str) -> tuple[Gpu, ...]:
     """The accelerators that a text names: of `h200-nvl` and `h200` only the longer name."""
     words = set(_WORD.findall(text.lower()))
-    if _PART in words:
+    if "mig" in words:  # a part of an accelerator, of which nothing was published
         return ()
     same = [gpu for gpu in load_gpus() if gpu.name == text.strip().lower()]
     found = same or [gpu for gpu in load_gpus() if gpu.words <= words]
@@ -339,9 +336,7 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
     if not 1 <= number <= 256:
         raise UsageError(f"{text!r} is not a number of adapters", "write for example 8x400G")
     if rate := _RATE.fullmatch(each):
-        speed = int(rate[1]) * GB / 8
-        if not speed:
-            raise UsageError(f"{text!r} is not above 0", "write for example 8x400G")
+        speed = parse_peak(f"{rate[1]}Gbit/s", "rate").bytes_per_second
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
     peak = parse_peak(each, "rate")
     link = find_link(peak.name) if peak.source else None
@@ -395,12 +390,8 @@ def parse_hardware(text: str, option: str, others: str) -> Hardware:
 def covers_version(published: str, version: str) -> bool:
     """Whether a figure for `published` versions of NCCL (`2.27.7`, `>=2.18`) counts for `version`;
     True where one of the two is not known. Only `>=` excludes versions."""
-    least, given = (_version_numbers(text) for text in (published.removeprefix(">="), version))
+    least, given = ([int(n) for n in re.findall(r"\d{1,4}", v)[:3]] for v in (published, version))
     return not (published.startswith(">=") and least and given) or given >= least
-
-
-def _version_numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d{1,4}", version)[:3])
 
 
 def unique_gpu(names: Iterable[str]) -> Gpu | None:

@@ -246,21 +246,18 @@ REGISTRATION = by_name(
         call=_in_stream(lambda b: b.register()), placements=("",), messages="0", registers=True,
     ),
 )  # fmt: skip
-
+SINGLE_CALLS: dict[str, Operation] = (
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
+)
 
 REPLAY = "replay"
-REPLAYS: dict[str, Operation] = {
-    REPLAY: Operation(
+OPERATIONS: dict[str, Operation] = SINGLE_CALLS | by_name(
+    Operation(
         name=REPLAY, summary="the calls of a training step (`commbench replay`)",
         torch_call="the calls of the step", call=lambda _, b: b.run_step(), send=Extent.NOTHING,
         receive=Extent.NOTHING, placements=("",), is_on_host=True,
     ),
-}  # fmt: skip
-
-SINGLE_CALLS: dict[str, Operation] = (
-    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
-)
-OPERATIONS: dict[str, Operation] = SINGLE_CALLS | REPLAYS
+)  # fmt: skip
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {

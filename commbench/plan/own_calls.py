@@ -24,7 +24,7 @@ from commbench.errors import UnavailableError, UsageError, first_line, name_erro
 from commbench.plan.call_forms import CALL_FORMS, CallForm
 from commbench.plan.operation import BUSBW_FACTORS, Extent, Operation
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
-from commbench.validation import brief, build
+from commbench.validation import brief
 
 ENTRY_POINTS = "commbench.calls"
 """The entry point group in which a package names its calls."""
@@ -297,11 +297,3 @@ def installed_calls() -> list[InstalledCall]:
             trouble = error.message
         found.append(InstalledCall(point.name, package, point.value, operation, trouble))
     return found
-
-
-def build_own_call(values: dict[str, Any]) -> OwnCall:
-    """The OwnCall of a plan's values; UsageError for values that are none."""
-    try:
-        return build(OwnCall, values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"this is no call: {error}") from None

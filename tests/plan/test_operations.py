@@ -127,7 +127,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
     }  # fmt: skip
 
 
-_TABLES = ("operations.py", "point_to_point.py")
+_TABLES = ("operations.py", "pairs.py")
 
 
 _NAMING_ROOMS = ("answers/advise", "readers", "answers/cost", "workloads")

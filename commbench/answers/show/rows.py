@@ -19,7 +19,7 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.paragraphs import list_some
-from commbench.plan.dimensions import BOTH, TIMING_MODES, expand_timing
+from commbench.plan.dimensions import TIMING_MODES
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats.collect import collect
 from commbench.stats.estimate import Estimate, known, ratio
@@ -223,7 +223,7 @@ def kind_notes(kinds: Sequence[Kind]) -> list[str]:
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
     """The cases that were timed in both modes."""
-    modes = expand_timing(BOTH)
+    modes = tuple(TIMING_MODES)
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:
