@@ -188,10 +188,6 @@ class Operation(NamedTuple):
         """Whether every rank sends different data to every other, so that nothing can be merged."""
         return self.blocks and self.send is self.receive is Extent.WHOLE
 
-    def fewest_messages(self, ranks: int) -> int:
-        """The fewest messages that follow one another in what t is the time of."""
-        return MESSAGE_COUNTS[self.messages](ranks)
-
     @property
     def busbw_factor(self) -> Callable[[int], float] | None:
         """The function of the number of ranks that `busbw_formula` names."""

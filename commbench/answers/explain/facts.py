@@ -17,7 +17,7 @@ from commbench.plan.call_forms import DIRECT, choose_forms, size_step
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import Peak
-from commbench.plan.operation import IN_PLACE
+from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.replay import replayed_step, replayed_workload
@@ -228,7 +228,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
 def _bandwidth(row: ResultRow) -> list[Fact]:
     case, load, n = row.case, row.load, str(row.case.ranks)
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
-    least = f"at least {operation.fewest_messages(case.ranks)}"
+    least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
     filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
     few = filled if "n" in operation.messages else "even for the smallest S"
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
