@@ -4,7 +4,7 @@ python scripts/plain_events.py [--backend nccl|gloo] [--sizes 1G] [--pairs 3]   
 
 The loops are what people write: events around each call, after a spin in which the host queues the
 call; and events around the replay of a CUDA graph of calls. On a CPU: the clock of the host, and no
-graph. With --host-calls: operations that block the host, by the clock of the host, on any device.
+graph.
 Prints a line of JSON for each way and size: the times of commbench and of the loop in microseconds,
 and the median, lowest and highest ratio. Where nccl-tests' all_gather_perf is installed, it runs
 after each pair, and has a line, too.
@@ -54,7 +54,6 @@ def main() -> int:
     parser.add_argument("--sizes", default="1G")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--tolerance", type=float, default=0.1)
-    parser.add_argument("--host-calls", action="store_true")
     options = parser.parse_args()
     for parameter in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
         ctypes.CDLL(None).mallopt(parameter, MOST_BYTES)
@@ -74,9 +73,9 @@ def main() -> int:
             if is_gpu and torch.cuda.mem_get_info()[0] < COPIES * size:
                 print(json.dumps({"size_bytes": size, "skipped": "too little memory"}), flush=True)
                 continue
-            ways = host_calls(size, is_gpu) if options.host_calls else device_calls(size, is_gpu)
+            ways = device_calls(size, is_gpu)
             beyond |= compare(size, ways, options.pairs, options.tolerance)
-            if is_gpu and not options.host_calls:
+            if is_gpu:
                 beyond |= compare_with_profiler(size, options.tolerance)
     finally:
         dist.destroy_process_group()
@@ -100,22 +99,6 @@ def device_calls(size: int, is_gpu: bool) -> dict[str, Way]:
         "events": (partial(measured, size), partial(loop_us, call, between_events)),
         "graph": (partial(pipelined, launch="graph"), partial(graph_us, call)),
         "nccl-tests": (pipelined, partial(nccl_tests_us, size)),
-    }
-
-
-def host_calls(size: int, is_gpu: bool) -> dict[str, Way]:
-    """Operations of which much is the host's work, before it first waits for a device."""
-    ranks = dist.get_world_size()
-    whole = os.urandom(size)  # zeros of new pages would be read from a single page
-    part = whole[: size // ranks]
-    clock = partial(wall_clock, wait=torch.cuda.synchronize if is_gpu else int)
-    calls = {
-        "all_gather_object": partial(dist.all_gather_object, [None] * ranks, part),
-        "broadcast_object_list": lambda: dist.broadcast_object_list([whole]),
-    }
-    return {
-        op: (partial(measured, size, op=op), partial(loop_us, call, clock))
-        for op, call in calls.items()
     }
 
 

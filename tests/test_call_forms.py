@@ -71,21 +71,6 @@ def test_the_same_is_asked_from_python(
     assert (plan.tensors, plan.forms) == (tensors, forms)
 
 
-def test_objects_and_the_monitored_barrier_are_measured(commbench: Commbench) -> None:
-    ended = commbench(
-        "run", "--op", "all_gather_object,broadcast_object_list,monitored_barrier", "--sizes",
-        "4000", "--form", "pickled", "--iters", "4", "--root", "1", "--no-plots",
-    )  # fmt: skip
-    assert ended.code == 0, ended.err
-    found = [(row["operation"], row["form"], row["status"], row["wrong"]) for row in ended.rows()]
-    assert found == [
-        ("all_gather_object", "direct", "ok", "0"), ("all_gather_object", "pickled", "ok", "0"),
-        ("broadcast_object_list", "direct", "ok", "0"),
-        ("broadcast_object_list", "pickled", "ok", "0"), ("monitored_barrier", "direct", "ok", ""),
-        ("monitored_barrier", "pickled", "unsupported", ""),
-    ]  # fmt: skip
-
-
 def test_a_graph_captures_all_calls_of_a_form(program: Commbench) -> None:
     ended = program(
         program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--op",

@@ -362,11 +362,8 @@ def test_commbench_and_a_plain_loop_are_compared_in_turn(tmp_path: Path) -> None
     assert (line["way"], line["size_bytes"]) == ("clock", 65536)
     assert 0 < line["lowest"] <= line["ratio"] <= line["highest"]
     assert min(line["commbench_us"], line["other_us"]) > 0
-    for more in ((), ("--host-calls",)):
-        ended = start_command(tmp_path, *options, "0", *more, program=program, **variables).finish()
-        assert ended.code == 1, ended.err
-    ways = [json.loads(line)["way"] for line in ended.out.splitlines()]
-    assert ways == ["all_gather_object", "broadcast_object_list"]
+    ended = start_command(tmp_path, *options, "0", program=program, **variables).finish()
+    assert ended.code == 1, ended.err
 
 
 @pytest.mark.full

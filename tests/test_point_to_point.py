@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 from commands import Commbench
 
-from commbench.plan.point_to_point import POINT_TO_POINT
+from commbench.plan.pairs import POINT_TO_POINT
 
 CALLS = {name: set(operation.p2p_calls) for name, operation in POINT_TO_POINT.items()}
 

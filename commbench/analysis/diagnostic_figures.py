@@ -20,8 +20,8 @@ from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, medians, percentile
 from commbench.plan.backends import ALLOCATORS, BACKENDS
 from commbench.plan.computations import AT_ONCE
+from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import describe_timing
 from commbench.results.samples import in_order, lengths_of, samples_of, without_samples
 from commbench.results.schema import PRECISION, Batch, RankTimes, is_imported
 
@@ -352,7 +352,7 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     names = [name for name in variables if name.startswith("NCCL_")]
     if not names:
         return ()
-    from commbench.plan.settings import find_unread
+    from commbench.plan.backends import find_unread
 
     return find_unread(names, header.plan.backend)
 

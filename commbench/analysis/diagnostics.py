@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis import diagnostic_figures as figures
 from commbench.host.fault_counters import explain_counter
 from commbench.output.text import list_some, read_sections
-from commbench.plan.timing_modes import PIPELINED
+from commbench.plan.dimensions import PIPELINED
 from commbench.results.schema import RunHeader, is_imported, is_in_process
 from commbench.units import format_share
 from commbench.views.cells import ratio_interval_text

@@ -12,9 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from commbench.plan.case import Case
-from commbench.plan.dimensions import DIMENSIONS, IN_TITLE
+from commbench.plan.dimensions import DIMENSIONS, IN_TITLE, describe_timing
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import describe_timing
 from commbench.units import format_size
 
 if TYPE_CHECKING:

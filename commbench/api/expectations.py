@@ -17,8 +17,16 @@ from commbench.answers.expect.expectation import (
 )
 from commbench.api.runs import export, ignore, load_rows
 from commbench.errors import UsageError
-from commbench.plan.fabrics import LARGEST_NODE, choose_gpu, make_fabric, parse_hardware, parse_nics
-from commbench.plan.links import Link, find_link, parse_peak
+from commbench.plan.links import (
+    LARGEST_NODE,
+    Link,
+    choose_gpu,
+    find_link,
+    make_fabric,
+    parse_hardware,
+    parse_nics,
+    parse_peak,
+)
 from commbench.plan.operations import DEFAULT_OPERATION, find_operation
 from commbench.units import parse_size, parse_time, parse_tolerance
 from commbench.validation import choose, require_within
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
     from commbench.answers.check.rules import Rule
     from commbench.answers.expect.curves import Curve, OnCurves
     from commbench.api.runs import AnyRun
-    from commbench.plan.fabrics import Hardware
+    from commbench.plan.links import Hardware
 
 _WITHOUT = "--link or --nic alone"
 

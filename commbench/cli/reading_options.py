@@ -6,7 +6,7 @@ from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
 from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
-from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_HELP
+from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 
 FOREIGN, RULE, VERDICT = "Files of other tools", "Rules", "Verdict"

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 from commbench import __version__
 from commbench.errors import UsageError, name_error
-from commbench.plan.backends import BACKENDS
+from commbench.plan.backends import BACKENDS, require_nccl
 from commbench.plan.cases import require_ready_case
-from commbench.plan.settings import require_nccl
 from commbench.runner.option import require_label
 from commbench.runner.run_options import RunOptions
 from commbench.units import format_count

@@ -225,11 +225,6 @@ CALL_FORMS = by_name(
         _sends_and_receives,
         operations=tuple(o.name for o in OPERATIONS.values() if o.is_transfers),
     ),
-    CallForm(
-        "pickled", "its messages of pickled objects, no pickling",
-        "the object's calls of tensors", lambda call, dist, b: call(dist, b, is_pickled=True),
-        operations=tuple(o.name for o in OPERATIONS.values() if o.moves_objects),
-    ),
     *(
         CallForm(
             name, f"the {name} call on a new process group", "call",

@@ -18,13 +18,12 @@ from commbench.plan.call_forms import (
 )
 from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
-from commbench.plan.dimensions import DIMENSIONS, HOT, IN_TITLE
+from commbench.plan.dimensions import DIMENSIONS, EAGER, HOT, IN_TITLE
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import BUSBW_FACTORS, IN_PLACE, BlockCounts, Extent
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import UNKNOWN, OwnCall, own_form
 from commbench.plan.splits import Load, find_load, make_splits, why_no_splits
-from commbench.plan.timing_modes import EAGER
 from commbench.units import format_bytes
 
 _KEY = attrgetter(*(dimension.field for dimension in DIMENSIONS))
@@ -70,7 +69,7 @@ class Case(NamedTuple):
     placement: str
     """Empty for an operation without data."""
     timing: str
-    """The name of a timing mode (plan.timing_modes)."""
+    """The name of a timing mode (plan.dimensions)."""
     size_bytes: int
     """nccl-tests' size: the larger of what one rank sends and receives, after rounding down to
     whole elements per block."""
@@ -83,7 +82,7 @@ class Case(NamedTuple):
     ranks: int = 0
     """How many ranks take part in its group; 0 where that is not known."""
     launch_mode: str = EAGER
-    """`eager` or `graph`: how calls reach a device (plan.timing_modes.LAUNCH_MODES)."""
+    """`eager` or `graph`: how calls reach a device (plan.dimensions.LAUNCH_MODES)."""
     buffers: str = HOT
     """`hot` or `rotating`: which memory its calls use (plan.dimensions.BUFFER_MODES)."""
     p2p_call: str = ""
@@ -345,23 +344,18 @@ class Case(NamedTuple):
         own, it begins at a multiple of TENSOR_ALIGNMENT."""
         form = self.call_form
         if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
-            send, receive = self.buffer_bytes(rank)
-            return max(send, receive) if self.placement == IN_PLACE else send + receive
-        own = sum(_align(bytes_) * n for bytes_, n in self._tensor_bytes(rank).items())
+            return sum(self._kept_bytes(rank))
+        own = 0
+        counts = split_count(self.tensors, self.count, self.granule_bytes)
+        for count, number in Counter(counts).items():
+            own += number * sum(map(_align, self._of_one_tensor(count)._kept_bytes(rank)))
         flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0
         return own + (flat and flat + PAGE)
 
-    def _tensor_bytes(self, rank: int) -> Counter[int]:
-        """How many buffers of how many bytes its tensors have on `rank`."""
-        found: Counter[int] = Counter()
-        for count, number in Counter(
-            split_count(self.tensors, self.count, self.granule_bytes)
-        ).items():
-            send, receive = self._of_one_tensor(count).buffer_bytes(rank)
-            kept = (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
-            for bytes_ in kept:
-                found[bytes_] += number
-        return found
+    def _kept_bytes(self, rank: int) -> tuple[int, ...]:
+        """The bytes of each buffer of one tensor; in place there is one."""
+        send, receive = self.buffer_bytes(rank)
+        return (max(send, receive),) if self.placement == IN_PLACE else (send, receive)
 
 
 def _align(size_bytes: int) -> int:

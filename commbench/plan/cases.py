@@ -22,8 +22,9 @@ from commbench.plan.call_forms import (
     why_form_unsupported,
 )
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
+from commbench.plan.compression import SUMS
 from commbench.plan.computations import why_no_computation
-from commbench.plan.dimensions import DIMENSIONS
+from commbench.plan.dimensions import DIMENSIONS, EAGER, GRAPH, ISOLATED
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import TOGETHER, common_blocks
 from commbench.plan.operation import Operation
@@ -31,7 +32,6 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.pairs import BATCH, SEND, why_no_pairs
 from commbench.plan.splits import FILE, why_no_splits
-from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED
 from commbench.units import LARGEST_SIZE, format_about
 from commbench.validation import LARGEST_INTEGER
 
@@ -135,10 +135,8 @@ def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: i
     is_per_rank = case.blocks > 1 or size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
     if is_per_rank and common > case.ranks:
         least, is_per_rank = f"{common} times {least}, which groups of all sizes divide,", False
-    words = ["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR)
-    per = f" per {' and '.join(words)}" if words else ""
-    reason = f"less than {least}{per}"
-    return case._replace(status=SKIPPED, reason=reason)
+    per = " and ".join(["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR))
+    return case._replace(status=SKIPPED, reason=f"less than {least}{per and f' per {per}'}")
 
 
 def _require_several(case: Case) -> Case:
@@ -222,8 +220,6 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
                 f"{case.p2p_call} is a call on a communicator of two ranks, which has no "
                 "registered memory; --p2p-call batch is not",
             )
-        if operation.moves_objects:
-            yield ("torch copies objects into memory of its own, which is not registered",)
         if case.uses_new_group:
             yield ("a new group has no registered memory",)
     if case.call_form.calls_before is not None and (case.timing, case.launch_mode) != _ONE_BY_ONE:
@@ -280,6 +276,17 @@ def require_ready_case(plan: Plan) -> None:
         f"nothing is left to measure: {'; '.join(reasons)}",
         hints.pop() if len(hints) == 1 else _Refusal("").hint,
     )
+
+
+def has_numerics(plan: Plan, case: Case) -> bool:
+    """Whether the result of a case is compared with the exact sum: of one tensor of floating-point
+    numbers in equal blocks, where the plan asks for it or the form is not exact."""
+    operation, dtype = OPERATIONS[case.operation], DTYPES.get(case.dtype)
+    is_float = dtype is not None and dtype.kind == "float" and dtype.size_bytes > 1
+    is_plain = case.tensors == ONE_TENSOR and not (case.step or case.part or case.uses_new_group)
+    is_plain = is_plain and not (operation.block_counts or case.own_call.send)
+    is_sum = is_float and is_plain and case.reduce_op in SUMS
+    return is_sum and (plan.numerics or case.call_form.compression is not None)
 
 
 RESERVED = 0.05

@@ -1,16 +1,20 @@
-"""The table of dimensions of a case: operation, dtype, size and so on.
+"""The table of dimensions of a case: operation, dtype, size and so on; and that of timing modes.
 
 A case has one value in each dimension, and no two cases of a plan have the same values. Adding a
 dimension takes an entry here, a field of Case and a field of Plan; the two fields have defaults, so
 that files which are older than the dimension can still be read. The columns of results.csv, the key
 by which rows of two files match, titles and labels follow from the table.
+
+A timing mode says how calls are timed. An iteration is what one pair of time stamps encloses: a
+number of calls, one after another. The ranks are aligned before each iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.plan import pairs
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY, MEMORY_CHOICES, REGISTERED
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, choose_forms
 from commbench.plan.computations import AT_ONCE, COMMUNICATION, COMPUTATION, PARTS, expand_overlap
@@ -18,29 +22,95 @@ from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.groups import CONCURRENCY_CHOICES
 from commbench.plan.operation import ALL_PLACEMENTS, NATURAL, PLACEMENT_CHOICES
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.pairs import (
-    ALL_P2P_CALLS,
-    DEFAULT_P2P_CALL,
-    DEFAULT_WINDOW,
-    P2P_CALL_CHOICES,
-    expand_pairs,
-    pairs_title,
-)
-from commbench.plan.timing_modes import (
-    BOTH,
-    EAGER,
-    ISOLATED,
-    LAUNCH_CHOICES,
-    TIMING_CHOICES,
-    describe_timing,
-    expand_launch,
-    expand_timing,
-)
-from commbench.validation import brief
+from commbench.validation import brief, by_name
 
 if TYPE_CHECKING:
     from commbench.plan.operation import Operation
     from commbench.plan.plan import Plan
+
+ISOLATED = "isolated"
+PIPELINED = "pipelined"
+BOTH = "both"
+
+
+class TimingMode(NamedTuple):
+    """One way of timing the calls of a case."""
+
+    name: str
+    help: str = ""
+    """What it is, for `--help`, after its name."""
+    tag: str = ""
+    """What the title of a case says of it; empty for the usual mode."""
+    heading: str = ""
+    """What it is called at the head of a column that compares modes."""
+    summary: str = "slowest rank, median"
+    """What a time is, for the head of a table."""
+    explanation: str = "An unknown timing mode."
+    """What a time means, in sentences."""
+    nccl_tests: str = ""
+    """How it differs from what nccl-tests does."""
+    most_calls: int = 1
+    """Calls in one iteration, at most; the times of an iteration are divided by their number."""
+    longest_s: float = 0.0
+    """Seconds that those calls may last together; a longer call is made less often, at least
+    twice."""
+    has_entry_skew: bool = False
+    """Whether the time from the first to the last rank's entry is a part of every call."""
+
+    def calls_per_iteration(self, call_s: float) -> int:
+        """How many calls an iteration holds if one takes `call_s` seconds; 0: not known."""
+        if self.most_calls == 1 or not call_s:
+            return self.most_calls
+        return max(2, int(min(self.most_calls, self.longest_s / call_s)))
+
+
+TIMING_MODES = by_name(
+    TimingMode(
+        name=ISOLATED, help="each call alone, ranks aligned first", heading="alone",
+        summary="each call alone, slowest rank, median",
+        explanation="Each call is timed alone. The ranks are aligned, call once and wait for "
+        "the result. The slowest rank counts, and t is the median of the calls. On a CPU this is "
+        "the time that a program waits for a result, with the cost of launching the call; on a "
+        "GPU it is that of the kernels, without it.",
+        nccl_tests="each call alone; slowest rank of each iteration, median over iterations "
+        "(nccl-tests: calls queued, mean over ranks)",
+        has_entry_skew=True,
+    ),
+    TimingMode(
+        name=PIPELINED, help="back to back, as nccl-tests does", tag="pipelined",
+        heading="back to back",
+        summary="calls back to back, slowest rank, median",
+        explanation="Many calls are queued back to back, as in nccl-tests, and their time is "
+        "divided by their number. The cost of launching a call overlaps with the call before "
+        "it, so small sizes take less time than a single call.",
+        nccl_tests="calls back to back, time of one; slowest rank of each iteration, median "
+        "over iterations (nccl-tests: one iteration, mean over ranks)",
+        most_calls=20, longest_s=20e-3,  # 20 calls, as nccl-tests
+    ),
+)  # fmt: skip
+
+DEFAULT_TIMING = next(iter(TIMING_MODES))
+TIMING_CHOICES = (*TIMING_MODES, BOTH)
+TIMING_HELP = "; ".join(f"{mode.name}: {mode.help}" for mode in TIMING_MODES.values())
+
+
+EAGER = "eager"
+GRAPH = "graph"
+LAUNCH_MODES = (EAGER, GRAPH)
+"""How the calls of an iteration reach a device: each queued by itself, or all as one CUDA graph,
+which was captured before and costs the host one launch."""
+LAUNCH_CHOICES = (*LAUNCH_MODES, BOTH)
+
+
+def expand(choice: str, modes: Iterable[str]) -> tuple[str, ...]:
+    """The modes that a choice stands for: itself, or all of them."""
+    return tuple(modes) if choice == BOTH else (choice,)
+
+
+def describe_timing(name: str) -> TimingMode:
+    """The mode of that name. A file may name one that is not known here: it gets an entry that
+    says no more than its name."""
+    return TIMING_MODES.get(name) or TimingMode(name, tag=name, nccl_tests=name)
 
 
 HOT, ROTATING = "hot", "rotating"
@@ -89,7 +159,7 @@ class Dimension(NamedTuple):
 def _buffers(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.has_data or operation.registers or operation.memory:
         return (HOT,)  # the last two are bound to one allocation
-    return BUFFER_MODES if plan.buffers == BOTH else (plan.buffers,)
+    return expand(plan.buffers, BUFFER_MODES)
 
 
 def _placements(plan: Plan, operation: Operation) -> tuple[str, ...]:
@@ -121,16 +191,16 @@ def _memories(plan: Plan, operation: Operation) -> tuple[str, ...]:
 def _p2p_calls(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.p2p_calls:
         return ("",)
-    if plan.p2p_call == DEFAULT_P2P_CALL:
+    if plan.p2p_call == pairs.DEFAULT_P2P_CALL:
         return operation.p2p_calls[:1]
-    return operation.p2p_calls if plan.p2p_call == ALL_P2P_CALLS else (plan.p2p_call,)
+    return operation.p2p_calls if plan.p2p_call == pairs.ALL_P2P_CALLS else (plan.p2p_call,)
 
 
 def _pairs(plan: Plan, operation: Operation) -> tuple[str, ...]:
     if not operation.is_paired:
         return ("",)
     ranks = max(len(group) for found in plan.group_sets for group in found.groups)
-    return expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
+    return pairs.expand_pairs(plan.pairs, ranks, is_one_way=operation.is_one_way)
 
 
 def _sizes(plan: Plan, operation: Operation) -> tuple[int, ...]:
@@ -189,22 +259,23 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ),
     _dimension("placement", _placements, choices=PLACEMENT_CHOICES),
     _dimension(
-        "timing", lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand_timing(plan.timing),
+        "timing",
+        lambda plan, o: (ISOLATED,) if o.is_timed_by_host else expand(plan.timing, TIMING_MODES),
         choices=TIMING_CHOICES, title=lambda timing: describe_timing(timing).tag, is_qualifier=True,
     ),
     _dimension(
         "launch_mode",
-        lambda plan, o: (EAGER,) if o.is_timed_by_host else expand_launch(plan.launch_mode),
+        lambda plan, o: (EAGER,) if o.is_timed_by_host else expand(plan.launch_mode, LAUNCH_MODES),
         option="--launch", choices=LAUNCH_CHOICES, title=_unless(EAGER), is_qualifier=True,
     ),
     _dimension(
         "buffers", _buffers, choices=(*BUFFER_MODES, BOTH), title=_unless(HOT), is_qualifier=True,
     ),
-    _dimension("p2p_call", _p2p_calls, choices=P2P_CALL_CHOICES),
-    _dimension("pairs", _pairs, title=pairs_title, is_qualifier=True),
+    _dimension("p2p_call", _p2p_calls, choices=pairs.P2P_CALL_CHOICES),
+    _dimension("pairs", _pairs, title=pairs.pairs_title, is_qualifier=True),
     _dimension(
         "window", lambda plan, o: (plan.window if o.has_window else None,),
-        title=lambda n: "" if n in (None, DEFAULT_WINDOW) else f"window {n}",
+        title=lambda n: "" if n in (None, pairs.DEFAULT_WINDOW) else f"window {n}",
         is_qualifier=True, is_integer=True,
     ),
     _dimension(

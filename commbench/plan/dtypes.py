@@ -1,5 +1,5 @@
 """The tables of element types, with their sizes and how far each counts exactly, and of reduce
-operations, with their neutral elements."""
+operations, with their neutral elements; and the kinds of data that sums are made of."""
 
 from __future__ import annotations
 
@@ -147,3 +147,27 @@ def find_reduce_op(name: str) -> ReduceOp:
     if name.lower() not in REDUCE_OPS:
         raise name_error("reduce op", name, list(REDUCE_OPS), SYNONYMS)
     return REDUCE_OPS[name.lower()]
+
+
+ROW = 1024
+"""Elements of a row of gradients."""
+
+
+class Data(NamedTuple):
+    """A kind of data: normal numbers of variance 1, of which these are changed."""
+
+    name: str
+    summary: str
+    row_spread: float = 0.0
+    """The standard deviation of the logarithm of the scale of a row, the same on all ranks."""
+    outlier_share: float = 0.0
+    outlier_factor: float = 1.0
+
+
+NORMAL = "normal"
+DATA = by_name(
+    Data(NORMAL, "independent numbers of variance 1"),
+    Data("gradient", f"each row of {ROW} has a scale of its own, log-normal", row_spread=1.5),
+    Data("outliers", "0.1 % of them times 100", outlier_share=1e-3, outlier_factor=100.0),
+)  # fmt: skip
+DATA_HELP = "; ".join(f"{data.name}: {data.summary}" for data in DATA.values())

@@ -159,12 +159,6 @@ def group_choices(sets: Sequence[GroupSet], concurrency: str) -> tuple[tuple[str
     return tuple(dict.fromkeys(found))
 
 
-@lru_cache(maxsize=64)
-def groups_by_key(layout: Layout, ranks: int) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
-    """The groups that call at once, as index_groups has them."""
-    return index_groups(group_sets(layout, ranks))
-
-
 def index_groups(sets: Iterable[GroupSet]) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
     """The groups that call at once, by the name of their dimension and the ranks of the one that is
     alone (empty: all of them). Of several groups those of one rank are left out."""

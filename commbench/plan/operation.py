@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from commbench.plan.pairs import Peer
 from commbench.plan.splits import Splits
 
 IN_PLACE = "in_place"
@@ -51,6 +50,15 @@ class Extent(Enum):
     BLOCK = "S/n"
     WHOLE = "S"
     AT_ROOT = "S at root"
+
+
+class Peer(NamedTuple):
+    """The other rank of a pair, as one of its ranks sees it."""
+
+    rank: int
+    """The other rank, within the group."""
+    is_first: bool
+    """Whether this rank is the first of the pair: the one that sends first."""
 
 
 class BlockOrigin(NamedTuple):
@@ -116,8 +124,6 @@ class Operation(NamedTuple):
     blocks_host: bool = False
     """The host waits in it until the device has done it. So the host's clock times it on a device,
     too, and no graph can capture it."""
-    moves_objects: bool = False
-    """It moves Python objects, which are made of the buffers before the call."""
     backends: tuple[str, ...] = ()
     """The only backends that have it; empty: all may."""
     is_coalesced: bool = False
@@ -181,10 +187,6 @@ class Operation(NamedTuple):
     def is_personalized(self) -> bool:
         """Whether every rank sends different data to every other, so that nothing can be merged."""
         return self.blocks and self.send is self.receive is Extent.WHOLE
-
-    def fewest_messages(self, ranks: int) -> int:
-        """The fewest messages that follow one another in what t is the time of."""
-        return MESSAGE_COUNTS[self.messages](ranks)
 
     @property
     def busbw_factor(self) -> Callable[[int], float] | None:

@@ -1,5 +1,5 @@
 """The table of operations. Adding an operation is adding one entry here, or to the tables that this
-one includes, plan.point_to_point.
+one includes, plan.pairs.
 
 An entry says everything about its operation, and nothing else in the program tests its name.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from commbench.errors import name_error
+from commbench.errors import UsageError, name_error
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, BlockOrigin, Extent, Operation, Works
-from commbench.plan.point_to_point import POINT_TO_POINT
+from commbench.plan.pairs import POINT_TO_POINT
 from commbench.validation import by_name
 
 
@@ -176,39 +176,7 @@ UNEVEN = by_name(
 )  # fmt: skip
 
 
-def _all_gather_object(dist: Any, b: Any, is_pickled: bool = False) -> None:
-    if is_pickled:
-        b.objects.all_gather_pickled(dist, b.group)
-    else:
-        dist.all_gather_object(b.objects.received, b.objects.sent, group=b.group)
-
-
-def _broadcast_object_list(dist: Any, b: Any, is_pickled: bool = False) -> None:
-    if is_pickled:
-        b.objects.broadcast_pickled(dist, b.global_root, b.group)
-    else:
-        dist.broadcast_object_list(b.objects.received, src=b.global_root, group=b.group)
-
-
 HOST_CALLS = by_name(
-    Operation(
-        name="all_gather_object", summary="every rank gets the Python objects of all ranks",
-        torch_call="all_gather_object", send=Extent.BLOCK, call=_all_gather_object,
-        expected=lambda at: BlockOrigin(rank=at.block, block=0), busbw_formula="(n-1)/n",
-        blocks=True, is_on_host=True, blocks_host=True, moves_objects=True,
-    ),
-    Operation(
-        name="broadcast_object_list", summary="every rank gets the root's Python object",
-        torch_call="broadcast_object_list", send=Extent.AT_ROOT, call=_broadcast_object_list,
-        expected=lambda at: BlockOrigin(rank=at.root, block=0), busbw_formula="1",
-        placements=(IN_PLACE,), rooted=True, is_on_host=True, blocks_host=True, moves_objects=True,
-    ),
-    Operation(
-        name="monitored_barrier", summary="a barrier that names the ranks that do not come",
-        torch_call="monitored_barrier", call=lambda dist, b: dist.monitored_barrier(b.group),
-        send=Extent.NOTHING, receive=Extent.NOTHING, placements=("",), is_on_host=True,
-        blocks_host=True, backends=("gloo",),
-    ),
     Operation(
         name="new_group", summary="the ranks make a process group", torch_call="new_group",
         call=lambda _, b: b.new_groups.make(), send=Extent.NOTHING, receive=Extent.NOTHING,
@@ -278,21 +246,18 @@ REGISTRATION = by_name(
         call=_in_stream(lambda b: b.register()), placements=("",), messages="0", registers=True,
     ),
 )  # fmt: skip
-
+SINGLE_CALLS: dict[str, Operation] = (
+    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
+)
 
 REPLAY = "replay"
-REPLAYS: dict[str, Operation] = {
-    REPLAY: Operation(
+OPERATIONS: dict[str, Operation] = SINGLE_CALLS | by_name(
+    Operation(
         name=REPLAY, summary="the calls of a training step (`commbench replay`)",
         torch_call="the calls of the step", call=lambda _, b: b.run_step(), send=Extent.NOTHING,
         receive=Extent.NOTHING, placements=("",), is_on_host=True,
     ),
-}  # fmt: skip
-
-SINGLE_CALLS: dict[str, Operation] = (
-    COLLECTIVES | POINT_TO_POINT | UNEVEN | HOST_CALLS | SYMM_MEM | REGISTRATION
-)
-OPERATIONS: dict[str, Operation] = SINGLE_CALLS | REPLAYS
+)  # fmt: skip
 
 
 OPERATION_SETS: dict[str, tuple[str, ...]] = {
@@ -325,9 +290,18 @@ SYNONYMS = {
 """Names in other libraries, for the hint of a message."""
 
 
+_REMOVED = {
+    "all_gather_object": "all_gather", "broadcast_object_list": "broadcast",
+    "monitored_barrier": "barrier",
+}  # fmt: skip
+"""Operations of earlier versions, and what to measure instead."""
+
+
 def find_operation(name: str) -> Operation:
     """The operation called `name`; `-` may stand for `_`; UsageError if there is none."""
     known = name.strip().lower().replace("-", "_")
+    if instead := _REMOVED.get(known):
+        raise UsageError(f"the operation {known} was removed", f"measure {instead} instead")
     if known not in OPERATIONS:
         programs = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests}
         known_by = programs | SYNONYMS

@@ -24,7 +24,7 @@ from commbench.errors import UnavailableError, UsageError, first_line, name_erro
 from commbench.plan.call_forms import CALL_FORMS, CallForm
 from commbench.plan.operation import BUSBW_FACTORS, Extent, Operation
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
-from commbench.validation import brief, build
+from commbench.validation import brief
 
 ENTRY_POINTS = "commbench.calls"
 """The entry point group in which a package names its calls."""
@@ -79,8 +79,7 @@ def find_forms(names: Iterable[str], own: Iterable[OwnCall]) -> tuple[CallForm, 
 
 def suits(operation: Operation) -> bool:
     """Whether there can be own calls for an operation: it moves tensors of one group of ranks."""
-    other = operation.prepare or operation.block_counts or operation.p2p_calls or operation.memory
-    is_odd = other or operation.is_on_host or operation.is_timed_by_host or operation.moves_objects
+    is_odd = operation.prepare or operation.memory or operation.registers
     return operation.has_data and not is_odd
 
 
@@ -298,11 +297,3 @@ def installed_calls() -> list[InstalledCall]:
             trouble = error.message
         found.append(InstalledCall(point.name, package, point.value, operation, trouble))
     return found
-
-
-def build_own_call(values: dict[str, Any]) -> OwnCall:
-    """The OwnCall of a plan's values; UsageError for values that are none."""
-    try:
-        return build(OwnCall, values)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"this is no call: {error}") from None

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from commbench.errors import UsageError, value_error
+from commbench.plan import replay
 from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
 from commbench.plan.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
 from commbench.plan.case import Case
@@ -24,29 +25,21 @@ from commbench.plan.cases import (
     product_cases,
 )
 from commbench.plan.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
-from commbench.plan.dimensions import DIMENSIONS, HOT
+from commbench.plan.dimensions import DEFAULT_TIMING, DIMENSIONS, EAGER, HOT
+from commbench.plan.dtypes import DATA, NORMAL
 from commbench.plan.groups import (
     TOGETHER,
     GroupSet,
     Layout,
     group_choices,
     group_sets,
-    groups_by_key,
+    index_groups,
 )
-from commbench.plan.numerics import DATA, NORMAL
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
-from commbench.plan.own_calls import TORCH, OwnCall, build_own_call
+from commbench.plan.own_calls import TORCH, OwnCall
 from commbench.plan.pairs import DEFAULT_P2P_CALL, DEFAULT_PAIRS, DEFAULT_WINDOW, parse_pairs
-from commbench.plan.replay import (
-    replay_cases,
-    replay_fields,
-    replay_group_sets,
-    replay_groups_by_key,
-    replayed_bytes,
-)
 from commbench.plan.splits import UNIFORM, parse_imbalance
-from commbench.plan.timing_modes import DEFAULT_TIMING, EAGER
 from commbench.plan.workload import Workload, workload_values
 from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
 from commbench.units import LARGEST_SIZE
@@ -137,7 +130,7 @@ class Plan:
     """The kinds of memory of buffers, some of MEMORY_CHOICES (plan.backends). Where one of them
     is registered, registering the largest size is a case of its own."""
     nccl_options: tuple[str, ...] = ()
-    """Options of NCCL's communicator, as `NAME=VALUE` (plan.settings)."""
+    """Options of NCCL's communicator, as `NAME=VALUE` (plan.backends)."""
     order: str = SHUFFLED
     """`shuffled`: every case is measured several times, in rounds of random order; `ascending`: one
     case after another."""
@@ -150,7 +143,7 @@ class Plan:
     """Whether the results of sums are compared with exact ones; those of compressed forms always
     are."""
     data: str = NORMAL
-    """What these are sums of (plan.numerics)."""
+    """What these are sums of (plan.dtypes)."""
     check_share: float | None = None
     """The part of the time that further checks may take; None: as in CHECKS."""
     soak_s: float | None = None
@@ -270,7 +263,7 @@ class Plan:
     @property
     def own(self) -> tuple[OwnCall, ...]:
         """What its own calls say about themselves."""
-        return tuple(build_own_call(self.own_calls[call]) for call in self.calls if call != TORCH)
+        return tuple(build(OwnCall, self.own_calls[call]) for call in self.calls if call != TORCH)
 
     def _require_numbers_in_range(self) -> None:
         if any(OPERATIONS[name].has_data for name in self.operations) and not self.sizes:
@@ -307,7 +300,7 @@ class Plan:
     def cases(self) -> tuple[Case, ...]:
         """Every case: those of the workload, or else for each operation the product of its values
         in all DIMENSIONS, in their order."""
-        return replay_cases(self) if self.workload else product_cases(self)
+        return replay.replay_cases(self) if self.workload else product_cases(self)
 
     @property
     def is_soak(self) -> bool:
@@ -332,8 +325,12 @@ class Plan:
     def group_sets(self) -> tuple[GroupSet, ...]:
         """The groups that are measured, by dimension."""
         if self.workload:
-            return replay_group_sets(self)
+            return replay.replay_group_sets(self)
         return group_sets(self.layout, self.world_size)
+
+    @lru_cache(maxsize=4)  # noqa: B019 - as cases
+    def _groups_by_key(self) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
+        return index_groups(self.group_sets)
 
     @property
     def has_groups(self) -> bool:
@@ -346,11 +343,7 @@ class Plan:
 
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
-        found = (
-            replay_groups_by_key(self)
-            if self.workload
-            else groups_by_key(self.layout, self.world_size)
-        )
+        found = self._groups_by_key()
         # A case of another tool's run, or of an older plan, has groups that the plan does not name.
         return found.get((case.group, case.group_ranks)) or (tuple(range(self.world_size)),)
 
@@ -364,7 +357,7 @@ class Plan:
         computations, which stay."""
         wanted = frozenset(ranks)
         if case.step:
-            return replayed_bytes(self, case, wanted)
+            return replay.replayed_bytes(self, case, wanted)
         computations = overlap_bytes(*expand_overlap(self.overlap, self.device))
         needed = len(wanted) * (computations - overlap_bytes(case.overlap))
         for group in self.groups_of(case):
@@ -403,4 +396,4 @@ def make_replay_plan(workload: Workload, values: dict[str, Any]) -> Plan:
     own = {name: value for name, value in values.items() if value is not None}
     of_steps = {"operations": (REPLAY,), "sizes": (), "buffers": HOT}
     plan = Plan(**own | of_steps | {"workload": workload_values(workload)})
-    return replace(plan, **replay_fields(plan))
+    return replace(plan, **replay.replay_fields(plan))

@@ -16,10 +16,10 @@ from commbench.errors import UsageError
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.plan.case import PAGE, READY, UNSUPPORTED, Case
 from commbench.plan.cases import EXACT, mark_impossible, round_size
-from commbench.plan.groups import TOGETHER, WORLD, GroupSet, index_groups
+from commbench.plan.dimensions import ISOLATED
+from commbench.plan.groups import TOGETHER, WORLD, GroupSet
 from commbench.plan.operations import LATENCY, OPERATIONS, REPLAY
 from commbench.plan.splits import FILE, UNIFORM
-from commbench.plan.timing_modes import ISOLATED
 from commbench.plan.workload import RECV, SEND, Call, Step, Workload, make_workload
 from commbench.plan.workload_variants import (
     COMPOSED,
@@ -83,12 +83,6 @@ def replay_group_sets(plan: Plan) -> tuple[GroupSet, ...]:
     everyone = (tuple(range(plan.world_size)),)
     sets = (GroupSet(n, g) for n, g in replayed_workload(plan).groups.items() if n != WORLD)
     return (GroupSet("", everyone), *sets)
-
-
-@lru_cache(maxsize=4)
-def replay_groups_by_key(plan: Plan) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
-    """The groups that make calls at once (plan.groups.index_groups)."""
-    return index_groups(replay_group_sets(plan))
 
 
 def replay_cases(plan: Plan) -> tuple[Case, ...]:

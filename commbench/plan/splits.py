@@ -49,8 +49,6 @@ class _Kind(NamedTuple):
     value: str = ""
     """What its value is; empty for a kind without one."""
     largest: float = 0.0
-    example: str = ""
-    """A value of it, for a hint."""
 
 
 def _receiving(weights: list[int]) -> Weights:
@@ -72,11 +70,11 @@ KINDS: dict[str, _Kind] = {
     UNIFORM: _Kind("equal blocks", lambda n, _: _receiving([1] * n)),
     "zipf": _Kind(
         "rank k gets k^-A, from k = 1",
-        lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16, "1",
+        lambda n, a: _receiving([round(_SCALE * k**-a) for k in range(1, n + 1)]), "A", 16,
     ),
     "hot": _Kind(
         "rank 0 gets R times as much as each other",
-        lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6, "4",
+        lambda n, r: _receiving([round(_SCALE * r), *[_SCALE] * (n - 1)]), "R", 1e6,
     ),
     "w0": _Kind("balanced", lambda n, _: _receiving([1] * n)),
     "w1": _Kind("a quarter of the experts is hot: the first ones", lambda n, _: _experts(
@@ -90,7 +88,7 @@ KINDS: dict[str, _Kind] = {
         [int(rank + 1 < n or n == 1) for rank in range(n)])),
     "w6": _Kind(
         "w2 with the hot rank of step STEP (without it, 0): STEP modulo n",
-        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED, "1",
+        lambda n, step: _hot_rank(n, int(step) % n), "STEP", _LARGEST_SEED,
     ),
     "w7": _Kind("a burst: one rank gets half of everything", lambda n, _: _receiving(
         [max(1, n - 1), *[1] * (n - 1)])),
@@ -134,13 +132,8 @@ def _take_apart(text: str) -> tuple[str, float, int | None]:
 def _parse_number(text: str, number: str, what: str, largest: float, is_whole: bool) -> float:
     if _NUMBER.fullmatch(number) and float(number) <= largest and not (is_whole and "." in number):
         return float(number)
-    name = text.partition(":")[0]
-    written = ":".join(filter(None, (name, KINDS[name].example, "7" if what == "seed" else "")))
-    needed = f"a {'whole ' if is_whole else ''}number up to {largest:g}"
-    raise UsageError(
-        f"imbalance {text!r:.60} has no valid {what}",
-        f"write --imbalance {written}; {what} is {needed}",
-    )
+    hint = f"{what} is a {'whole ' if is_whole else ''}number up to {largest:g}, as in zipf:1.2:7"
+    raise UsageError(f"imbalance {text!r:.60} has no valid {what}", hint)
 
 
 def _form(name: str) -> str:
@@ -174,17 +167,14 @@ def read_matrix(text: str) -> tuple[str, tuple[int, ...]]:
     rows = {at: row for at, row in enumerate(lines, 1) if row and not row[0].startswith("#")}
     hint = "it needs n lines of n whole numbers from 0, and one of them above 0"
     for at, row in rows.items():
-        for cell in row:
-            if not re.fullmatch(r"\d{1,12}", cell):
-                found = f"line {at} has {cell!r:.30}"
-                raise UsageError(f"{path} is no matrix of whole numbers: {found}", hint)
-        if len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
-            found = f"line {at} has {len(row)} numbers, and there are {len(rows)} lines"
-            raise UsageError(f"{path} is no square matrix: {found}", hint)
-    cells = [cell for row in rows.values() for cell in row]
-    if not any(map(int, cells)):
+        is_row = all(re.fullmatch(r"\d{1,12}", cell) for cell in row)
+        if not is_row or len(row) != len(rows) or len(rows) > MOST_SPLIT_RANKS:
+            raise UsageError(
+                f"{path} is no square matrix of whole numbers: see its line {at}", hint
+            )
+    matrix = tuple(int(cell) for row in rows.values() for cell in row)
+    if not any(matrix):
         raise UsageError(f"{path} is no matrix: it has no number above 0", hint)
-    matrix = tuple(map(int, cells))
     digest = "#" + sha256(repr(matrix).encode()).hexdigest()[:8]
     if (told := _DIGEST.search(given)) and told.group() != digest:
         raise UsageError(

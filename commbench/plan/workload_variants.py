@@ -241,21 +241,6 @@ def why_no_variant(variant: str, step: Step) -> str:
     return ""
 
 
-def left_out_variants(names: Iterable[str], step: Step) -> tuple[tuple[str, str], ...]:
-    """The variants that EVERY_VARIANT does not have of a step, each with the reason."""
-    if EVERY_VARIANT not in names:
-        return ()
-    found = {variant.partition(":")[0] for variant in _every_variant(step)}
-    usual = "it needs two neighbouring all_reduces"
-    if COMPOSED.name not in found:
-        usual = "its all_reduces have less than 1 MiB"
-    return tuple(
-        (name, why_no_variant(f"{BUCKET}:1G" if name == BUCKET else name, step) or usual)
-        for name in VARIANTS
-        if name not in found
-    )
-
-
 def has_gaps(step: Step) -> bool:
     """Whether it is known when its calls began."""
     calls = [call for program in step.programs for call in program.calls]

@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from commbench.errors import RecordsError, UsageError
+from commbench.plan.dimensions import ISOLATED, PIPELINED, TIMING_MODES
 from commbench.plan.dtypes import DTYPES, find_dtype
-from commbench.plan.fabrics import find_gpu, load_gpus
+from commbench.plan.links import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
-from commbench.plan.timing_modes import ISOLATED, PIPELINED, TIMING_MODES
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import (

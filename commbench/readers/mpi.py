@@ -20,10 +20,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from commbench.plan.dimensions import ISOLATED, PIPELINED
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import DEFAULT_PAIRS
-from commbench.plan.timing_modes import ISOLATED, PIPELINED
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import ImportHints, Line, SourceText

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 from commbench.errors import UsageError
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
-from commbench.plan.dimensions import ROTATING
+from commbench.plan.dimensions import EAGER, GRAPH, ISOLATED, PIPELINED, ROTATING
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import EAGER, GRAPH, ISOLATED, PIPELINED
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
 from commbench.readers.source import NCCL_TESTS

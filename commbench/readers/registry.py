@@ -10,8 +10,8 @@ from typing import NamedTuple
 from commbench.errors import RecordsError
 from commbench.plan.backends import BACKENDS
 from commbench.plan.case import Case
+from commbench.plan.dimensions import BOTH
 from commbench.plan.plan import Plan
-from commbench.plan.timing_modes import BOTH
 from commbench.readers import lines, mpi, nccl_tests_json, nccl_tests_text
 from commbench.readers.base import ImportedFile, ImportedRow, unique
 from commbench.readers.source import NO_HINTS, ImportHints, SourceText, read_source

@@ -99,7 +99,7 @@ class Numerics(NamedTuple):
     """The result of a sum, compared with the exact sum of the same data in FP64."""
 
     data: str
-    """The name of a kind of data (plan.numerics)."""
+    """The name of a kind of data (plan.dtypes)."""
     seed: int
     elements: int
     """How many were compared, over all ranks; 0 where a call of the user's own has another result,

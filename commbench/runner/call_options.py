@@ -12,15 +12,14 @@ from commbench.errors import UsageError
 from commbench.plan.backends import ALLOCATORS, MEMORY_CHOICES, MEMORY_HELP
 from commbench.plan.call_forms import CALL_FORMS, parse_tensors
 from commbench.plan.computations import parse_overlap
-from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
+from commbench.plan.dimensions import TIMING_HELP
+from commbench.plan.dtypes import DATA, DATA_HELP, DTYPES, REDUCE_OPS, find_dtype, find_reduce_op
 from commbench.plan.groups import ALONE, BOTH, MESH_HINT, Layout
-from commbench.plan.numerics import DATA, DATA_HELP
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATION_SETS, OPERATIONS, find_operation
 from commbench.plan.own_calls import parse_calls
 from commbench.plan.pairs import parse_pairs
 from commbench.plan.plan import Plan
 from commbench.plan.splits import KINDS_HELP, parse_imbalance
-from commbench.plan.timing_modes import TIMING_HELP
 from commbench.plan.workload import Workload, make_workload
 from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
 from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
 from commbench.launch.launchers import LAUNCHERS
+from commbench.plan.backends import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.call_forms import is_compressed
 from commbench.plan.cases import MOST_RANKS
 from commbench.plan.computations import NO_OVERLAP
@@ -23,7 +24,6 @@ from commbench.plan.operations import OPERATION_SETS, OPERATIONS
 from commbench.plan.own_calls import describe_calls
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
-from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
 from commbench.results.workload_file import read_workload

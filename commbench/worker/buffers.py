@@ -21,11 +21,10 @@ from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
 from commbench.plan.call_forms import DIRECT, ONE_TENSOR
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
 from commbench.plan.dtypes import REDUCE_OPS
-from commbench.plan.operation import IN_PLACE
-from commbench.plan.operations import OPERATIONS
-from commbench.plan.pairs import Peer, find_peer
+from commbench.plan.operation import IN_PLACE, Peer
+from commbench.plan.pairs import find_peer
 from commbench.plan.replay import ReplayedStep, replayed_step
-from commbench.worker.call_forms import Objects, make_copies, make_steps
+from commbench.worker.call_forms import make_copies, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
@@ -71,8 +70,6 @@ class Buffers:
     """The kind of call for point to point."""
     window: int = 1
     """Messages that are sent before the sender waits."""
-    objects: Objects | None = None
-    """The Python objects of an operation that moves objects."""
     several: tuple[Buffers, ...] = ()
     """Those of each tensor, where S is cut into several with memory of their own; the other fields
     are then those of the last one."""
@@ -285,14 +282,11 @@ class Arena:
         send_start, receive_start = self._starts(case, rank, send_bytes, receive_bytes, alignment)
         send = self._view(case, begin + send_start, send_bytes)
         receive = self._view(case, begin + receive_start, receive_bytes)
-        receive_blocks = _blocks(receive, receive_counts)
-        moves_objects = OPERATIONS[case.operation].moves_objects
         return Buffers(
             send=send,
             receive=receive,
             send_blocks=_blocks(send, send_counts),
-            receive_blocks=receive_blocks,
-            objects=Objects(send, receive_blocks or ()) if moves_objects else None,
+            receive_blocks=_blocks(receive, receive_counts),
             reduce_op=_reduce_op(case.reduce_op),
             reduce_name=case.reduce_op,
             root=case.root or 0,

@@ -11,10 +11,10 @@ import torch
 
 from commbench.host.cpu import UNKNOWN, CpuCounters
 from commbench.plan.case import Case
+from commbench.plan.dimensions import GRAPH
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.plan.replay import blocks_host
-from commbench.plan.timing_modes import GRAPH
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
 from commbench.worker import measure, numerics, verify

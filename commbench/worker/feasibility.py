@@ -18,10 +18,10 @@ from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.plan.cases import find_oversized
 from commbench.plan.computations import AT_ONCE, COMPUTATION
+from commbench.plan.dimensions import EAGER
 from commbench.plan.groups import TOGETHER
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
-from commbench.plan.timing_modes import EAGER
 from commbench.results.schema import FAILED
 from commbench.worker.buffers import Arena
 from commbench.worker.call_forms import make_call

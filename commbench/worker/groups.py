@@ -26,10 +26,15 @@ import torch.distributed as dist
 from commbench.errors import UnavailableError
 from commbench.host.environment import nccl_settings
 from commbench.output.console import print_status
-from commbench.plan.backends import BACKENDS
+from commbench.plan.backends import (
+    BACKENDS,
+    NCCL_OPTIONS,
+    parse_nccl_options,
+    read_value,
+    require_nccl,
+)
 from commbench.plan.groups import format_group
 from commbench.plan.plan import Plan
-from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options, read_value, require_nccl
 from commbench.worker.device import Device
 from commbench.worker.entrypoint import RankContext
 

@@ -24,8 +24,8 @@ import torch.distributed as dist
 from commbench.host.cpu import FIELDS, CpuCounters
 from commbench.host.gpus import GpuState
 from commbench.plan.case import Case
+from commbench.plan.dimensions import GRAPH
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import GRAPH
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state

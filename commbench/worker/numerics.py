@@ -20,7 +20,7 @@ import torch
 
 from commbench.plan.case import Case
 from commbench.plan.compression import exchanges
-from commbench.plan.numerics import DATA, ROW
+from commbench.plan.dtypes import DATA, ROW
 from commbench.plan.operation import BlockPosition
 from commbench.plan.operations import OPERATIONS
 from commbench.results.records import Numerics

@@ -18,9 +18,9 @@ from commbench.analysis.statistics import median, median_ci
 from commbench.answers.pairs.matrix import PairValues, find_peers, is_of_matrix
 from commbench.answers.pairs.slow_parts import choose_rounds, find_suspects
 from commbench.plan.case import FINISHED, READY, Case
+from commbench.plan.dimensions import describe_timing
 from commbench.plan.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
 from commbench.plan.plan import SHUFFLED, Plan
-from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import PRECISION, Batch, RunHeader
 
 MIN_ITERATIONS = 10

@@ -7,7 +7,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from commbench.plan.case import FINISHED, READY, Case
-from commbench.plan.numerics import has_numerics
+from commbench.plan.cases import has_numerics
 from commbench.plan.plan import Plan
 from commbench.results.records import Check, Numerics
 from commbench.results.samples import describe_wrong

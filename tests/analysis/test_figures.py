@@ -32,6 +32,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary
 from commbench.errors import UsageError
 from commbench.plan.links import Peak, parse_peak
+from commbench.plan.operation import MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Batch, Measurement, RankTimes
@@ -209,7 +210,7 @@ def test_the_fewest_messages_are_the_rounded_up_logarithm_but_for_a_shift(
     name: str, fewest: list[int]
 ) -> None:
     ranks = (1, 2, 3, 4, 5, 8, 1000)
-    assert [OPERATIONS[name].fewest_messages(n) for n in ranks] == fewest
+    assert [MESSAGE_COUNTS[OPERATIONS[name].messages](n) for n in ranks] == fewest
 
 
 def rows(times_s: dict[int, float], operation: str = "broadcast") -> list[ResultRow]:

@@ -93,7 +93,6 @@ def test_the_memory_of_a_computation_counts() -> None:
     ("values", "why"),
     [
         ({"operations": ("ping_pong",)}, "no call with async_op=True"),
-        ({"operations": ("all_gather_object",)}, "no call with async_op=True"),
         ({"operations": ("barrier",)}, "moves no data"), ({"forms": ("async",)}, "direct call"),
         ({"tensors": ("4",)}, "direct call"), ({"timing": "pipelined"}, "--timing isolated"),
     ],

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from commbench.errors import UsageError
-from commbench.plan.fabrics import (
+from commbench.plan.links import (
     Fabric,
     covers_version,
     find_gpu,
     load_gpus,
+    load_links,
     make_fabric,
     parse_nics,
 )
-from commbench.plan.links import load_links
 
 
 def test_every_accelerator_has_a_name_of_its_own_and_a_source() -> None:

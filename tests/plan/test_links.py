@@ -8,8 +8,8 @@ from commands import Commbench
 from commbench.analysis.figures import peak_fraction
 from commbench.answers.show.lists import find_links
 from commbench.errors import UsageError
-from commbench.plan.fabrics import find_gpu
 from commbench.plan.links import (
+    find_gpu,
     find_link,
     load_links,
     load_published,

@@ -12,10 +12,9 @@ import torch
 import commbench
 from commbench.errors import UsageError
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_reduce_op
-from commbench.plan.operation import BlockOrigin, BlockPosition, Extent
+from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Peer
 from commbench.plan.operations import OPERATIONS, UNEVEN, find_operation
-from commbench.plan.pairs import Peer
-from commbench.plan.point_to_point import POINT_TO_POINT
+from commbench.plan.pairs import POINT_TO_POINT
 
 PACKAGE = Path(commbench.__file__).parent
 
@@ -43,9 +42,6 @@ CONVENTIONS = {
     "multimem_all_reduce": (Extent.WHOLE, Extent.WHOLE, 1.0, 1.5, 1.75),
     "multimem_all_gather": (Extent.BLOCK, Extent.WHOLE, 0.5, 0.75, 0.875),
     "register":       (Extent.WHOLE,   Extent.NOTHING, None, None, None),
-    "all_gather_object":     (Extent.BLOCK,   Extent.WHOLE, 0.5, 0.75, 0.875),
-    "broadcast_object_list": (Extent.AT_ROOT, Extent.WHOLE, 1.0, 1.0,  1.0),
-    "monitored_barrier":     (Extent.NOTHING, Extent.NOTHING, None, None, None),
     "replay":                (Extent.NOTHING, Extent.NOTHING, None, None, None),
     "new_group":             (Extent.NOTHING, Extent.NOTHING, None, None, None),
     "split_group":           (Extent.NOTHING, Extent.NOTHING, None, None, None),
@@ -84,9 +80,7 @@ HELD_BY_3_RANKS = {
     # Of 3 ranks 0 and 1 are a pair, and 2 has none. Of a stream the first rank gets only a reply.
     "ping_pong": [[(0, 1)], [(0, 0)], [None]], "exchange": [[(0, 1)], [(0, 0)], [None]],
     "stream": [[None], [(0, 0)], [None]], "pipeline": [[None], [(0, 0)], [(0, 0)]],
-    "all_gather_object": [[(0, 0), (0, 1), (0, 2)]] * 3,
-    "broadcast_object_list": [[(0, 1)], [(0, 1)], [(0, 1)]],
-    "monitored_barrier": [[None], [None], [None]], "replay": [[None], [None], [None]],
+    "replay": [[None], [None], [None]],
     "new_group": [[], [], []], "split_group": [[], [], []],
     "all_to_all_v": [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (1, 2)], [(2, 0), (2, 1), (2, 2)]],
     "all_gather_v": [[(0, 0), (0, 1), (0, 2)]] * 3,
@@ -124,8 +118,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
         "reduce_scatter": ("out_of_place", "in_place"), "broadcast": ("in_place",),
         "all_to_all": ("out_of_place",), "reduce": ("in_place",),
         "gather": ("out_of_place", "in_place"), "scatter": ("out_of_place", "in_place"),
-        "send_recv": ("out_of_place",), "barrier": ("",), "all_gather_object": ("out_of_place",),
-        "broadcast_object_list": ("in_place",), "monitored_barrier": ("",), "replay": ("",),
+        "send_recv": ("out_of_place",), "barrier": ("",), "replay": ("",),
         "new_group": ("",), "split_group": ("",),
         **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
         "one_shot_all_reduce": ("out_of_place",), "two_shot_all_reduce": ("in_place",),
@@ -134,9 +127,7 @@ def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
     }  # fmt: skip
 
 
-_TABLES = (
-    "operations.py", "point_to_point.py", "uneven.py", "host_calls.py", "memory_operations.py",
-)  # fmt: skip
+_TABLES = ("operations.py", "pairs.py")
 
 
 _NAMING_ROOMS = ("answers/advise", "readers", "answers/cost", "workloads")
@@ -175,6 +166,12 @@ def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
         find_operation(spelling)
     assert refused.value.message == f"unknown operation {spelling!r}"
     assert refused.value.hint.startswith(f"did you mean {meant}? `commbench ops` lists all ")
+
+
+def test_an_operation_that_was_removed_says_what_to_measure() -> None:
+    with pytest.raises(UsageError, match="all_gather_object was removed") as refused:
+        find_operation("all-gather-object")
+    assert refused.value.hint == "measure all_gather instead"
 
 
 def test_element_types_are_torchs_with_its_sizes_and_precision() -> None:

@@ -76,7 +76,7 @@ def test_what_is_not_known_is_filled_in_or_left_out_and_said() -> None:
         Call("all_reduce", "world", "float32"),
         Call(SEND, "world", "float32", 8),
         Call("broadcast", "world", "float32", 8),
-        Call("all_gather_object", "world", "uint8", 8),
+        Call("new_group", "world"),
     )
     fitted, changes = prepare_replay(workload, None)
     assert [call[:4] for _, _, call in fitted.calls()] == [
@@ -88,7 +88,7 @@ def test_what_is_not_known_is_filled_in_or_left_out_and_said() -> None:
         "1 call of all_reduce: float32 is used, since the element type is not known",
         "1 call of all_reduce left out: the size is not known",
         "1 call of send left out: of some messages the other rank is not known",
-        "1 call of all_gather_object left out: it is no collective that can be replayed",
+        "1 call of new_group left out: it is no collective that can be replayed",
     )
 
 

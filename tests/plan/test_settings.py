@@ -7,7 +7,7 @@ import pytest
 
 from commbench.cli.commands import parse_words
 from commbench.errors import UsageError
-from commbench.plan.settings import find_unread, require_nccl, suggest_variable
+from commbench.plan.backends import find_unread, require_nccl, suggest_variable
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,10 @@ def test_a_file_that_is_no_matrix_is_refused(tmp_path: Path, content: str) -> No
 def test_a_wrong_line_of_a_matrix_is_named(tmp_path: Path) -> None:
     path = tmp_path / "moe.csv"
     path.write_text("# heads\n1 2\n3 0.5\n")
-    with pytest.raises(UsageError, match=r"line 3 has '0\.5'"):
+    with pytest.raises(UsageError, match="see its line 3"):
         read_matrix(f"file:{path}")
     path.write_text("1 2\n\n3\n")
-    with pytest.raises(UsageError, match="line 3 has 1 numbers, and there are 2 lines"):
+    with pytest.raises(UsageError, match="see its line 3"):
         read_matrix(f"file:{path}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commbench.plan.timing_modes import (
+from commbench.plan.dimensions import (
     TIMING_MODES,
     describe_timing,
 )

@@ -15,12 +15,11 @@ from synthetic_replay import WORKLOAD
 from commbench.cli.commands import parse_words
 from commbench.errors import UsageError
 from commbench.plan.backends import MEMORY_CHOICES
+from commbench.plan.dimensions import TIMING_CHOICES
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operations import COLLECTIVES, OPERATIONS, SINGLE_CALLS, SYMM_MEM
-from commbench.plan.pairs import P2P_CALL_CHOICES
+from commbench.plan.pairs import P2P_CALL_CHOICES, POINT_TO_POINT
 from commbench.plan.plan import ORDERS, ROUNDING_CHOICES, Plan
-from commbench.plan.point_to_point import POINT_TO_POINT
-from commbench.plan.timing_modes import TIMING_CHOICES
 from commbench.results.workload_file import write_workload
 from commbench.runner.option import as_label
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options

@@ -18,11 +18,11 @@ from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
 from commbench.host.cpu import PLAIN
 from commbench.output.text import join_words, list_some
+from commbench.plan.backends import find_family, find_unread, suggest_variable
 from commbench.plan.call_forms import CALL_FORMS
+from commbench.plan.dimensions import DEFAULT_TIMING
 from commbench.plan.plan import CPU_MODES
 from commbench.plan.replay import replayed_workload
-from commbench.plan.settings import find_family, find_unread, suggest_variable
-from commbench.plan.timing_modes import DEFAULT_TIMING
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.schema import Run, RunHeader

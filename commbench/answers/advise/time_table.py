@@ -17,7 +17,7 @@ from commbench.analysis.rows import ResultRow
 from commbench.plan.backends import BACKENDS
 from commbench.plan.call_forms import CALL_FORMS, ONE_TENSOR
 from commbench.plan.case import Case
-from commbench.plan.timing_modes import EAGER, ISOLATED
+from commbench.plan.dimensions import EAGER, ISOLATED
 from commbench.results.schema import OK
 from commbench.stats import Estimate, collect
 from commbench.units import format_bytes

@@ -22,7 +22,7 @@ from commbench.answers.expect.document import gbps, judgement_text, machine_text
 from commbench.answers.expect.expectation import BELOW, find_expectation, judge
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import list_some
-from commbench.plan.fabrics import Hardware, unique_gpu
+from commbench.plan.links import Hardware, unique_gpu
 from commbench.results.schema import OK, is_imported
 from commbench.stats import Estimate
 from commbench.units import format_share, parse_percentage

@@ -20,7 +20,7 @@ from commbench.answers.compare.comparison import COMPARED, Comparison, compare
 from commbench.answers.compare.ratio import other_work
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
-from commbench.plan.fabrics import Hardware
+from commbench.plan.links import Hardware
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run
 from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
 from commbench.units import format_count

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from commbench.analysis.environment import RING, TREE
 from commbench.analysis.figures import peak_fraction
 from commbench.plan.case import Case
-from commbench.plan.fabrics import Fabric
-from commbench.plan.links import NODE, Link, Peak, load_links
+from commbench.plan.links import NODE, Fabric, Link, Peak, load_links
 from commbench.plan.operations import DEFAULT_OPERATION, OPERATIONS
 from commbench.views.formats import fields_of
 

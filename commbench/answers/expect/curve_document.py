@@ -22,7 +22,7 @@ from commbench.answers.expect.curves import (
     load_curves,
 )
 from commbench.output.text import join_words
-from commbench.plan.fabrics import find_gpu
+from commbench.plan.links import find_gpu
 from commbench.stats import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
 from commbench.units import format_bytes, format_count, format_share
 from commbench.views import cells

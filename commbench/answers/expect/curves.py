@@ -24,9 +24,9 @@ from commbench.errors import UsageError
 from commbench.output.text import join_words
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.case import Case
+from commbench.plan.dimensions import EAGER, PIPELINED
 from commbench.plan.dtypes import DTYPES
-from commbench.plan.fabrics import find_gpu
-from commbench.plan.timing_modes import EAGER, PIPELINED
+from commbench.plan.links import find_gpu
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results.files import is_file

@@ -1,6 +1,6 @@
 """Is a bus bandwidth plausible? What others measured on such a fabric, and what its links allow.
 
-Figures of others count if they are of the same fabric (plan.fabrics), and of the same number of
+Figures of others count if they are of the same fabric (plan.links), and of the same number of
 ranks, or of the nearest ones; an all_reduce of two nodes is compared with one of two nodes, where
 that was published. A figure without a curve counts from a quarter of its size on, for
 bandwidth still grows with the size; one without a size counts from 512 MiB.
@@ -18,8 +18,18 @@ from commbench.analysis.environment import RING, algorithm_of, fabric_of
 from commbench.analysis.figures import interpolate
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
-from commbench.plan.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics
-from commbench.plan.links import Published, Threshold, find_link, load_published, load_thresholds
+from commbench.plan.links import (
+    Fabric,
+    Published,
+    Threshold,
+    covers_version,
+    find_gpu,
+    find_link,
+    load_published,
+    load_thresholds,
+    make_fabric,
+    parse_nics,
+)
 from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.units import GB, parse_size
 from commbench.views.formats import Result, fields_of

@@ -31,12 +31,12 @@ from commbench.answers.explain.facts import (
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import join_words
 from commbench.plan.case import READY
+from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_MODES
 from commbench.plan.dtypes import find_dtype
 from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.plan.plan import Plan
-from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_MODES
 from commbench.readers.source import ImportHints
 from commbench.results.files import path_exists
 from commbench.results.run_folder import find_run, find_sweep

@@ -13,13 +13,13 @@ from commbench.answers.expect.document import row_text
 from commbench.answers.expect.expectation import judge_row
 from commbench.output.text import clean, exact, list_some, seconds
 from commbench.plan.call_forms import DIRECT, choose_forms, size_step
+from commbench.plan.dimensions import describe_timing
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import Peak
-from commbench.plan.operation import IN_PLACE
+from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import find_forms
 from commbench.plan.replay import replayed_step, replayed_workload
-from commbench.plan.timing_modes import describe_timing
 from commbench.plan.workload_variants import AS_TRACED, VARIANTS
 from commbench.results.schema import CUT_OFF
 from commbench.stats import Estimate, ratio
@@ -227,7 +227,7 @@ def _overlap(row: ResultRow) -> list[Fact]:
 def _bandwidth(row: ResultRow) -> list[Fact]:
     case, load, n = row.case, row.load, str(row.case.ranks)
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
-    least = f"at least {operation.fewest_messages(case.ranks)}"
+    least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
     filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
     few = filled if "n" in operation.messages else "even for the smallest S"
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)

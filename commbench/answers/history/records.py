@@ -12,7 +12,7 @@ from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
 from commbench.plan.case import Case
-from commbench.plan.fabrics import Fabric
+from commbench.plan.links import Fabric
 from commbench.results.files import is_folder
 from commbench.results.run_folder import made_at
 from commbench.results.schema import CUT_OFF, OK, RunHeader

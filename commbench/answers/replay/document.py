@@ -174,11 +174,9 @@ def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
     """For each step that a run replays its tables, and what they mean."""
     for found in steps:
         workload = replayed_workload(run.header.plan)
-        missing = [f"{name_variant(name)}: {why}." for name, why in found.left_out]
         blocks: list[Block] = [
             Table(f"Operations: {FIGURES}", OPERATION_COLUMNS, found.operations),
             _whole_table(found),
-            Items(missing, "Variants that the step does not have"),
             Items([f"Note: {note}." for note in workload.notes]),
             Folded("What the figures mean", [Facts([*MEANINGS.items()])]),
         ]

@@ -21,7 +21,7 @@ from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.replay import replayed_workload, step_calls
 from commbench.plan.workload import Call, Step
-from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s, left_out_variants
+from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s
 from commbench.readers.traces.base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
@@ -110,8 +110,6 @@ class StepReplay(NamedTuple):
     calls_only_s: float | None
     """Seconds that the calls of the trace take where no rank computes or waits for one that does;
     None where their times are not known."""
-    left_out: tuple[tuple[str, str], ...] = ()
-    """The variants that `--variant all` leaves out, each with the reason."""
 
     def __repr__(self) -> str:
         names = ", ".join(each.variant for each in self.variants)
@@ -190,7 +188,7 @@ def _analyse_step(plan: Plan, step: Step, rows: _Rows, peak: Peak | None) -> Ste
     variants, baseline = _find_variants(step, rows)
     return StepReplay(
         step, tuple(operations), variants, baseline, *_find_communication(step, ranks),
-        calls_only_s(workload, step), left_out_variants(plan.variants, step),
+        calls_only_s(workload, step),
     )  # fmt: skip
 
 

@@ -16,8 +16,15 @@ from commbench.answers.show.formats import texts
 from commbench.host.gpu_system import describe_gpu_facts
 from commbench.output.text import join_words
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.plan.fabrics import find_gpu
-from commbench.plan.links import Link, Published, find_link, load_links, load_published, make_peak
+from commbench.plan.links import (
+    Link,
+    Published,
+    find_gpu,
+    find_link,
+    load_links,
+    load_published,
+    make_peak,
+)
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall

@@ -14,10 +14,10 @@ from commbench import __version__
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.run_notes import run_end_text
 from commbench.output.text import clean
+from commbench.plan.dimensions import GRAPH, describe_timing
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import GRAPH, describe_timing
 from commbench.results.schema import OK, WRONG, Run, RunHeader, is_imported
 from commbench.stats import collect
 from commbench.units import GB, MICRO, format_time

@@ -14,7 +14,7 @@ from commbench.answers.pairs.matrix import outside_matrix
 from commbench.answers.show.plan import describe_shape
 from commbench.answers.show.run_notes import expectation_lines
 from commbench.output.text import list_some
-from commbench.plan.timing_modes import BOTH, TIMING_MODES, expand_timing
+from commbench.plan.dimensions import TIMING_MODES
 from commbench.results.schema import CUT_OFF, OK
 from commbench.stats import Estimate, collect, known, ratio
 from commbench.units import format_about, format_bytes
@@ -197,7 +197,7 @@ def kind_notes(kinds: Sequence[Kind]) -> list[str]:
 
 def timings_table(rows: Sequence[ResultRow]) -> Table:
     """The cases that were timed in both modes."""
-    modes = expand_timing(BOTH)
+    modes = tuple(TIMING_MODES)
     times: dict[tuple[str, int], dict[str, ResultRow]] = {}
     for row in rows:
         if row.time:

@@ -25,8 +25,8 @@ from commbench.answers.show.plan import left_out, list_missing
 from commbench.answers.show.rows import overlap_blocks, without_parts
 from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
 from commbench.output.text import join_words
+from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import REPLAY
-from commbench.plan.timing_modes import describe_timing
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
 from commbench.stats import TOLERANCE
 from commbench.units import format_count

@@ -12,8 +12,8 @@ from random import Random
 from typing import NamedTuple
 
 from commbench.errors import UsageError
+from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.settings import find_unread, suggest_variable
 
 UNSET = "-"
 """The value that stands for a variable that is not set."""

@@ -15,7 +15,7 @@ from synthetic import in_memory, steady
 import commbench as cb
 from commbench.answers.check.document import VIEW, gate_junit, make_annotations
 from commbench.errors import CommbenchError, UsageError
-from commbench.plan.fabrics import parse_hardware
+from commbench.plan.links import parse_hardware
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-tests"
 A100 = LOGS / "nccl_allreduce.log"

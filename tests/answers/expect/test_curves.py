@@ -23,7 +23,7 @@ from commbench.answers.expect.curves import (
 from commbench.answers.expect.document import VIEW
 from commbench.answers.show.plots import run_pictures
 from commbench.errors import CommbenchError, RecordsError, UsageError
-from commbench.plan.fabrics import find_gpu
+from commbench.plan.links import find_gpu
 from commbench.plan.operation import Extent
 from commbench.plan.operations import OPERATIONS
 from commbench.readers.registry import import_run

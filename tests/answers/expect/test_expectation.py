@@ -31,8 +31,15 @@ from commbench.answers.expect.expectation import (
     judge_threshold,
 )
 from commbench.answers.expect.expectation import find_expectation as expect
-from commbench.plan.fabrics import find_gpu, load_gpus, make_fabric, parse_nics
-from commbench.plan.links import load_published, load_thresholds, parse_peak
+from commbench.plan.links import (
+    find_gpu,
+    load_gpus,
+    load_published,
+    load_thresholds,
+    make_fabric,
+    parse_nics,
+    parse_peak,
+)
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.readers.source import ImportHints

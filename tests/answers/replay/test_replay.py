@@ -281,21 +281,6 @@ def test_the_verdict_says_that_no_variant_saves_time() -> None:
     assert "no variant of the step is faster." in sentences(run)
 
 
-def test_variants_that_a_step_does_not_have_are_named_with_the_reason() -> None:
-    one = (Call("all_reduce", "world", "float32", 2 * MIB),)
-    none = (Call("all_gather", "world", "float32", 2 * MIB),)
-    for calls, expected in (
-        (one, "buckets: it needs two neighbouring all_reduces."),
-        (none, "reduce_scatter + all_gather: it has no all_reduce."),
-        (none, "all calls with gaps: its source says nothing about gaps."),
-        ((one[0]._replace(size_bytes=1024),), "its all_reduces have less than 1 MiB."),
-    ):
-        workload = WORKLOAD._replace(steps=(Step("s", (Program((0, 1), calls),)),))
-        text = sentences(replay_run(workload, lambda _: steady(1e-3), variants=("all",)))
-        assert expected in text
-    assert "Variants that the step does not have" not in sentences(replay_run(variants=("all",)))
-
-
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
