@@ -51,7 +51,6 @@ class Point(NamedTuple):
     cycle: int
     start_s: float
     time_s: float
-    """The median of its batch."""
 
 
 class SoakRow(NamedTuple):
