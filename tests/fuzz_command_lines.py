@@ -86,7 +86,7 @@ SOUND = {
     "--max-slowdown": ("10%", "all_reduce:1M-1G:5%"), "--min-busbw": ("3GB/s", "barrier:1GB/s"),
     "--max-time": ("1s", "all_reduce:-64K:80us"), "--rules": ("limits.toml",),
     "--params": ("350M", "7B"), "--model-bytes": ("32M",), "--backward": ("120ms",),
-    "--tensors": ("4", "16"), "--blocks": ("4", "32"), "--bucket-cap": ("25M",),
+    "--tensors": ("4", "16"), "--bucket-cap": ("25M",),
     "--experts": ("8", "64"), "--hidden": ("1024",),
     "--gpu": ("h100", "a100-pcie", "gb200", "NVIDIA H100 80GB HBM3", "none"),
     "--gpus-per-node": ("1", "4", "8"), "--nic": ("8x400G", "efa", "8xib-ndr", "dgx-h100-ib"),

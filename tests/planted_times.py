@@ -9,7 +9,7 @@ from typing import Any
 
 from synthetic import header, plan
 
-from commbench.answers.advise.time_table import TimeTable
+from commbench.answers.advise.simulation import TimeTable
 from commbench.plan.case import Case
 from commbench.results.schema import Batch, Measurement, Run, RunEnd
 from commbench.stats import Estimate

@@ -7,8 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from commbench.answers.doctor.checkup import DoctorOptions, DoctorReport, OtherLoad
-from commbench.answers.doctor.host_bandwidth import HostBandwidth, median_range
-from commbench.answers.doctor.modes import SIZES, SizeResult, Trial
+from commbench.answers.doctor.measure import (
+    SIZES,
+    HostBandwidth,
+    SizeResult,
+    Trial,
+    median_range,
+)
 from commbench.host.facts import HostFacts
 
 SOUND = HostFacts(

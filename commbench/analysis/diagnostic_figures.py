@@ -187,7 +187,10 @@ def imprecision(row: ResultRow) -> float | None:
 
 def drift(row: ResultRow) -> float | None:
     """The difference of the medians of the later and the earlier half of the batches of the first
-    launch, over the median of all; None where it may be chance."""
+    launch, over the median of all; None where it may be chance, and for a soak, which judges drift
+    itself."""
+    if row.header.plan.is_soak:
+        return None
     launches = [batch.launch for batch in without_samples(row.measurement.batches)]
     batches = samples_of(row.measurement.batches)
     if any(launches):

@@ -167,7 +167,7 @@ def _parse_ranks(text: str) -> tuple[int, ...]:
     )
 
 
-MOST_TENSORS, MOST_BLOCKS = 1 << 16, 1024
+MOST_TENSORS = 1 << 16
 
 
 def advise(
@@ -176,7 +176,6 @@ def advise(
     model_bytes: str | int | None = None,
     backward: str | float | None = None,
     tensors: int | None = None,
-    blocks: int | None = None,
     bucket_cap: str | int | None = None,
     tolerance: str | float = "2%",
     output: str | Path | None = None,
@@ -190,20 +189,18 @@ def advise(
     A run is a Run, or a path or label, also of a sweep. `params` is a number of parameters or a
     text such as "7B", `model_bytes` the bytes of all gradients, `backward` the time of a backward
     pass without communication (seconds, or "300ms"), `tensors` the number of gradients of equal
-    size, `blocks` those of the model for FSDP2, and `bucket_cap` the bucket size in use. Gains
-    within `tolerance` count as none. `output` is a new file to draw into. `ranks`, `op`, `dtype`
-    and `notify` are those of `load`. Raises UsageError for values that make no sense.
+    size, and `bucket_cap` the bucket size in use. Gains within `tolerance` count as none. `output`
+    is a new file to draw into. `ranks`, `op`, `dtype` and `notify` are those of `load`. Raises
+    UsageError for values that make no sense.
     """
     from commbench.answers.advise.advice import Question, find_advice
 
     require_within("--tensors", tensors, 1, MOST_TENSORS)
-    require_within("--blocks", blocks, 1, MOST_BLOCKS)
     question = Question(
         params=None if params is None else parse_parameters(str(params)),
         model_bytes=None if model_bytes is None else parse_size(str(model_bytes)),
         backward_s=None if backward is None else _parse_seconds(backward),
         tensors=tensors,
-        blocks=blocks,
         bucket_bytes=None if bucket_cap is None else parse_size(str(bucket_cap)),
         tolerance=parse_tolerance(tolerance),
     )

@@ -129,7 +129,7 @@ def advise(show: Show, runs: list[str], output: Path | None, **given: Any) -> No
     \b
     commbench advise mine --params 350M --backward 120ms
     commbench advise ring tree                   runs of two settings
-    commbench advise mine --params 7B --blocks 32 -o buckets.png
+    commbench advise mine --params 7B -o buckets.png
     """
     from commbench import api
     from commbench.views.draw import ENDINGS

@@ -166,6 +166,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
         hint = f"write --workload before the file of a workload: --workload {extra[1]}"
     elif path == "commbench advise" and option in ("--topk", "--experts", "--hidden", "--tokens"):
         hint = "compare both ways to experts with --op all_gather,reduce_scatter,all_to_all of run"
+    elif path == "commbench advise" and option == "--blocks":
+        hint = "`commbench workload fsdp` makes the step of a model, and `replay` measures it"
     elif path.startswith("commbench workload ") and option == "--ranks":
         hint = "write --mesh instead, which says how many ranks there are: --mesh dp=2"
     elif message.endswith("is not a number"):

@@ -225,7 +225,6 @@ ADVISE = {
         "N", "Gradients of equal size, which become ready one by one.  [default: so many that "
         "each bucket is exactly full]", STEP,
     ),
-    "blocks": Option("N", "Blocks of the model, such as its layers, for FSDP2.", STEP),
     "bucket_cap": Option(
         "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
         "of 1M]", STEP,

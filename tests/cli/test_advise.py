@@ -59,7 +59,7 @@ def test_a_sweep_is_read_as_its_settings_with_lines_for_nccls_tuner(tmp_path: Pa
     )  # fmt: skip
     (advice,) = package.advise(tmp_path / "swept").advice
     assert advice.subject == "Settings of the environment"
-    assert advice.paste[:2] == ("# 1 KiB to 16 KiB", "export NCCL_ALGO=allreduce:tree")
+    assert advice.paste[:2] == ("# 1K-16K", "export NCCL_ALGO=allreduce:tree")
     assert advice.paste[-2:] == (
         "allreduce,0,65535,tree,simple,2,1,2,-1,-1",
         "allreduce,65536,9223372036854775807,ring,simple,2,1,2,-1,-1",

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from commands import START_TIMEOUT_S, clean_environment, run_program_as
 
-from commbench.answers.doctor.modes import MODES, SIZES
+from commbench.answers.doctor.measure import MODES, SIZES
 
 SHORT = ("doctor", "--seconds", "1", "--rounds", "1")
 
 
 SMALL_BUFFERS = """
-from commbench.answers.doctor import host_bandwidth
-host_bandwidth.BEYOND_CACHE = 0
+from commbench.answers.doctor import measure
+measure.BEYOND_CACHE = 0
 """
 """Copying memory may be measured within the cache here: to allocate more takes seconds."""
 

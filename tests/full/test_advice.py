@@ -13,7 +13,7 @@ from test_links import end_on
 
 import commbench
 from commbench.answers.advise.choices import ChoiceAdvice
-from commbench.answers.advise.training_step import MIB, BucketAdvice
+from commbench.answers.advise.simulation import MIB, BucketAdvice
 
 pytestmark = pytest.mark.full
 JOB = Path(__file__).with_name("ddp_job.py")
@@ -55,9 +55,9 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
             ((_, _, crossing),) = advice.details.crossings
             found.append(crossing)
     coarse, fine = found
-    assert coarse.below < coarse.at < coarse.above
+    assert coarse.measured_below_bytes < coarse.at_bytes < coarse.measured_above_bytes
     # The second run, of other sizes, finds it between the sizes that the first one names.
-    assert coarse.below < fine.at < coarse.above
+    assert coarse.measured_below_bytes < fine.at_bytes < coarse.measured_above_bytes
 
 
 @pytest.mark.parametrize(

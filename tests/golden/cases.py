@@ -188,12 +188,12 @@ CASES = (
     "advise results/buckets_of_sizes --params 16M --backward 20ms",
     "advise results/buckets_of_sizes --params 16M --backward 20ms --format json",
     "advise results/made_up_step --params 350M --backward 300ms -o buckets.svg",
-    "advise results/buckets_of_sizes --params 16M --blocks 12 --bucket-cap 8M",
-    *(f"advise results/made_up_step --params 350M --backward 300ms --blocks 24 {how}".strip()
+    "advise results/buckets_of_sizes --params 16M --bucket-cap 8M",
+    *(f"advise results/made_up_step --params 350M --backward 300ms {how}".strip()
       for how in ("", "--format json", "--format markdown")),
     "advise results/made_up_sweep", "advise results/made_up_sweep --format json",
     "advise results/made_up_step --params 350M --backward 300ms --bucket-cap 8M",
-    "advise results/made_up_step --model-bytes 4G --bucket-cap 1M --blocks 64",
+    "advise results/made_up_step --model-bytes 4G --bucket-cap 1M",
     "advise results/made_up_step --topk 2 --experts 8 --hidden 64",
     "advise results/made_up_step --params 350M --backward 300ms -o advice.html",
     "advise results/replay --verbose", "advise results/interrupted", "advise results/damaged",

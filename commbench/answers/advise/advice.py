@@ -1,4 +1,4 @@
-"""What rows of runs say about buckets, groups of FSDP, forms of calls and settings."""
+"""What rows of runs say about buckets, forms of calls and settings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import NamedTuple
 
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
-from commbench.answers.advise import choices, training_step
+from commbench.answers.advise import choices, simulation
 from commbench.answers.advise import measured as commands
-from commbench.answers.advise.measured import Measured, find_slowdown, group_modes, group_runs
-from commbench.answers.advise.time_table import TimeTable, make_tables
+from commbench.answers.advise.measured import (
+    Measured,
+    find_slowdown,
+    group_modes,
+    group_runs,
+    make_tables,
+)
+from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
 from commbench.output.text import join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.results.schema import Run
-from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, decide
+from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, decide
 from commbench.views.formats import Result
 
-DDP, FSDP = "Bucket size of DDP", "Groups of FSDP2"
+DDP = "Bucket size of DDP"
 TOLERANCE = 0.02
 """Gains up to this part count as none."""
 
@@ -37,8 +43,6 @@ class Question(NamedTuple):
     all gradients, for which the bucket size matters most."""
     tensors: int | None = None
     """Gradients of equal size, which become ready one by one; None: of any size."""
-    blocks: int | None = None
-    """Blocks of the model, for FSDP."""
     bucket_bytes: int | None = None
     """The bucket size in use; None: torch's default."""
     tolerance: float = TOLERANCE
@@ -63,7 +67,7 @@ class Advice(NamedTuple):
     """Lines for a program or a shell; none where nothing should change."""
     measure: tuple[str, ...]
     """Commands that make it surer."""
-    details: training_step.BucketAdvice | training_step.GroupingAdvice | choices.ChoiceAdvice
+    details: simulation.BucketAdvice | choices.ChoiceAdvice
     """The figures."""
 
 
@@ -124,25 +128,14 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    is_replay = bool(measured.header.plan.workload)
-    for name, values in measured.ignored:
-        yield Missing(name, *commands.ignored_needs(name, values, measured))
-    for subject, operations, advise, lacks in (
-        (DDP, ("all_reduce",), _bucket_advice, (question.lacks_model,)),
-        (FSDP, ("all_gather", "reduce_scatter"), _grouping_advice,
-         (question.lacks_model, "" if question.blocks else "--blocks (such as the layers)")),
-    ):  # fmt: skip
-        is_asked = not is_replay or not lacks[-1]
-        every = [make_tables(measured.rows, name) for name in operations]
-        groups = [group for group in every[0] if all(group in tables for tables in every)]
-        if not groups:
-            needs = commands.rows_needs(measured.header, operations)
-            yield Missing(subject, *needs, is_asked)
-        elif lacking := [*filter(None, lacks)]:
-            yield Missing(subject, f"give {join_words(lacking)}", "", is_asked)
-        else:
-            for group in groups:
-                yield advise([own[group] for own in every], measured, question)
+    tables, lacks = make_tables(measured.rows), question.lacks_model
+    is_asked = not measured.header.plan.workload or not lacks
+    if not tables:
+        yield Missing(DDP, *commands.rows_needs(measured.header), is_asked)
+    elif lacks:
+        yield Missing(DDP, f"give {lacks}", "", is_asked)
+    else:
+        yield from (_bucket_advice(table, measured, question) for table in tables.values())
     yield from _advise_choices(choices.ADVICE, measured, question)
 
 
@@ -158,29 +151,25 @@ def _advise_choices(
             yield Missing(choice.subject, *needs, not is_replay or choice.is_of_steps)
 
 
-def _about(tables: Sequence[TimeTable], measured: Measured) -> str:
-    return f"{join_words([table.kind for table in tables])}, {measured.who}"
-
-
-def _bucket_advice(
-    tables: Sequence[TimeTable], measured: Measured, question: Question
-) -> Advice | Missing:
-    (table,) = tables
+def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> Advice | Missing:
     gradient_bytes = _bytes_of(question, table)
-    backward_s = question.backward_s or _longest(table, gradient_bytes)
-    step = training_step.Step(gradient_bytes, backward_s, question.tensors)
-    slowdown = find_slowdown(measured.overlapped, "all_reduce")
-    found = training_step.find_buckets(
+    longest_s = gradient_bytes * table.times[-1].value / table.largest
+    step = simulation.Step(gradient_bytes, question.backward_s or longest_s, question.tensors)
+    slowdown = find_slowdown(measured.overlapped)
+    found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
     )
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
-    verdict = UNDECIDED if found.is_guess else _verdict(found.gain, question.tolerance)
-    mib = found.recommended.bucket_bytes / training_step.MIB
+    verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(
+        decide(found.gain, question.tolerance), KEEP
+    )
+    verdict = UNDECIDED if found.is_guess else verdict
+    mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)
-    return Advice(DDP, _about(tables, measured), verdict, paste, measure, found)
+    return Advice(DDP, f"{table.kind}, {measured.who}", verdict, paste, measure, found)
 
 
 def _bytes_of(question: Question, table: TimeTable) -> int:
@@ -189,35 +178,6 @@ def _bytes_of(question: Question, table: TimeTable) -> int:
         return question.model_bytes
     dtype = next(word for word in table.kind.split() if word in DTYPES)
     return max(1, int((question.params or 0) * DTYPES[dtype].size_bytes))
-
-
-def _longest(table: TimeTable, gradient_bytes: int) -> float:
-    """Seconds of all gradients at the speed of the largest measured size."""
-    return gradient_bytes * table.times[-1].value / table.largest
-
-
-def _verdict(gain: Estimate, tolerance: float) -> str:
-    return {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decide(gain, tolerance), KEEP)
-
-
-def _grouping_advice(
-    tables: Sequence[TimeTable], measured: Measured, question: Question
-) -> Advice | Missing:
-    gather, scatter = tables
-    gathered, reduced = (_bytes_of(question, table) for table in tables)
-    backward_s = question.backward_s or _longest(scatter, reduced)
-    step = training_step.Blocks(gathered, reduced, question.blocks or 1, backward_s)
-    slowdown = find_slowdown(measured.overlapped, "all_gather")
-    found = training_step.find_grouping(gather, scatter, step, slowdown, question.tolerance)
-    if found is None:
-        return Missing(FSDP, *commands.grouping_needs(measured.header, step))
-    verdict = UNDECIDED if found.is_alone else _verdict(found.gain, question.tolerance)
-    more = (commands.grouping_needs(measured.header, step)[1],)
-    measure = more if found.is_alone else commands.surer(verdict, measured.header)
-    count = found.recommended.blocks
-    name = "fully_shard 1" if count == 1 else "fully_shard"
-    paste = choices.fill_lines(name, blocks=count) if verdict == CHANGE else ()
-    return Advice(FSDP, _about(tables, measured), verdict, paste, measure, found)
 
 
 def _choice_advice(found: choices.ChoiceAdvice, measured: Measured) -> Advice:

@@ -18,13 +18,14 @@ from statistics import NormalDist, geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import tuner_lines
+from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.advise.time_table import is_timed, size_range_text
 from commbench.answers.sweep.ranking import (
     SizeRange,
     SweepPoint,
     allow_for_launches,
+    is_timed,
     make_points,
     make_ranges,
     rank_settings,
@@ -58,6 +59,8 @@ from commbench.units import parse_size
 from commbench.views.formats import fields_of
 
 CPU_MODE = "cpu-mode"
+FLAT = Setting(options=(("form", "flat"),))
+"""For which the program must place its tensors otherwise: the best of the others is named, too."""
 
 
 @cache
@@ -137,9 +140,6 @@ class Choice(NamedTuple):
     """Whether a case is an alternative."""
     is_possible: Callable[[RunHeader], bool] = lambda header: True  # noqa: ARG005
     """Whether the ranks of a run have several alternatives at all."""
-    needs_other_memory: tuple[str, ...] = ()
-    """Alternatives for which the program must place its tensors otherwise: the best of the others
-    is named as well."""
     operations: tuple[str, ...] = ()
     """The operations that have alternatives; empty: all."""
     is_of_steps: bool = False
@@ -165,7 +165,7 @@ class RangeAdvice(NamedTuple):
     """The first candidate other than the default; where there is none, the fastest of the
     others."""
     fallback: Setting | None = None
-    """The best one that needs no other memory, where `best` does."""
+    """The best one that is not FLAT, where `best` is."""
 
 
 class Crossing(NamedTuple):
@@ -224,7 +224,7 @@ def _is_way(case: Case) -> bool:
 ADVICE: tuple[Choice, ...] = (
     Choice(
         "Calls of several tensors", "form", ("separate",), "--tensors 16", call_lines,
-        _takes_tensors, needs_other_memory=("flat",),
+        _takes_tensors,
         operations=("all_reduce", "all_gather", "reduce_scatter"),
     ),
     Choice(
@@ -267,9 +267,8 @@ def find_choices(
         results = _by_value(choice, results[0].rows if results else ())
     if len(results) < 2:
         return []
-    points = [
-        p for p in make_points(results, tolerance) if p.is_compared and not p.case.part
-    ]  # fmt: skip
+    every = make_points(results, tolerance)
+    points = [p for p in every if p.is_compared and not p.case.part]
     if not choice.option:  # of a replay the step decides, and not its calls
         points = steps_as_made(points) or points
     found = []
@@ -304,7 +303,7 @@ def _decide(
     ranges: list[RangeAdvice] = []
     for _, alike in groupby(points, key=lambda point: default in point.tied):
         for found in make_ranges(list(alike)):
-            each = _decide_range(choice, default, found, comparisons, tolerance)
+            each = _decide_range(default, found, comparisons, tolerance)
             last = ranges[-1] if ranges else None
             if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
                 ranges[-1] = last._replace(high_bytes=each.high_bytes)
@@ -318,9 +317,8 @@ def _decide(
 
 
 def _decide_range(
-    choice: Choice, default: Setting, found: SizeRange, comparisons: int,
-    tolerance: float,
-) -> RangeAdvice:  # fmt: skip
+    default: Setting, found: SizeRange, comparisons: int, tolerance: float
+) -> RangeAdvice:
     """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
     over all these sizes is above the tolerance with a probability that holds for all `comparisons`
     of this kind together (Bonferroni)."""
@@ -334,13 +332,10 @@ def _decide_range(
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
 
-    def in_other_memory(setting: Setting) -> bool:
-        return dict(setting.options).get(choice.option) in choice.needs_other_memory
-
     if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
         chosen, verdict = named, CHANGE
-        if in_other_memory(named):
-            fallback = next((each for each in order if not in_other_memory(each)), None)
+        if named == FLAT:
+            fallback = next((each for each in order if each != FLAT), None)
         candidates = [named, *(s for s in gains if s != named)]
     elif may_gain:
         verdict, candidates = UNDECIDED, [default, *may_gain]
@@ -402,7 +397,7 @@ def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:
     chosen = [each for each in found.ranges if each.verdict == CHANGE]
     points, lines, is_several = found.points, [], len(found.ranges) > 1
     for best, same in groupby(chosen, key=attrgetter("best")):
-        sizes = [size_range_text(each.low_bytes, each.high_bytes) for each in same]
+        sizes = [format_range(each.low_bytes, each.high_bytes) for each in same]
         if is_several and any(sizes):
             lines.append(f"# {', '.join(sizes)}")
         lines += found.choice.paste(best, points[0].case)

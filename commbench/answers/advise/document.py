@@ -12,14 +12,13 @@ from commbench.analysis.row_names import format_range
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
 from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
-from commbench.answers.advise.time_table import ESTIMATED, Slowdown, size_range_text
-from commbench.answers.advise.training_step import (
-    FORWARD_PART,
+from commbench.answers.advise.simulation import (
+    ESTIMATED,
     MOST_BUCKETS,
     TOO_FAR,
     BucketAdvice,
     BucketTime,
-    GroupingAdvice,
+    Slowdown,
     least_size,
 )
 from commbench.answers.cost.fit_document import crowd_text
@@ -27,8 +26,8 @@ from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
 from commbench.output.text import clean, join_words
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, decide
-from commbench.units import format_about, format_bytes, format_count, format_time
+from commbench.stats import CHANGE, KEEP, UNDECIDED, Estimate
+from commbench.units import format_about, format_bytes, format_time
 from commbench.views import cells, pictures
 from commbench.views import document as doc
 from commbench.views.cells import Column, Unit, in_brackets, ratio_interval_text, ratio_text
@@ -83,8 +82,6 @@ def _describe(advice: Advice, question: Question) -> tuple[str, list[doc.Block]]
     found, verdict = advice.details, advice.verdict
     if isinstance(found, BucketAdvice):
         return _buckets(found, verdict, question)
-    if isinstance(found, GroupingAdvice):
-        return _groups(found, verdict, question)
     return _choice_answer(found, verdict, question), _choices(found)
 
 
@@ -146,7 +143,7 @@ def _percent(question: Question) -> str:
 # Simulated steps
 
 
-def _mark(found: BucketAdvice | GroupingAdvice, verdict: str) -> Callable[[Any], str]:
+def _mark(found: BucketAdvice, verdict: str) -> Callable[[Any], str]:
     """Says of a point of a curve what it is: `now`, `recommended`."""
     chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
     marks = ((found.now, "now"), (found.recommended, chosen))
@@ -195,7 +192,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
 
 def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str, str]]:
     step, largest = found.step, found.table.largest
-    yield f"within {_percent(question)} of the best", size_range_text(*found.good_bytes)
+    yield f"within {_percent(question)} of the best", format_range(*found.good_bytes)
     yield "gradients", format_about(step.gradient_bytes)
     yield "backward alone", _backward(step.backward_s, question)
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
@@ -226,34 +223,6 @@ def _backward(seconds: float, question: Question) -> str:
     return f"{_about_time(seconds)}, assumed: as long as the communication (give --backward)"
 
 
-def _groups(found: GroupingAdvice, verdict: str, question: Question) -> tuple[str, list[doc.Block]]:
-    """The advice about groups of FSDP2."""
-    chosen, used = (
-        f"{format_count(p.blocks, 'block')} in a group" for p in (found.recommended, found.now)
-    )
-    columns = (
-        Column("blocks in a\ngroup", attrgetter("blocks"), cells.NUMBER),
-        Column("step", attrgetter("time_s"), cells.TIME),
-        Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL),
-        Column("gathered\nat once", attrgetter("gathered_bytes"), MEMORY),
-        Column("", _mark(found, verdict), cells.TEXT),
-    )
-    kept, memory = found.gain_without_reshard, format_about(found.step.gathered_bytes)
-    known = f"{_gain(kept)}, and needs {memory} of gathered parameters"
-    is_faster = decide(kept, question.tolerance) == SLOWER
-    facts = [
-        ("backward pass alone", _backward(found.step.backward_s, question)),
-        ("forward pass", f"{FORWARD_PART:g} times the backward pass"),
-        *([("not measured", f"fewer than {used}")] if found.now.blocks > 1 else []),
-        ("reshard_after_forward=False", known if is_faster else "no known gain"),
-        *_slowdown(found.slowdown),
-    ]
-    answer = _decision(chosen, used, found.gain, verdict, question)
-    if found.is_alone:
-        answer = f"only {used} lies within the measured sizes: nothing is compared"
-    return answer, [doc.Table("", columns, found.curve), doc.Facts(facts)]
-
-
 # Forms of calls, graphs, memory and settings
 
 
@@ -261,7 +230,7 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
     names, decided = found.names, []
     for each in found.ranges:
         if each.verdict == verdict != KEEP and each.alternative and each.gain:
-            sizes = size_range_text(each.low_bytes, each.high_bytes)
+            sizes = format_range(each.low_bytes, each.high_bytes)
             used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
             decided.append(_decision(names[each.alternative], used, each.gain, verdict, question))
     return "; ".join(decided) or f"keep {names[found.default]}"

@@ -5,29 +5,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from shlex import quote
 from statistics import median
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
-from commbench.answers.advise.time_table import ESTIMATED, Slowdown, TimeTable
-from commbench.answers.advise.training_step import Blocks, BucketAdvice
+from commbench.answers.advise.simulation import ESTIMATED, BucketAdvice, Slowdown, TimeTable
+from commbench.answers.sweep.ranking import is_timed
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import NAME, UNSET, Setting
 from commbench.host.cpu import PLAIN
-from commbench.output.text import join_words, list_some
-from commbench.plan.backends import find_family, find_unread, suggest_variable
-from commbench.plan.call_forms import CALL_FORMS
-from commbench.plan.dimensions import DEFAULT_TIMING
+from commbench.output.text import list_some
+from commbench.plan.backends import BACKENDS, find_family, suggest_variable
+from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR
+from commbench.plan.case import Case
+from commbench.plan.dimensions import DEFAULT_TIMING, EAGER, ISOLATED
 from commbench.plan.plan import CPU_MODES
 from commbench.plan.replay import replayed_workload
 from commbench.plan.workload_fit import SHRINK, was_shrunk
 from commbench.plan.workload_variants import AS_TRACED, EVERY_VARIANT, expand_variants
 from commbench.results.schema import Run, RunHeader
 from commbench.stats import UNDECIDED, collect
-from commbench.units import format_about, format_count, format_size, format_sizes, parse_sizes
+from commbench.units import format_count, format_size, format_sizes, parse_sizes
 
 MOST_NAMES = 3
 """Runs that are named, at most."""
@@ -43,8 +43,6 @@ class Measured(NamedTuple):
     results: tuple[SettingResult, ...]
     """By setting, the default first: without variables where that was measured, else that of the
     first run. Of two rows of one case the later one counts."""
-    ignored: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Variables in which the runs differ but that count as no setting, with their values."""
     is_only: bool = True
     """Whether no other group of runs has as many ranks and nodes."""
     overlapped: tuple[ResultRow, ...] = ()
@@ -120,18 +118,7 @@ def _measured(runs: Sequence[Run]) -> Measured:
         for setting in order
         for same in [found[setting]]
     )
-    every = [_variables(run.header) for run in runs]
-    others = dict.fromkeys(name for own in every for name in own if name not in names)
-    with_values = {n: tuple(dict.fromkeys(own.get(n, UNSET) for own in every)) for n in others}
-    ignored = tuple(each for each in with_values.items() if len(each[1]) > 1)
-    return Measured(tuple(run.name for run in runs), first.header, results, ignored)
-
-
-def _variables(header: RunHeader) -> dict[str, str]:
-    """The variables of a run that may make it faster or slower, and whose names fit a shell."""
-    recorded = header.environment.get("variables")
-    found = recorded.items() if isinstance(recorded, dict) else ()
-    return {n: str(v) for n, v in found if NAME.fullmatch(n) and "DEBUG" not in n}
+    return Measured(tuple(run.name for run in runs), first.header, results)
 
 
 def _facts(header: RunHeader) -> dict[str, str]:
@@ -139,27 +126,99 @@ def _facts(header: RunHeader) -> dict[str, str]:
     capitals are variables that the backend reads."""
     backend = header.plan.backend
     found = {"backend": backend, "nccl-option": ",".join(header.plan.nccl_options) or UNSET}
-    for name, value in _variables(header).items():
+    recorded = header.environment.get("variables")
+    for name, value in recorded.items() if isinstance(recorded, dict) else ():
         family = find_family(name)
-        if family and backend in family.backends and suggest_variable(name, backend) is None:
-            found[name] = value
+        is_read = family and backend in family.backends and suggest_variable(name, backend) is None
+        if is_read and NAME.fullmatch(name) and "DEBUG" not in name:
+            found[name] = str(value)
     return found
 
 
-def find_slowdown(rows: Sequence[ResultRow], operation: str) -> Slowdown:
-    """What a computation and an operation cost each other while both go on: the median over the
-    measured sizes, with the first computation of the plan; none where that was not measured."""
-    found = collect(
-        (row.case.overlap, row.overlap)
-        for row in rows
-        if row.overlap and row.case.operation == operation
+# The times of all_reduce
+
+
+def make_tables(rows: Iterable[ResultRow]) -> dict[str, TimeTable]:
+    """The tables by the group that calls (Case.group), each of the kind of its rows with most
+    sizes: the dtype, placement and so on. Calls that were timed back to back count only where no
+    call was timed alone. Groups with fewer than two sizes have none."""
+    every = [row for row in rows if is_timed(row) and row.case.operation == "all_reduce"]
+    plain = [row for row in every if _is_plain(row.case)]
+    found: dict[str, list[ResultRow]] = {}
+    for is_isolated in (True, False):
+        timed = (row for row in plain if (row.case.timing == ISOLATED) == is_isolated)
+        found = collect((row.case.group, row) for row in timed) | found
+    tables = {}
+    for group, of_group in found.items():
+        same = max(collect((row.case.title, row) for row in of_group).values(), key=len)
+        if table := _make_table(same):
+            tables[group] = table._replace(busy=_busy(every, same[0], table))
+    return tables
+
+
+def _is_plain(case: Case) -> bool:
+    """Whether a case is one eager call alone: no computation beside it, and one tensor."""
+    is_direct = case.form in (DIRECT, "") and case.launch_mode == EAGER
+    return bool(is_direct and not case.part and case.tensors == ONE_TENSOR and case.size_bytes)
+
+
+def _busy(rows: Sequence[ResultRow], like: ResultRow, table: TimeTable) -> TimeTable | None:
+    """The times of calls without a pause between them, of the same kind: of several tensors whose
+    calls were started together, over their number; else of calls that were timed back to back.
+
+    A backend that works on k calls at once takes at least T(b)/k for each, and no less than their
+    bytes at the speed of the largest size; that is estimated where calls that were started together
+    were not measured."""
+    key = like.case.key(*_FREE)
+    alike = [row for row in rows if row.case.key(*_FREE) == key]
+    several = [row for row in alike if row.case.tensors.isdigit() and row.case.num_tensors > 1]
+    together = [r for r in several if r.case.form == "async" and r.case.timing == ISOLATED]
+    if found := _make_table(together):
+        return found
+    followed = [row for row in alike if _is_plain(row.case) and row.case.timing != ISOLATED]
+    found = _make_table(followed)
+    backend = BACKENDS.get(like.header.plan.backend)
+    at_once = backend.calls_at_once if backend else 1
+    if at_once == 1:
+        return found
+    table = found or table
+    seconds_per_byte = table.times[-1].value / table.largest
+    times = tuple(
+        time.scaled(min(1.0, max(1 / at_once, size * seconds_per_byte / time.value)))
+        for size, time in zip(table.sizes, table.times, strict=True)
     )
-    for computation, overlaps in found.items():
-        slow = (each.communication_slowdown for each in overlaps)
-        of_calls = median(each.value if each else 0.0 for each in slow)
-        of_work = median(each.computation_slowdown.value for each in overlaps)
-        return Slowdown(max(0.0, of_work), max(0.0, of_calls), computation)
-    return Slowdown()
+    return TimeTable(ESTIMATED, table.sizes, times)
+
+
+_FREE = ("timing", "size_bytes", "tensors", "form", "buffers")
+"""What may differ between a call alone and calls that follow one another."""
+
+
+def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
+    """The time of each call by its bytes; None for fewer than two sizes. Of several rows of one
+    size the last counts."""
+    times = {
+        row.case.size_bytes // row.case.num_tensors: row.time.estimate.scaled(
+            1 / row.case.num_tensors
+        )
+        for row in rows if row.time
+    }  # fmt: skip
+    sizes = tuple(sorted(times))
+    estimates = tuple(times[size] for size in sizes)
+    return TimeTable(rows[0].case.title, sizes, estimates) if len(sizes) > 1 else None
+
+
+def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:
+    """What a computation and all_reduce cost each other while both go on: the median over the
+    measured sizes, with the first computation of the plan; none where that was not measured."""
+    rows = [row for row in rows if row.overlap and row.case.operation == "all_reduce"]
+    overlaps = [r.overlap for r in rows if r.overlap and r.case.overlap == rows[0].case.overlap]
+    if not overlaps:
+        return Slowdown()
+    slow = (each.communication_slowdown for each in overlaps)
+    of_calls = median(each.value if each else 0.0 for each in slow)
+    of_work = median(each.computation_slowdown.value for each in overlaps)
+    return Slowdown(max(0.0, of_work), max(0.0, of_calls), rows[0].case.overlap)
 
 
 # What is missing, and the commands that measure it
@@ -189,11 +248,6 @@ def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple
         sizes = f"{format_size(size // 4)}-{format_size(4 * size)}:x4"
         commands.append(run_command(header, ["all_reduce"], options, sizes))
     return tuple(commands)
-
-
-def _power_from(size: float) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(0, int(size) - 1).bit_length()
 
 
 def surer(verdict: str, header: RunHeader) -> tuple[str, ...]:
@@ -244,10 +298,12 @@ def _variant_needs(choice: Choice, header: RunHeader) -> Needs:
 def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     """What a choice without rows needs."""
     if not choice.option:
-        return (
-            f"no two runs differ in a variable that {header.plan.backend} reads",
-            _sweep_command(header, "NCCL_ALGO", ("RING", "TREE")),
-        )
+        sweep = "commbench sweep --env NCCL_ALGO=RING,TREE"
+        command = run_command(header, header.plan.operations, "")
+        command = command.replace("commbench run", sweep, 1)
+        if header.plan.workload:
+            command = _replay_command(header, f"{sweep} --workload {STEP_FILE}")
+        return f"no two runs differ in a variable that {header.plan.backend} reads", command
     if choice.is_of_steps:
         return _variant_needs(choice, header)
     known = [name for name in header.plan.operations if name in choice.operations]
@@ -259,36 +315,10 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     return "no alternatives are measured", run_command(header, operations, measure)
 
 
-def ignored_needs(name: str, values: Sequence[str], measured: Measured) -> Needs:
-    """Why the runs are not compared by a variable in which they differ, and what compares them."""
-    header, backend = measured.header, measured.header.plan.backend
-    differ = "the runs differ in it, but"
-    suggestion = suggest_variable(name, backend)
-    if find_unread([name], backend):
-        return f"{differ} {backend} does not read it", ""
-    if suggestion is None:
-        command = " ".join(["commbench compare", *map(quote, dict.fromkeys(measured.runs))])
-        return f"{differ} only variables of {backend} itself are compared here", command
-    guess = f"; did you mean {suggestion}?" if suggestion else ""
-    command = _sweep_command(header, suggestion, values) if suggestion else ""
-    return f"{differ} {backend} is not known to read it{guess}", command
-
-
-def _sweep_command(header: RunHeader, name: str, values: Sequence[str]) -> str:
-    """The `commbench sweep` of a variable, of the calls and ranks of a run."""
-    variable = f"{name}={','.join(values)}"
-    begin = f"commbench sweep --env {quote(variable)}"
-    if header.plan.workload:
-        return _replay_command(header, f"{begin} --workload {STEP_FILE}")
-    command = run_command(header, header.plan.operations, "", format_sizes(header.plan.sizes))
-    return command.replace("commbench run", begin, 1)
-
-
-def rows_needs(header: RunHeader, operations: Sequence[str]) -> Needs:
+def rows_needs(header: RunHeader) -> Needs:
     """What a simulation without rows needs."""
-    are = "are not all" if len(operations) > 1 else "is not"
-    needs = f"{join_words(operations)} {are} measured at two sizes or more"
-    return needs, run_command(header, operations, "", WIDE_SIZES)
+    needs = "all_reduce is not measured at two sizes or more"
+    return needs, run_command(header, ["all_reduce"], "", WIDE_SIZES)
 
 
 def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
@@ -296,12 +326,3 @@ def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
     sizes = f"{format_size(table.smallest)}-{format_size(table.largest)}"
     needs = f"the time did not grow with the size ({sizes}): measure larger sizes on a quiet host"
     return f"{UNKNOWN}{needs}", run_command(header, ["all_reduce"], "", WIDE_SIZES)
-
-
-def grouping_needs(header: RunHeader, step: Blocks) -> Needs:
-    """What FSDP needs where its sizes were not measured."""
-    block, gradients = (total / step.blocks for total in (step.gathered_bytes, step.reduced_bytes))
-    least = min(block, gradients)
-    sizes = f"{format_size(_power_from(least / 2))}-{format_size(_power_from(8 * block))}"
-    needs = f"blocks have {format_about(least)} and more, which is not among the measured sizes"
-    return needs, run_command(header, ("all_gather", "reduce_scatter"), "", sizes)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commbench import __version__
 from commbench.analysis.diagnostics import more_launches
-from commbench.answers.doctor import modes
-from commbench.answers.doctor.host_bandwidth import HostBandwidth, measure_host_bandwidth
+from commbench.answers.doctor import measure
+from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
 from commbench.host.cpu import PLAIN
 from commbench.host.facts import HostFacts, measure_use, read_facts
@@ -77,21 +77,21 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     gpu_system: GpuSystem | None = None
     """The host around its GPUs; None where it has none."""
     ceilings: HostBandwidth | None = None
-    trials: tuple[modes.Trial, ...] = ()
+    trials: tuple[measure.Trial, ...] = ()
     meanwhile: OtherLoad | None = None
     ended: CommbenchError | None = None
     """The error that ended the check early."""
     findings: tuple[Finding, ...] = ()
 
     @property
-    def effects(self) -> tuple[modes.ModeEffect, ...]:
+    def effects(self) -> tuple[measure.ModeEffect, ...]:
         """What each mode changes, of small sizes together and of large ones."""
-        return _effects(self.trials, modes.SMALL, modes.LARGE)
+        return _effects(self.trials, measure.SMALL, measure.LARGE)
 
     @property
-    def modes(self) -> tuple[modes.ModeEffect, ...]:
+    def modes(self) -> tuple[measure.ModeEffect, ...]:
         """The results of every mode and size that was measured."""
-        return _effects(self.trials, *((size,) for size in modes.SIZES))
+        return _effects(self.trials, *((size,) for size in measure.SIZES))
 
     @property
     def trouble(self) -> CommbenchError | None:
@@ -109,10 +109,12 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
 
 
 def _effects(
-    trials: Sequence[modes.Trial], *groups: tuple[int, ...]
-) -> tuple[modes.ModeEffect, ...]:
+    trials: Sequence[measure.Trial], *groups: tuple[int, ...]
+) -> tuple[measure.ModeEffect, ...]:
     """The effects of every mode, plain first, on every group of sizes that was measured."""
-    found = (modes.compare_mode(trials, mode, sizes) for mode in modes.MODES for sizes in groups)
+    found = (
+        measure.compare_mode(trials, mode, sizes) for mode in measure.MODES for sizes in groups
+    )
     return tuple(effect for effect in found if effect)
 
 
@@ -152,7 +154,7 @@ def _run_steps(
     yield (known := replace(known, ceilings=measure_host_bandwidth(facts, options.seconds)))
     choose_target(detect_capabilities(), "gloo", "cpu", options.ranks)
     ticks, began, own_s = read_cpu_ticks(facts.cores), time.monotonic(), _read_own_s()
-    for trial in modes.try_modes(
+    for trial in measure.try_modes(
         options.ranks, options.rounds, options.seed, deadline, print_status
     ):
         yield (known := replace(known, trials=(*known.trials, trial)))
@@ -236,11 +238,11 @@ def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _in_quiet(figure: Callable[[modes.ModeEffect], float | None], verdict: str = "") -> Figure:
+def _in_quiet(figure: Callable[[measure.ModeEffect], float | None], verdict: str = "") -> Figure:
     """A figure of small calls in the mode quiet; None where that has another verdict."""
 
     def of_small_calls(_: HostFacts, report: DoctorReport) -> float | None:
-        found = modes.compare_mode(report.trials, QUIET, modes.SMALL)
+        found = measure.compare_mode(report.trials, QUIET, measure.SMALL)
         return figure(found) if found and verdict in ("", found.verdict) else None
 
     return of_small_calls
@@ -249,8 +251,8 @@ def _in_quiet(figure: Callable[[modes.ModeEffect], float | None], verdict: str =
 def _better(report: DoctorReport) -> tuple[float, str]:
     """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
     that mode; 0 where none is faster."""
-    rivals = [mode for mode in modes.MODES if mode not in (QUIET, PLAIN)]
-    effects = [modes.compare_mode(report.trials, mode, modes.SMALL, QUIET) for mode in rivals]
+    rivals = [mode for mode in measure.MODES if mode not in (QUIET, PLAIN)]
+    effects = [measure.compare_mode(report.trials, mode, measure.SMALL, QUIET) for mode in rivals]
     found = [(1 / e.ratio.value, e.mode) for e in effects if e and e.ratio and e.verdict == FASTER]
     return max(found, default=(0.0, ""))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import DoctorReport
-from commbench.answers.doctor.modes import MODES, ModeEffect
+from commbench.answers.doctor.measure import MODES, ModeEffect
 from commbench.stats import FASTER, SLOWER, known, ratio
 from commbench.units import format_bytes, format_count
 from commbench.views import cells

@@ -1,12 +1,11 @@
 """Heat maps of the pairs of ranks of runs: from the rank of a row to the rank of a column.
 
 The scale begins at 0, so that half the bandwidth is half of the scale. Of more than MOST_DRAWN
-ranks there are two pictures: the medians of hosts, and the ranks around what is slow.
+ranks there are the medians of hosts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import floor, inf, log10
@@ -74,11 +73,8 @@ def heat_maps(
     if number <= MOST_DRAWN:
         yield _picture("pairs", found, _make_rows(first, range(number)), notes)
         return
-    chosen = choose_ranks(first, [finding for _, findings in found for finding in findings])
-    blocks, part = _make_blocks(first), _make_rows(first, chosen)
-    yield _picture("pairs", found, blocks, [*notes, "A cell is the median of its pairs"])
-    shown = f"{len(chosen)} of {number} ranks: slow ones, and others"
-    yield _picture("pairs-part", found, part, [*notes, shown])
+    notes = [*notes, "A cell is the median of its pairs"]
+    yield _picture("pairs", found, _make_blocks(first), notes)
 
 
 def _picture(
@@ -151,11 +147,9 @@ def _row_labels(rows: Rows) -> dict[float, str]:
 
 
 def _separators(hosts: Sequence[str]) -> list[tuple[int, float]]:
-    """Lines between hosts with several ranks, and stronger ones between racks."""
+    """Lines between hosts with several ranks."""
     starts = [start for start, _ in _spans(hosts)[1:]]
-    racks = [start for start, _ in _spans(find_racks(hosts))[1:]]
-    shown = starts if 2 * (len(starts) + 1) <= len(hosts) else []
-    return [*((row, 0.8) for row in shown), *((row, 1.8) for row in racks)]
+    return [(row, 0.8) for row in starts] if 2 * (len(starts) + 1) <= len(hosts) else []
 
 
 def _spans(values: Sequence[object]) -> list[tuple[int, int]]:
@@ -168,27 +162,6 @@ def _runs(chosen: Container[int], number: int) -> list[tuple[int, int]]:
     """Runs of chosen rows, each with the row after its last."""
     flags = [row in chosen for row in range(number)]
     return [(start, end) for start, end in _spans(flags) if flags[start]]
-
-
-def find_racks(hosts: Sequence[str]) -> list[int]:
-    """The number of the rack of each host, by its name without its last number: of r12n03 and
-    r12n04 it is r12n. All are 0 where the names do not say which hosts belong together."""
-    stems = [re.sub(r"\d+\D*$", "", host.split(".")[0]) for host in hosts]
-    numbers = {stem: number for number, stem in enumerate(dict.fromkeys(stems))}
-    is_known = 1 < len(numbers) < len(set(hosts))
-    return [numbers[stem] if is_known else 0 for stem in stems]
-
-
-def choose_ranks(matrix: RankMatrix, findings: Sequence[Finding]) -> list[int]:
-    """Ranks for a picture of a part of a large matrix: those of the findings, ranks that were
-    measured with them, and ranks from everywhere."""
-    slow = [rank for each in findings for rank in (*each.ranks[:4], *each.to_ranks[:4])]
-    chosen = dict.fromkeys(slow[: MOST_VALUES // 2])
-    met = dict.fromkeys(b for a, b in matrix.values if a in chosen and b not in chosen)
-    chosen |= dict.fromkeys([*met][: (MOST_VALUES - len(chosen)) // 2])
-    others = [rank for rank in range(matrix.ranks) if rank not in chosen]
-    room = MOST_VALUES - len(chosen)
-    return sorted([*chosen, *others[:: max(1, len(others) // room)][:room]])
 
 
 def format_values(values: Sequence[float], rows: int) -> list[str]:

@@ -19,7 +19,7 @@ from commbench.answers.pairs.plots import pair_pictures
 from commbench.answers.replay.document import replay_pictures
 from commbench.answers.show.curve_set import Curve, CurveSet, find_curves
 from commbench.answers.show.rows import busbw_of, time_of
-from commbench.answers.soak.document import soak_pictures
+from commbench.answers.soak import soak_pictures
 from commbench.errors import UnavailableError
 from commbench.output.text import join_words, list_some
 from commbench.plan.links import Peak, parse_peak

@@ -139,10 +139,9 @@ def _why_alone(result: SweepResult, kind: str) -> str:
     """Why no case of a kind has a time under two settings."""
     points = [point for point in result.points if point.kind == kind]
     timed = dict.fromkeys(result.names[each.setting] for p in points for each in p.by_time)
-    if len(timed) < 2:
-        return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
-    ranks = {point.case.ranks for point in points}
-    return f"its {'groups have other ranks' if len(ranks) > 1 else 'calls are others'} in each"
+    if len(timed) > 1:
+        return "its calls differ"
+    return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
 
 
 def _sentence(result: SweepResult, titles: Mapping[str, str], found: ranking.SizeRange) -> str:
@@ -282,8 +281,7 @@ def _lines_to_paste(result: SweepResult) -> list[Block]:
     resume = f"commbench sweep --resume {quote(str(result.path))}"
     blocks: list[Block] = []
     if missing := result.missing_rounds:
-        why = "failed, and will fail again on this host" if result.fails_again else "are missing"
-        runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs {why}"
+        runs = f"{missing} of {len(result.settings) * result.sweep.rounds} runs are missing"
         blocks.append(Code(f"{runs}. This measures them:", resume))
     if make_tuner_ranges(result.compared):
         text = "This writes the fastest settings as a configuration of NCCL's tuner plugin:"

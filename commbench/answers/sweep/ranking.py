@@ -233,6 +233,11 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
     return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
+def is_timed(row: ResultRow) -> bool:
+    """Whether a row has a valid time."""
+    return bool(row.time and row.time.median) and row.measurement.status == OK
+
+
 def varied_fields(settings: Sequence[Setting]) -> list[str]:
     """The dimensions of a case that differ between settings."""
     options = {f"--{name}" for setting in settings for name, _ in setting.options}
@@ -249,9 +254,7 @@ def _make_times(
     settings: Sequence[Setting], rows: dict[Setting, ResultRow], tolerance: float
 ) -> tuple[SettingTime | None, ...]:
     times = {
-        setting: row.time.estimate
-        for setting, row in rows.items()
-        if row.time and row.time.median and row.measurement.status == OK
+        setting: row.time.estimate for setting, row in rows.items() if row.time and is_timed(row)
     }
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []

@@ -100,13 +100,6 @@ class SweepResult(Result, view="answers.sweep.document"):
         return {each.setting.name: each.failure for each in self.settings if each.failure}
 
     @property
-    def fails_again(self) -> bool:
-        """Whether all that is missing would fail again, because the request or the environment
-        does not allow it."""
-        lacking = [each for each in self.settings if each.rounds < self.sweep.rounds]
-        return bool(lacking) and all(each.is_permanent for each in lacking)
-
-    @property
     def missing_rounds(self) -> int:
         """How many runs are still to be made or failed; `commbench sweep --resume` makes them."""
         return sum(self.sweep.rounds - each.rounds for each in self.settings)
@@ -150,7 +143,7 @@ class SweepResult(Result, view="answers.sweep.document"):
         sweep = fields_of(self.sweep, without=("settings", "arguments", "environments", "backends"))
         found = fields_of(
             self, "ranges", "pooled", "rows", "winners", "ranks", "faster_variants",
-            "missing_rounds", "fails_again", without=("sweep", "settings", "cases"),
+            "missing_rounds", without=("sweep", "settings", "cases"),
         )  # fmt: skip
         return sweep | {"settings": settings} | found
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,7 @@ from commbench.errors import Interrupted, RecordsError
 from commbench.results.files import path_exists, why_unreadable, write_new
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import SWEEP
-from commbench.results.schema import FAILED, Batch, Measurement, Run, worse_outcome
+from commbench.results.schema import FAILED, Measurement, Run, worse_outcome
 from commbench.validation import brief, build
 
 if TYPE_CHECKING:
@@ -51,18 +51,15 @@ WORKLOAD = "workload.json"
 WRONG_RESULTS, INTERRUPTED = 5, 128
 PERMANENT = (2, 3)
 """Exit codes of a run that would fail again: a wrong request, and an environment that cannot."""
-_EXIT_CODE = "exit code "
-"""The beginning of the line of a failure file with the exit code of the run."""
 _LINE = 72
 """Columns of a line about a failed round, after the percentage. The result has the whole error."""
 STOP_S = 60.0
 """Seconds that a run may take to end after a signal."""
 _PROGRESS = re.compile(r"\[(\d+) %\]")
 """The beginning of a line about the progress of a run, which output/progress.py prints."""
-_NOISE = (
-    re.compile(r"\[enforce fail at [^\]]*\] (?:[^.]*\. (?=\S))?"),
-    re.compile(r"\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] "),
-    re.compile(r"Exception raised from .*"),
+_NOISE = re.compile(
+    r"\[enforce fail at [^\]]*\] (?:[^.]*\. (?=\S))?|\[[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] "
+    r"|Exception raised from .*"
 )
 """Parts of messages of gloo and torch that name a place in their sources."""
 
@@ -96,8 +93,6 @@ class SettingResult(NamedTuple):
     """How many of its rounds are complete."""
     failure: str
     """Why a round or a case has no result; empty where all have one."""
-    is_permanent: bool = False
-    """Whether the failure comes from the request or the environment, so that it comes again."""
 
 
 Rounds = dict[tuple[Setting, int], Run]
@@ -169,11 +164,10 @@ def _require_valid(sweep: Sweep) -> None:
 def read_rounds(sweep: Sweep, folder: Path) -> Rounds:
     """Read every journal of a sweep once, and keep the runs that are complete."""
     found: Rounds = {}
-    for setting in sweep.settings:
-        for number in range(1, sweep.rounds + 1):
-            attempts = _attempts(_round_folder(folder, setting, number))
-            if run := next(filter(None, map(_read_complete, attempts)), None):
-                found[setting, number] = run
+    for number, setting in product(range(1, sweep.rounds + 1), sweep.settings):
+        attempts = _attempts(_round_folder(folder, setting, number))
+        if run := next(filter(None, map(_read_complete, attempts)), None):
+            found[setting, number] = run
     return found
 
 
@@ -215,10 +209,9 @@ def run_missing_rounds(
         elif code in PERMANENT:
             unmeasurable.add(setting)
         advance(1.0)
-        ended = f"{head}: done in {time.monotonic() - start:.1f} s"
-        if failure:
-            ended = shorten(f"{head}: failed: {plain_reason(failure)}", _LINE, placeholder=" ...")
-        progress.finished(ended, "")
+        why = f"failed: {plain_reason(failure)}" if failure else ""
+        ended = f"{head}: {why or f'done in {time.monotonic() - start:.1f} s'}"
+        progress.finished(shorten(ended, _LINE, placeholder=" ..."), "")
 
 
 def run_once(
@@ -264,7 +257,7 @@ def run_once(
         return 0, ""
     failure = _error_message(lines) or f"exit code {process.returncode}"
     if process.returncode != WRONG_RESULTS:
-        text = f"{failure}\n{_EXIT_CODE}{process.returncode}\n"
+        text = f"{failure}\nexit code {process.returncode}\n"
         (folder.parent / FAILURE).write_text(text, encoding="utf-8")
     return process.returncode, failure
 
@@ -272,11 +265,11 @@ def run_once(
 def _stop(process: subprocess.Popen[str]) -> None:
     """End a run and wait for it."""
     process.terminate()
-    with suppress(subprocess.TimeoutExpired):
+    try:
         process.wait(STOP_S)
-        return
-    process.kill()
-    process.wait()
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingResult, ...]:
@@ -287,17 +280,12 @@ def make_results(sweep: Sweep, folder: Path, rounds: Rounds) -> tuple[SettingRes
         runs = {n: rounds[setting, n] for n in numbers if (setting, n) in rounds}
         run = merge_rounds(runs, setting.name) if runs else None
         failed = folder / setting.slug / FAILURE
-        failure, is_permanent = "", False
+        failures = [m for m in run.measurements if m.status == FAILED] if run else []
+        failure = "".join(f"{m.case.name}: {m.reason}" for m in failures[:1])
         if len(runs) < sweep.rounds and failed.exists():
-            failure, _, code = (
-                failed.read_text(encoding="utf-8").strip().partition(f"\n{_EXIT_CODE}")
-            )
-            is_permanent = code in map(str, PERMANENT)
-        elif run:
-            failures = (m for m in run.measurements if m.status == FAILED)
-            failure = next((f"{m.case.name}: {m.reason}" for m in failures), "")
+            failure = failed.read_text(encoding="utf-8").partition("\nexit code ")[0]
         rows = make_rows(run) if run else ()
-        found.append(SettingResult(setting, run, rows, len(runs), failure, is_permanent))
+        found.append(SettingResult(setting, run, rows, len(runs), failure))
     return tuple(found)
 
 
@@ -305,21 +293,16 @@ def merge_rounds(runs: Mapping[int, Run], name: str) -> Run:
     """Runs of one plan, by their round, as launches of one run of that name; round 1 is launch 0. A
     case has its worst round's status."""
     worst: dict[int, Measurement] = {}
-    batches: dict[int, list[Batch]] = {}
-    for number, run in runs.items():
-        for measurement in run.measurements:
-            index = measurement.case.index
-            worst[index] = worse_outcome(worst.get(index), measurement)
-            batches.setdefault(index, []).extend(
-                batch._replace(launch=number - 1) for batch in measurement.batches
-            )
-    measurements = tuple(m._replace(batches=tuple(batches[i])) for i, m in sorted(worst.items()))
-    several = list(runs.values())
-    return several[0]._replace(
-        header=several[0].header._replace(label=name),
-        measurements=measurements,
-        end=several[-1].end,
-    )
+    for number, measurement in ((n, m) for n, run in runs.items() for m in run.measurements):
+        index = measurement.case.index
+        earlier = worst[index].batches if index in worst else ()
+        own = tuple(batch._replace(launch=number - 1) for batch in measurement.batches)
+        found = worse_outcome(worst.get(index), measurement)
+        worst[index] = found._replace(batches=(*earlier, *own))
+    measurements = tuple(worst[index] for index in sorted(worst))
+    first, end = next(iter(runs.values())), [*runs.values()][-1].end
+    header = first.header._replace(label=name)
+    return first._replace(header=header, measurements=measurements, end=end)
 
 
 def _round_folder(folder: Path, setting: Setting, number: int) -> Path:
@@ -344,10 +327,7 @@ def _read_complete(folder: Path) -> Run | None:
 def plain_reason(message: str) -> str:
     """An error's message without what only developers of torch read: the place in its sources and
     the condition that was not met."""
-    plain = message
-    for noise in _NOISE:
-        plain = noise.sub("", plain)
-    return " ".join(plain.split()) or message
+    return " ".join(_NOISE.sub("", message).split()) or message
 
 
 def _error_message(stderr: Sequence[str]) -> str:

@@ -13,12 +13,11 @@ from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
-from commbench.answers.advise.advice import FSDP, Advice, Question, find_advice
+from commbench.answers.advise.advice import DDP, Advice, Question, find_advice
 from commbench.answers.advise.choices import ADVICE, ChoiceAdvice
 from commbench.answers.advise.document import VIEW
 from commbench.answers.advise.measured import find_slowdown, group_runs
-from commbench.answers.advise.time_table import Slowdown
-from commbench.answers.advise.training_step import MIB, BucketAdvice
+from commbench.answers.advise.simulation import MIB, BucketAdvice
 from commbench.plan.case import Case
 from commbench.plan.workload import Call, Program, Step
 from commbench.plan.workload_fit import prepare_replay
@@ -61,10 +60,9 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
             for m in run.measurements
         )
     )
-    found = find_slowdown(make_rows(told), "all_reduce")
+    found = find_slowdown(make_rows(told))
     assert found.source == "matmul:8x8x8"
     assert found[:2] == pytest.approx((0.25, 0.5), rel=1e-3)
-    assert find_slowdown(make_rows(told), "all_gather") == Slowdown()
     advice, buckets = of_buckets(told)
     assert buckets.slowdown == found
     assert not any("--overlap" in command for command in advice.measure)
@@ -87,39 +85,6 @@ def test_runs_are_grouped_by_ranks_and_the_plain_setting_is_the_default() -> Non
     assert (two.runs, four.runs) == (("tuned", "plain"), ("four",))
     assert [each.setting.name for each in two.results] == ["NCCL_ALGO unset", "NCCL_ALGO=Ring"]
     assert two.who == "2 nccl ranks"
-
-
-@pytest.mark.parametrize(
-    ("backend", "name", "needs", "command"),
-    [
-        ("nccl", "NCCL_AGLO", "nccl is not known to read it; did you mean NCCL_ALGO?",
-         "commbench sweep --env NCCL_ALGO=RING,TREE --op all_reduce --sizes 1M-128M "
-         "--nproc-per-node 2"),
-        ("nccl", "GLOO_LOG_LEVEL", "nccl does not read it", ""),
-        ("gloo", "NCCL_ALGO", "gloo does not read it", ""),
-        ("gloo", "GLOO_SPEED", "gloo is not known to read it", ""),
-        ("nccl", "OMP_NUM_THREADS", "only variables of nccl itself are compared here",
-         "commbench compare ring tree"),
-    ],
-)  # fmt: skip
-def test_a_variable_in_which_runs_differ_in_vain_is_named(
-    backend: str, name: str, needs: str, command: str
-) -> None:
-    runs = [
-        run_of(
-            seconds,
-            label,
-            variables={name: label.upper()},
-            sizes=SIZES,
-            backend=backend,
-            device="cuda" if backend == "nccl" else "cpu",
-        )
-        for label in ("ring", "tree")
-    ]
-    found = find_advice(runs, Question())
-    assert not found.advice
-    assert found.missing[0] == (name, f"the runs differ in it, but {needs}", command, True)
-    assert len(group_runs(runs)[0].results) == 1
 
 
 @pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_SOMETHING_NEW"])
@@ -339,11 +304,9 @@ def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
 def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
     run = open_run(synthetic_replay(tmp_path / "run", "run"))
     report = find_advice([run], Question())
-    assert len(report.missing) == 4 and not any(each.is_asked for each in report.missing)
+    assert len(report.missing) == 3 and not any(each.is_asked for each in report.missing)
     text, more = VIEW.write(report), VIEW.write(report, is_verbose=True)
-    assert "Groups of FSDP2" not in text and "Groups of FSDP2" in more
-    asked = find_advice([run], Question(blocks=4)).missing
-    assert [each.subject for each in asked if each.is_asked] == [FSDP]
+    assert DDP not in text and DDP in more
 
 
 def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from planted_times import run_of
 
 from commbench.answers.advise.advice import DDP, AdviceReport, Question, find_advice
 from commbench.answers.advise.document import VIEW, advice_picture, answers, document
-from commbench.answers.advise.training_step import BucketAdvice
+from commbench.answers.advise.simulation import BucketAdvice
 from commbench.errors import UnavailableError, UsageError
 from commbench.plan.case import Case
 from commbench.views.document import Section, Table
@@ -19,7 +19,7 @@ from commbench.views.pictures import Curves, Picture
 SIZES = tuple(1 << k for k in range(14, 27))
 NCCL = {"backend": "nccl", "device": "cuda"}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-QUESTION = Question(params=25e6, backward_s=0.05, blocks=32)
+QUESTION = Question(params=25e6, backward_s=0.05)
 
 
 def seconds(case: Case) -> float:
@@ -66,11 +66,10 @@ def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use(
 def test_json_has_every_figure_and_markdown_escapes_what_files_say(report: AdviceReport) -> None:
     found = json.loads(VIEW.write(report, "json"))
     assert (found["schema"], found["runs"]) == (3, ["a | b"])
-    buckets, groups, *ways = [each["details"] for each in found["advice"]]
+    buckets, *ways = [each["details"] for each in found["advice"]]
     assert buckets["step"]["gradient_bytes"] == 100_000_000
     assert buckets["gain"]["low"] <= buckets["gain"]["value"] <= buckets["gain"]["high"]
     assert buckets["recommended"] in buckets["curve"]
-    assert groups["recommended"] in groups["curve"] and groups["gain_without_reshard"]
     (crossover,) = next(each["crossings"] for each in ways if each["crossings"])
     assert crossover["below"] == "form=direct" != crossover["above"]
     low, high = (crossover[f"measured_{side}_bytes"] for side in ("below", "above"))
@@ -86,9 +85,10 @@ def test_without_a_model_nothing_is_simulated_or_drawn() -> None:
     found = find_advice([run], Question())
     assert not found.advice
     assert {each.subject: bool(each.command) for each in found.missing} == {
-        "Bucket size of DDP": False, "Groups of FSDP2": False,
-        "Calls of several tensors": True, "One call or several steps": True,
-    }  # fmt: skip
+        "Bucket size of DDP": False,
+        "Calls of several tensors": True,
+        "One call or several steps": True,
+    }
     with pytest.raises(UnavailableError, match="give --params") as raised:
         advice_picture(found)
     assert raised.value.hint.startswith("add --params 350M --backward 120ms")

@@ -8,24 +8,19 @@ import pytest
 from planted_times import affine, run_of
 
 from commbench.analysis.rows import make_rows
-from commbench.answers.advise.time_table import (
+from commbench.answers.advise.measured import make_tables
+from commbench.answers.advise.simulation import (
     ESTIMATED,
-    Slowdown,
-    TimeTable,
-    interval,
-    make_tables,
-)
-from commbench.answers.advise.training_step import (
     MIB,
     MOST_BUCKETS,
-    Blocks,
+    Slowdown,
     Step,
+    TimeTable,
     cut,
     find_buckets,
-    find_grouping,
+    interval,
     least_size,
     pass_times,
-    step_time,
 )
 from commbench.errors import UsageError
 from commbench.plan.case import Case
@@ -67,12 +62,12 @@ def test_back_to_back_calls_are_what_a_bucket_takes_after_another_one() -> None:
         lambda case: seconds(case) / (1 if case.timing == "isolated" else 2), noise=1e-6,
         sizes=SIZES, backend="nccl", device="cuda", timing="both",
     )  # fmt: skip
-    draw = make_tables(make_rows(run), "all_reduce")[""].draw()
+    draw = make_tables(make_rows(run))[""].draw()
     assert draw.busy_at(1 << 16)[0] == pytest.approx(draw.at(1 << 16)[0] / 2, rel=1e-3)
 
 
 def test_gloo_works_on_two_calls_at_once_that_share_the_link() -> None:
-    table = make_tables(make_rows(run_of(seconds, noise=1e-6, sizes=SIZES)), "all_reduce")[""]
+    table = make_tables(make_rows(run_of(seconds, noise=1e-6, sizes=SIZES)))[""]
     assert table.busy and table.busy.kind == ESTIMATED
     draw = table.draw()
     assert draw.busy_at(1 << 12)[0] == pytest.approx(draw.at(1 << 12)[0] / 2, rel=1e-3)
@@ -84,7 +79,7 @@ def test_calls_that_were_started_together_replace_the_estimate() -> None:
         lambda case: (0.7 * 4 if case.form == "async" else 1) * seconds(case), noise=1e-6,
         sizes=SIZES, tensors=("1", "4"), forms=("async",),
     )  # fmt: skip
-    table = make_tables(make_rows(run), "all_reduce")[""]
+    table = make_tables(make_rows(run))[""]
     assert table.busy and table.busy.sizes == tuple(size // 4 for size in SIZES)
     expected = 0.7 * seconds(run.measurements[-1].case)
     assert table.draw().busy_at(SIZES[-1] // 4)[0] == pytest.approx(expected, rel=0.01)
@@ -92,7 +87,7 @@ def test_calls_that_were_started_together_replace_the_estimate() -> None:
 
 def test_back_to_back_calls_count_where_no_call_was_timed_alone() -> None:
     run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda", timing="pipelined")
-    table = make_tables(make_rows(run), "all_reduce")[""]
+    table = make_tables(make_rows(run))[""]
     assert (table.sizes, table.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")
 
 
@@ -212,45 +207,3 @@ def test_the_gain_has_an_interval_that_grows_with_those_of_the_rows() -> None:
     assert widths[0] == pytest.approx(0, abs=1e-9)
     assert widths[0] < widths[1] < widths[2]
     assert len({round(gain.value, 9) for gain in gains}) == 1
-
-
-def test_computation_that_hides_everything_leaves_the_first_gather_and_the_last_scatter() -> None:
-    step = Blocks(64 * MIB, 64 * MIB, 8, backward_s=8.0)
-    found = step_time(step, [1] * 8, [0.1] * 8, [0.2] * 8, NONE, is_kept=False)
-    assert found == pytest.approx(0.1 + 4.0 + 8.0 + 0.2)
-
-
-def test_communication_that_takes_longer_than_everything_is_sent_without_a_pause() -> None:
-    step = Blocks(64 * MIB, 64 * MIB, 4, backward_s=4e-6)
-    found = step_time(step, [1] * 4, [0.1] * 4, [0.2] * 4, NONE, is_kept=False)
-    # Four gathers forward, three backward (the last group is still there), four scatters.
-    assert found == pytest.approx(4 * 0.1 + 3 * 0.1 + 4 * 0.2, rel=1e-4)
-    kept = step_time(step, [1] * 4, [0.1] * 4, [0.2] * 4, NONE, is_kept=True)
-    assert kept == pytest.approx(4 * 0.1 + 4 * 0.2, rel=1e-4)
-
-
-def test_slowdowns_count_while_both_go_on() -> None:
-    step = Blocks(64 * MIB, 64 * MIB, 1, backward_s=1.0)
-    alone = step_time(step, [1], [0.1], [0.2], Slowdown(1.0, 1.0), is_kept=False)
-    assert alone == pytest.approx(0.1 + 1.5 + 0.2)  # of one block, nothing is at once
-    step = Blocks(64 * MIB, 64 * MIB, 2, backward_s=2.0)
-    both = step_time(step, [1, 1], [0.1, 0.1], [0.2, 0.2], Slowdown(0.5, 0.0), is_kept=True)
-    # The second gather is beside the first forward, the first scatter beside the last backward.
-    assert both == pytest.approx(0.1 + 3.0 + (0.1 + 0.2) / 3 + 0.2)
-
-
-def test_blocks_are_joined_where_latency_dominates_and_kept_apart_where_it_does_not() -> None:
-    step = Blocks(32 * MIB, 32 * MIB, 16, backward_s=1e-3)
-    slow = find_grouping(affine(1e-3, 1e-12), affine(1e-3, 1e-12), step, NONE, 0.02)
-    assert slow and slow.recommended.blocks > 3
-    assert slow.gain.value > 3
-    assert slow.gain_without_reshard.value > 1.1
-    fast = find_grouping(affine(1e-9, 1e-11), affine(1e-9, 1e-11), step, NONE, 0.02)
-    assert fast and fast.recommended.blocks == 1
-
-
-def test_gradients_of_a_group_are_reduced_before_the_second_group_after_it_computes() -> None:
-    # Forward 6 s; backward 1 s of the last group, and 5 s for its scatter, which 10 s wait for.
-    step = Blocks(64 * MIB, 64 * MIB, 12, backward_s=12.0)
-    found = step_time(step, [10, 1, 1], [0.0] * 3, [0.1, 0.1, 5.0], NONE, is_kept=True)
-    assert found == pytest.approx(6.0 + 1.0 + 5.0 + 10.0 + 0.1)

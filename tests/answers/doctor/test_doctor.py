@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from synthetic_hosts import SOUND, USUAL, ceilings, checkup, facts, trials
 
 from commbench.answers.doctor import checkup as course
-from commbench.answers.doctor import modes
+from commbench.answers.doctor import measure
 from commbench.answers.doctor.checkup import (
     FINDINGS,
     DoctorOptions,
@@ -29,20 +29,18 @@ from commbench.answers.doctor.checkup import (
     make_findings,
 )
 from commbench.answers.doctor.document import RULE, VIEW, document
-from commbench.answers.doctor.host_bandwidth import (
+from commbench.answers.doctor.measure import (
+    LARGE,
+    SIZES,
+    ModeEffect,
+    Trial,
+    compare_mode,
     measure_copy_rate,
     measure_host_bandwidth,
     measure_loopback,
     measure_round_trip,
     median_range,
     run_parallel,
-)
-from commbench.answers.doctor.modes import (
-    LARGE,
-    SIZES,
-    ModeEffect,
-    Trial,
-    compare_mode,
     try_modes,
 )
 from commbench.errors import Interrupted, RankError, UnavailableError, UsageError
@@ -250,7 +248,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
             return (), UnavailableError("this user may not", "use another")
         return trials({what.cpu_mode: (1e-6,)})[0].points, None
 
-    monkeypatch.setattr(modes, "_launch", launch)
+    monkeypatch.setattr(measure, "_launch", launch)
     return found
 
 
@@ -284,7 +282,7 @@ def test_an_interrupted_check_keeps_what_it_knows(
         yield trials({"plain": (1e-6,)})[0]
         raise stop
 
-    monkeypatch.setattr(modes, "try_modes", trials_until_stopped)
+    monkeypatch.setattr(measure, "try_modes", trials_until_stopped)
     found = examine(REQUEST, time.monotonic(), lambda _: None)
     assert found.facts == SOUND and found.ceilings and len(found.trials) == 1
     assert found.findings == ()

@@ -22,8 +22,6 @@ from commbench.answers.pairs.document import (
 from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Quantity, RankMatrix
 from commbench.answers.pairs.plots import (
     MOST_DRAWN,
-    choose_ranks,
-    find_racks,
     heat_maps,
     pair_pictures,
 )
@@ -240,24 +238,8 @@ def test_what_is_slow_is_framed() -> None:
     assert [frames(LINK, OUT, 2, 3), frames(LINK, BOTH, 2, 3)] == [1, 2]
 
 
-def test_racks_are_known_from_the_names_of_hosts() -> None:
-    assert find_racks(["r1n1", "r1n2", "r2n1", "r2n2.site"]) == [0, 0, 1, 1]
-    for names in (["node1", "node2", "node3"], ["a1", "b1", "c1"], ["x", "x"]):
-        assert find_racks(names) == [0] * len(names)
-    matrix = planted_matrix(4)._replace(hosts=("r1n1", "r1n2", "r2n1", "r2n2"))
-    (picture,) = pictures_of(matrix)
-    assert heat_map(picture).lines == [(2, 1.8)]
-
-
-def test_many_ranks_are_drawn_by_host_and_around_what_is_slow() -> None:
-    slow = Defect(RANK, BOTH, 200)
-    matrix = planted_matrix(MOST_DRAWN + 16, 8, slow, share=0.04)
-    findings = find_slow(matrix).findings
-    whole, part = pictures_of(matrix)
-    assert (whole.name, part.name) == ("pairs", "pairs-part")
+def test_many_ranks_are_drawn_by_host() -> None:
+    matrix = planted_matrix(MOST_DRAWN + 16, 8, Defect(RANK, BOTH, 200), share=0.04)
+    (whole,) = pictures_of(matrix)
     assert ", 34 rows and columns" in whole.description
-    assert ", 32 rows and columns" in part.description
     require_readable(whole)
-    shown = choose_ranks(matrix, findings)
-    assert 200 in shown and len(shown) == 32 and shown == sorted(set(shown))
-    assert "32 of 272 ranks: slow ones, and others" in part.notes

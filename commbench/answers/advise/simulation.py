@@ -16,29 +16,16 @@ and where the communication is the longer one
 The simulation needs neither form: it takes T(b) from the measured table, the rest that the last
 bucket holds, the smaller first bucket of torch's default, and the slowdown of computation and
 communication while both go on: each then advances at 1/(1 + slowdown) of its own rate.
-
-How long a step of FSDP2 takes with 1, 2, 3 ... blocks in one group, by simulation over measured
-times.
-
-    forward    all_gather 0 1 2 ...          each group is gathered while the one before it computes
-               compute      0 1 2 ...
-    backward   all_gather ... 2 1 0          the same in reverse order
-               compute      ... 2 1 0
-               reduce_scatter ... 2 1 0      of a group when its gradients are ready
-
-All calls of a group of ranks are sent one after the other, as NCCL does with the calls of one
-communicator. At most two groups of blocks are gathered at once, as FSDP2 prefetches one group. A
-group computes backwards when the gradients of the second group before it have been reduced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import ceil
+from math import ceil, log
+from statistics import correlation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.answers.advise.time_table import Call, Draw, Slowdown, TimeTable, interval, simulate
 from commbench.errors import UsageError
 from commbench.plan.call_forms import DDP_BUCKET, DDP_FIRST_BUCKET
 from commbench.stats import Estimate
@@ -47,6 +34,124 @@ from commbench.views.formats import fields_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from numpy.random import Generator
+
+REPLICATES = 200
+"""Columns of drawn times; the ends of a 95 % interval are then known to about one of a hundred."""
+WIDTH_95 = 2 * 1.959964
+"""The width of a 95 % interval in standard deviations of the normal distribution."""
+CORRELATED = 0.9
+"""Of size and time where a smaller growth counts, too."""
+GROWTH = 1.5
+"""So many times as long may a call take on a busy host, where the size is not the cause."""
+ESTIMATED = "estimated"
+"""The kind of a table of calls that follow one another, where that was not measured."""
+
+
+class TimeTable(NamedTuple):
+    """The times of one operation against size."""
+
+    kind: str
+    """The title of the rows."""
+    sizes: tuple[int, ...]
+    """In bytes, ascending; at least two."""
+    times: tuple[Estimate, ...]
+    """In seconds, of a call that begins when no other one is under way."""
+    busy: TimeTable | None = None
+    """The times of calls that follow one another without a pause, or are started together; None
+    where that was not measured."""
+
+    @property
+    def smallest(self) -> int:
+        """The smallest measured size."""
+        return self.sizes[0]
+
+    @property
+    def largest(self) -> int:
+        """The largest measured size."""
+        return self.sizes[-1]
+
+    @property
+    def grows(self) -> bool:
+        """Whether the time surely depends on the size: otherwise nothing shows larger ones."""
+        (_, most), (least, _) = self.times[0].ends, self.times[-1].ends
+        medians = [time.value for time in self.times]
+        return least > GROWTH * most or (
+            least > most and correlation(self.sizes, medians) > CORRELATED
+        )
+
+    def draw(self, seed: int = 0) -> Draw:
+        """The table with its replicates."""
+        import numpy as np
+
+        chance = np.random.default_rng(seed)
+        times = np.array([time.value * draw_factors(time, chance) for time in self.times])
+        busy = self.busy.draw(seed + 1) if self.busy else None
+        return Draw(np.array(self.sizes, float), times, busy)
+
+
+class Draw(NamedTuple):
+    """The times of a table, in replicates."""
+
+    sizes: ndarray
+    times: ndarray
+    """Seconds: a row for each size, a column for each replicate; column 0 has the medians."""
+    busy: Draw | None = None
+
+    def at(self, size_bytes: float) -> ndarray:
+        """Seconds of a call of that size, for each replicate."""
+        import numpy as np
+
+        place = int(np.searchsorted(self.sizes, size_bytes))
+        if place == 0:
+            return np.asarray(self.times[0])
+        place = min(place, len(self.sizes) - 1)
+        low, high = self.sizes[place - 1], self.sizes[place]
+        part = (size_bytes - low) / (high - low)
+        found = self.times[place - 1] * (1 - part) + self.times[place] * part
+        # By noise, the line of the last two sizes may fall; a larger call takes no less time.
+        return np.asarray(np.maximum(found, self.times[-1]) if part > 1 else found)
+
+    def busy_at(self, size_bytes: float) -> ndarray:
+        """Seconds that a call of that size takes after another one, without a pause: as `at` where
+        that was not measured, or not at such sizes."""
+        busy = self.busy
+        if busy is None or not busy.sizes[0] <= size_bytes <= busy.sizes[-1]:
+            return self.at(size_bytes)
+        return busy.at(size_bytes)
+
+
+def draw_factors(found: Estimate, chance: Generator) -> ndarray:
+    """Drawn values over the value itself: log-normal with its interval; the first is 1. All are 1
+    where the interval is not known."""
+    import numpy as np
+
+    sigma = log(found.high / found.low) / WIDTH_95 if found.low and found.high else 0.0
+    factors = np.exp(sigma * chance.standard_normal(REPLICATES))
+    factors[0] = 1.0
+    return np.asarray(factors)
+
+
+def interval(replicates: ndarray) -> Estimate:
+    """The value of column 0 with the interval of the replicates; no interval where they are all the
+    same, because that of no row is known."""
+    import numpy as np
+
+    low, high = np.percentile(replicates, (2.5, 97.5))
+    value = float(replicates[0])
+    if np.ptp(replicates) <= 1e-12 * value:
+        return Estimate(value)
+    return Estimate(value, min(value, float(low)), max(value, float(high)))
+
+
+class Slowdown(NamedTuple):
+    """What computation and communication cost each other while both go on, as fractions."""
+
+    computation: float = 0.0
+    communication: float = 0.0
+    source: str = ""
+    """The computation that was measured; empty where none was."""
+
 
 MIB = 1 << 20
 MOST_BUCKETS = 1024
@@ -222,125 +327,25 @@ def cut(step: Step, cap: int, first: int) -> list[int]:
 
 
 def pass_times(draw: Draw, sizes: Sequence[int], step: Step, slowdown: Slowdown) -> ndarray:
-    """Seconds of a backward pass with these buckets, for each replicate."""
+    """Seconds until all is computed and all buckets have been sent, for each replicate."""
+    import numpy as np
+
     times = {size: (draw.at(size), draw.busy_at(size)) for size in {*sizes}}
-    ready = accumulate(size / step.gradient_bytes * step.backward_s for size in sizes)
-    calls = [Call(*times[s], at, step.backward_s) for s, at in zip(sizes, ready, strict=True)]
-    return simulate(calls, step.backward_s, slowdown)
-
-
-# Groups of FSDP2
-
-FORWARD_PART = 0.5
-"""The forward pass has half the operations of the backward pass."""
-
-
-class Blocks(NamedTuple):
-    """What a step of FSDP computes and communicates."""
-
-    gathered_bytes: int
-    """Bytes of all parameters, as they are gathered."""
-    reduced_bytes: int
-    """Bytes of all gradients, as they are reduced."""
-    blocks: int
-    """How many transformer blocks, or other parts of equal size, the model has."""
-    backward_s: float
-    """Seconds of the backward pass without communication; the forward pass takes FORWARD_PART of
-    it."""
-
-
-class GroupTime(NamedTuple):
-    """A step with so many blocks in one group."""
-
-    blocks: int
-    time_s: Estimate
-    """Of forward and backward pass, with their communication."""
-    gathered_bytes: int
-    """The memory of the two groups that are gathered at once."""
-
-
-class GroupingAdvice(NamedTuple):
-    """How many blocks belong into one group of FSDP2."""
-
-    step: Blocks
-    slowdown: Slowdown
-    curve: tuple[GroupTime, ...]
-    recommended: GroupTime
-    """The smallest group whose step takes at most `tolerance` longer than the shortest one."""
-    now: GroupTime
-    """One block in each group; the smallest group that was measured, where that is larger."""
-    gain: Estimate
-    """The time of now over that of the recommended groups."""
-    gain_without_reshard: Estimate
-    """The time of the recommended groups over the same with reshard_after_forward=False."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether the calls of no other groups, of which there are some, were measured."""
-        return len(self.curve) == 1 and self.step.blocks >= 4
-
-
-def find_grouping(
-    gather: TimeTable, scatter: TimeTable, step: Blocks, slowdown: Slowdown, tolerance: float
-) -> GroupingAdvice | None:
-    """The best number of blocks in a group among those whose calls were measured; None where no
-    size of a group was measured."""
-    draws = gather.draw(), scatter.draw(1)
-    times: dict[int, ndarray] = {}
-    kept: dict[int, ndarray] = {}
-    for count in group_sizes(gather, scatter, step):
-        sizes = [min(count, step.blocks - first) for first in range(0, step.blocks, count)]
-        gathers, scatters = (
-            [draw.at(total * size / step.blocks) for size in sizes]
-            for draw, total in zip(draws, (step.gathered_bytes, step.reduced_bytes), strict=True)
-        )
-        times[count] = step_time(step, sizes, gathers, scatters, slowdown, is_kept=False)
-        kept[count] = step_time(step, sizes, gathers, scatters, slowdown, is_kept=True)
-    if not times:
-        return None
-    curve = [
-        GroupTime(count, interval(found), ceil(2 * step.gathered_bytes * count / step.blocks))
-        for count, found in times.items()
-    ]
-    shortest = min(found[0] for found in times.values())
-    recommended = next(p for p in curve if p.time_s.value <= shortest * (1 + tolerance))
-    now = curve[0]
-    return GroupingAdvice(
-        step, slowdown, tuple(curve), recommended, now,
-        interval(times[now.blocks] / times[recommended.blocks]),
-        interval(times[recommended.blocks] / kept[recommended.blocks]),
-    )  # fmt: skip
-
-
-def group_sizes(gather: TimeTable, scatter: TimeTable, step: Blocks) -> list[int]:
-    """Numbers of blocks in a group, from 1 on, whose calls lie within the measured sizes; at least
-    two groups are left, so that something can be hidden."""
-    numbers = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if 2 * n <= step.blocks]
-    return [
-        count
-        for count in numbers or [1]
-        if gather.covers(step.gathered_bytes * count / step.blocks)
-        and scatter.covers(step.reduced_bytes * count / step.blocks)
-    ]
-
-
-def step_time(
-    step: Blocks, sizes: Sequence[int], gathers: Sequence[ndarray], scatters: Sequence[ndarray],
-    slowdown: Slowdown, is_kept: bool,
-) -> ndarray:  # fmt: skip
-    """Seconds of one step whose groups have so many blocks each, and whose calls take so long.
-    `is_kept`: parameters stay gathered after the forward pass, and are not gathered again."""
-    part = step.backward_s / step.blocks
-    forward = [*accumulate((part * FORWARD_PART * size for size in sizes), initial=0.0)]
-    backward = [*accumulate((part * size for size in reversed(sizes)), initial=forward[-1])]
-    total, groups = backward[-1], len(sizes)
-    calls = [  # one group ahead: not before the group before computes
-        (gathers[index], forward[max(0, index - 1)], forward[index]) for index in range(groups)
-    ]
-    for turn in range(1, groups):  # the last group is still there
-        index = groups - 1 - turn
-        if not is_kept:
-            calls.append((gathers[index], backward[turn - 1], backward[turn]))
-        calls.append((scatters[index + 1], backward[turn], backward[turn + 1]))
-    calls.append((scatters[0], total, total))
-    return simulate([Call(time, time, *around) for time, *around in calls], total, slowdown)
+    both, alone_after = 1 + slowdown.communication, 1 + slowdown.computation
+    now = np.zeros_like(times[sizes[0]][0])  # seconds since the beginning
+    done = np.zeros_like(now)  # seconds of computation that are done
+    ready_s = accumulate(size / step.gradient_bytes * step.backward_s for size in sizes)
+    for index, (size, ready) in enumerate(zip(sizes, ready_s, strict=True)):
+        alone_s, busy_s = times[size]
+        is_waiting = done >= ready * (1 - 1e-12)
+        idle = np.where(is_waiting, 0.0, ready - done)
+        now += idle
+        done += idle
+        work = np.where(is_waiting, busy_s, alone_s) if index else alone_s
+        left = np.maximum(step.backward_s - done, 0.0)
+        beside = work * both / alone_after  # computation done, if it outlasts the call
+        lasts = beside <= left
+        rest = work - left * alone_after / both  # of the call, after the end of the computation
+        now += np.where(lasts, work * both, left * alone_after + rest)
+        done += np.where(lasts, beside, left)
+    return np.asarray(now + (step.backward_s - done))

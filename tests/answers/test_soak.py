@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp
 from random import Random
 from typing import Any
@@ -10,8 +11,17 @@ from typing import Any
 import pytest
 from synthetic_rows import plan
 
-from commbench.answers.soak.document import VIEW, soak_pictures
-from commbench.answers.soak.soak import SoakResult, analyse_soak, clock_at, find_drift, find_quorum
+from commbench.analysis.rows import make_rows
+from commbench.answers.show.run_notes import find_warnings
+from commbench.answers.soak import (
+    VIEW,
+    SoakResult,
+    analyse_soak,
+    clock_at,
+    find_drift,
+    find_quorum,
+    soak_pictures,
+)
 from commbench.errors import UsageError
 from commbench.results.records import Check, RankInfo, WrongElement
 from commbench.results.samples import with_checks
@@ -74,6 +84,14 @@ def test_a_drift_is_found_with_its_size() -> None:
     assert not analyse_soak(made_up(lambda cycle, _: 1 + 0.3 * cycle / 300), 0.5).exit_code
 
 
+def test_no_warning_contradicts_the_verdict_on_drift() -> None:
+    rising = made_up(lambda cycle, _: 1 + 0.3 * cycle / 300)
+    assert "drift" not in {each.name for each in find_warnings(make_rows(rising))}
+    once = rising.header._replace(plan=replace(rising.header.plan, soak_s=None))
+    rows = make_rows(rising._replace(header=once))
+    assert "drift" in {each.name for each in find_warnings(rows)}
+
+
 def test_what_goes_up_and_down_is_no_drift() -> None:
     waves = [1.0, 1.2, 0.9, 1.15, 1.0, 0.85, 1.1, 1.25, 0.9, 1.15]
     found = analyse_soak(made_up(lambda cycle, _: waves[(cycle - 1) * 10 // 300]))
@@ -121,8 +139,8 @@ def check(cycle: int, ranks: tuple[int, ...] = (), calls: int = 4, case: int = 0
 @pytest.mark.parametrize(
     ("wrong", "quorum"),
     [
-        ([(3,)], "rank 3 differs from the other seven"),
-        ([(3,), (3,), (6,)], "ranks 3, 6 differ from the other six"),
+        ([(3,)], "rank 3 differs from the other 7"),
+        ([(3,), (3,), (6,)], "ranks 3, 6 differ from the other 6"),
         ([(0, 1, 2, 3)], "ranks 0, 1, 2, 3 of 8 differ from what is right"),
         ([tuple(range(8))], "ranks 0, 1, 2, 3, 4, 5, 6, 7 of 8 differ from what is right"),
         ([()], ""),
@@ -144,7 +162,7 @@ def test_wrong_elements_are_counted_by_rank_and_win_over_all_else() -> None:
     assert found.seen_probability == pytest.approx(1 - 0.999**16)
     assert [m.wrong for m in run.measurements] == [4, 2]
     shown = text(found)
-    assert "Results are wrong: rank 3 differs from the other seven." in shown
+    assert "Results are wrong: rank 3 differs from the other 7." in shown
     assert "6 elements of 16 checked calls are wrong" in shown
     assert run.measurements[0].reason.startswith("rank 3, element 7: expected 3.0, got 5.0")
 

@@ -1,0 +1,406 @@
+"""What a soak found, of its journal alone: drift, two speeds, slow minutes, wrong elements by rank.
+
+The value of a case in a cycle is the median of its batch. A case drifts by the ratio of the last
+tenth of its cycles over the first. A minute is slow where the median over its batches, each over
+the median of its case, is above 1 by more than the tolerance and the noise: the scatter of batches,
+and that of the minutes.
+
+    P(a fault of 1 call in 1,000 is seen) = 1 - (1 - 1/1000)^checks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import chain, pairwise
+from math import exp, hypot, log, pi, sqrt
+from operator import attrgetter
+from statistics import NormalDist, linear_regression
+from typing import Any, NamedTuple
+
+from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
+from commbench.analysis.statistics import Z, median, medians, summarise
+from commbench.errors import GATE_FAILS, UsageError, WrongResultError
+from commbench.output.text import list_some
+from commbench.plan.case import Case
+from commbench.results.records import Check, WrongElement
+from commbench.results.samples import samples_of, soaked_s, without_samples
+from commbench.results.schema import Measurement, Run
+from commbench.stats import (
+    SLOWER,
+    TOLERANCE,
+    UNDECIDED,
+    Estimate,
+    collect,
+    decide,
+    ratio,
+    student_quantile,
+)
+from commbench.units import format_count, format_percent
+from commbench.views import cells, pictures
+from commbench.views.cells import NUMBER, TEXT, TIME, Column, ratio_with_interval_text
+from commbench.views.document import BAD, GOOD, Block, Document, Items, Pictures, Table
+from commbench.views.formats import Result, View, fields_of
+from commbench.views.pictures import Look, Picture
+
+TENTH, FEWEST = 10, 6
+"""The ends that are compared have a tenth of the cycles, and at least FEWEST, which an interval of
+their median needs."""
+MINUTE_S, FEWEST_MINUTES = 60.0, 5
+"""With fewer minutes, nobody knows how much they usually differ."""
+
+
+class Point(NamedTuple):
+    """A case in one cycle."""
+
+    cycle: int
+    start_s: float
+    time_s: float
+
+
+class SoakRow(NamedTuple):
+    """A case in all cycles."""
+
+    case: Case
+    points: tuple[Point, ...]
+    time_s: float
+    first_s: Estimate | None
+    """The median of the first tenth of the cycles; None for too few cycles."""
+    last_s: Estimate | None
+    drift: Estimate | None
+    drift_verdict: str
+    """One of stats.verdict: `slower` is a drift beyond the tolerance."""
+    two_speeds_s: tuple[float, ...]
+    """The means of two separate groups of cycles; empty where there are none."""
+    checked_calls: int
+    wrong: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; of each cycle the number, the start and the time."""
+        return {"case": self.case.name} | fields_of(self, without=("case",))
+
+
+class SlowMinute(NamedTuple):
+    """A minute in which calls took longer than usually."""
+
+    start_s: float
+    clock: str
+    ratio: Estimate
+    batches: int
+
+
+class WrongRank(NamedTuple):
+    """A rank that had wrong elements of a case."""
+
+    case: str
+    rank: int
+    host: str
+    elements: int
+    checks: int
+    """In how many of its checks, each of one or several calls."""
+    clock: str
+    """When the first one was found: UTC, ISO 8601."""
+    first: WrongElement | None
+    """The first one, where it is of this rank."""
+
+
+@dataclass(frozen=True, repr=False)
+class SoakResult(Result, view="answers.soak", rows="rows"):
+    """What a soak found until it ended."""
+
+    name: str
+    elapsed_s: float
+    planned_s: float | None
+    cycles: int
+    rows: tuple[SoakRow, ...]
+    """The worst first."""
+    slow_minutes: tuple[SlowMinute, ...]
+    wrong: tuple[WrongRank, ...]
+    quorum: str
+    """Which ranks are wrong and which right, in a clause; empty where all are right."""
+    checked_calls: int
+    check_share: float
+    seen_probability: float
+    tolerance: float
+    incomplete: str
+
+    @property
+    def drifting(self) -> list[SoakRow]:
+        """The cases that became slower by more than the tolerance, the worst first."""
+        return [row for row in self.rows if row.drift and row.drift_verdict == SLOWER]
+
+    @property
+    def exit_code(self) -> int:
+        """5 for wrong results, 1 for drift or slow minutes, else 0."""
+        fails = GATE_FAILS if self.drifting or self.slow_minutes else 0
+        return WrongResultError.exit_code if self.wrong else fails
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and the exit code."""
+        return fields_of(self, "exit_code")
+
+
+def analyse_soak(run: Run, tolerance: float = TOLERANCE) -> SoakResult:
+    """What a soak found. Raises UsageError for another run."""
+    if not run.header.plan.is_soak:
+        raise UsageError(f"{run.name} is no soak", "`commbench soak --for 1h` makes one")
+    checks = collect((check.case, check) for check in run.checks)
+    found = (m for m in run.measurements if m.batches)
+    cases = [_analyse_case(m, checks.get(m.case.index, ()), tolerance) for m in found]
+    rows = sorted(cases, key=lambda row: (-row.wrong, -row.drift.value if row.drift else 0.0))
+    elapsed_s, calls = soaked_s(run), sum(check.calls for check in run.checks)
+    return SoakResult(
+        run.name, elapsed_s, run.header.plan.soak_s,
+        max((row.points[-1].cycle for row in rows), default=0), tuple(rows),
+        _slow_minutes(run, rows, tolerance), tuple(_find_wrong(run)), find_quorum(run), calls,
+        sum(check.elapsed_s for check in run.checks) / (elapsed_s or 1.0), 1 - (1 - 1e-3) ** calls,
+        tolerance, run.incomplete,
+    )  # fmt: skip
+
+
+def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float) -> SoakRow:
+    batches, values = without_samples(found.batches), medians(samples_of(found.batches))
+    points = tuple(
+        Point(batch.cycle, batch.start_s or 0.0, value)
+        for batch, value in zip(batches, values, strict=True)
+    )
+    first, last, drift = find_drift(values)
+    groups = find_two_groups(sorted(values))
+    is_double = groups is not None and groups.separation > BIMODAL
+    return SoakRow(
+        found.case, points, median(sorted(values)), first, last, drift, decide(drift, tolerance),
+        (groups.low_s, groups.high_s) if groups and is_double else (),
+        sum(check.calls for check in checks), sum(sum(check.wrong_elements) for check in checks),
+    )  # fmt: skip
+
+
+def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+    """The median of the first and of the last tenth of the values of cycles, and the ratio of the
+    last over the first; Nones for too few.
+
+    Values of neighbouring cycles are alike, so the interval covers at least what tenths differ by:
+    t sqrt(2) s, where s is the scatter of their log medians around a straight line.
+    """
+    number = max(FEWEST, len(values) // TENTH)
+    if len(values) < 2 * number:
+        return None, None, None
+    ends = values[:number], values[-number:]
+    first, last = (summarise([[value] for value in part]).estimate for part in ends)
+    found = ratio(last, first)
+    if found is None or len(values) < 2 * TENTH or min(values) <= 0:
+        return first, last, found
+    edges = [len(values) * n // TENTH for n in range(TENTH + 1)]
+    logs = [log(median(sorted(values[a:b]))) for a, b in pairwise(edges)]
+    slope, start = linear_regression(range(TENTH), logs)
+    squares = sum((y - start - slope * x) ** 2 for x, y in enumerate(logs))
+    factor = exp(student_quantile(Z, TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
+    low, high = found.ends
+    widened = min(low, found.value / factor), max(high, found.value * factor)
+    return first, last, Estimate(found.value, *widened)
+
+
+def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[SlowMinute, ...]:
+    """The minutes that were slower than others by more than the tolerance and the noise; none in a
+    soak of few minutes."""
+    by_minute = collect(
+        (int(point.start_s / MINUTE_S), log(point.time_s / row.time_s))
+        for row in rows for point in row.points if point.time_s > 0 and row.time_s > 0
+    )  # fmt: skip
+    if len(by_minute) < FEWEST_MINUTES:
+        return ()
+    batch_spread = _spread([*chain.from_iterable(by_minute.values())])
+    middles = {minute: median(sorted(logs)) for minute, logs in by_minute.items()}
+    usual, spread = median(sorted(middles.values())), _spread([*middles.values()])
+    factor = NormalDist().inv_cdf(1 - 0.025 / len(middles))  # one false alarm in 40 soaks
+    slow = []
+    for minute, middle in sorted(middles.items()):
+        number = len(by_minute[minute])
+        of_median = batch_spread * sqrt(pi / 2 / number)  # of normal values
+        half = factor * hypot(of_median, spread)
+        found = Estimate(middle - usual, middle - usual - half, middle - usual + half).map(exp)
+        if found.ends[0] > 1 + tolerance:
+            start_s = minute * MINUTE_S
+            slow.append(SlowMinute(start_s, clock_at(run, start_s), found, number))
+    return tuple(slow)
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Their standard deviation, if they are normal; outliers do not change it."""
+    middle = median(sorted(values))
+    return 1.4826 * median(sorted(abs(value - middle) for value in values))
+
+
+def clock_at(run: Run, start_s: float) -> str:
+    """When so many seconds of a soak had passed: UTC, ISO 8601."""
+    parts = ((0.0, run.header.started), *run.restarts)
+    before_s, started = max(part for part in parts if part[0] <= start_s)
+    began = datetime.fromisoformat(started).astimezone(timezone.utc)
+    return (began + timedelta(seconds=start_s - before_s)).isoformat(timespec="seconds")
+
+
+def _find_wrong(run: Run) -> Iterator[WrongRank]:
+    """The ranks with wrong elements of each case."""
+    hosts = {rank.rank: rank.host for rank in run.header.ranks}
+    found = collect(
+        ((check.case, rank), (elements, check)) for check in run.checks
+        for rank, elements in zip(check.wrong_ranks, check.wrong_elements, strict=True)
+    )  # fmt: skip
+    for (case, rank), wrong in sorted(found.items()):
+        own = (c.first_wrong for _, c in wrong if c.first_wrong and c.first_wrong.rank == rank)
+        yield WrongRank(
+            run.header.plan.cases()[case].name, rank, hosts.get(rank, ""), sum(n for n, _ in wrong),
+            len(wrong), clock_at(run, wrong[0][1].start_s), next(own, None),
+        )  # fmt: skip
+
+
+def find_quorum(run: Run) -> str:
+    """Which ranks are wrong: `rank 3 differs from the other 7` where most ranks are always
+    right; empty where all are."""
+    plan, cases = run.header.plan, run.header.plan.cases()
+    wrong = [check for check in run.checks if check.wrong_ranks]
+    ranks = sorted({rank for check in wrong for rank in check.wrong_ranks})
+    members = {rank for check in wrong for rank in plan.ranks_of(cases[check.case])}
+    others, verb = len(members) - len(ranks), "differs" if len(ranks) == 1 else "differ"
+    who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    if len(ranks) < others:
+        return f"{who} {verb} from the other {others}"
+    return f"{who} of {len(members)} {verb} from what is right" if ranks else ""
+
+
+# The document: right or wrong, steady or not, and since when
+
+MOST_ROWS, MOST_CURVES, MOST_POINTS = 20, 8, 120
+"""How many cases a terminal shows, and a picture curves, each of so many points."""
+
+
+def soak_answer(result: SoakResult) -> list[str]:
+    """The verdict, in sentences: data, drift, slow minutes, two speeds."""
+    calls, minutes = f"{result.checked_calls:,} checked calls", len(result.slow_minutes)
+    answer = ["No result was checked."]
+    if result.wrong:
+        total = format_count(sum(each.elements for each in result.wrong), "element")
+        cases = list_some([*dict.fromkeys(each.case for each in result.wrong)], 2)
+        first = _clock(min(each.clock for each in result.wrong))
+        answer = [f"Results are wrong: {result.quorum}.", f"The first was found at {first}."]
+        answer.append(f"{total} of {calls} are wrong, in {cases}.")
+    elif result.checked_calls:
+        seen = result.seen_probability
+        share = format_percent(seen) if seen < 0.9999 else "more than 99.99 %"
+        text = f"A fault of 1 call in 1,000 would have been seen with a probability of {share}."
+        answer = [f"The results of all {calls} are right.", text]
+    answer.append(_drift_sentence(result))
+    if minutes:
+        worst = max(result.slow_minutes, key=lambda each: each.ratio.value)
+        slow = f"{format_count(minutes, 'minute')} {'was' if minutes == 1 else 'were'} slow"
+        times = f"{ratio_with_interval_text(worst.ratio)} times the usual times"
+        answer.append(f"{slow}; the worst began at {_clock(worst.clock)}: {times}.")
+    if double := [row.case.name for row in result.rows if row.two_speeds_s]:
+        answer.append(f"Cycles form two groups of different speed: {list_some(double, 2)}.")
+    return answer
+
+
+def _drift_sentence(result: SoakResult) -> str:
+    known, within = [row for row in result.rows if row.drift], f"{100 * result.tolerance:g} %"
+    if not known:
+        return f"{format_count(result.cycles, 'cycle')} are too few to see a drift."
+    if drifting := result.drifting:
+        names = [f"{row.case.name} {ratio_with_interval_text(row.drift)} times" for row in drifting]
+        return f"Times rose from the first tenth of the cycles to the last: {list_some(names, 2)}."
+    if unsure := sum(row.drift_verdict == UNDECIDED for row in known):
+        of = f"{unsure} of {format_count(len(result.rows), 'case')}"
+        return f"No drift above {within} shows; of {of} it is undecided."
+    return f"No time rose by more than {within} from the first tenth of the cycles to the last."
+
+
+def _clock(text: str) -> str:
+    """The clock of a time of ISO 8601 in UTC: `14:03:00 UTC`."""
+    return f"{text[11:19]} UTC"
+
+
+def soak_blocks(result: SoakResult) -> Iterator[Block]:
+    """Wrong elements by rank, slow minutes, and every case, the worst first."""
+    yield Table("Wrong elements by rank", _WRONG, result.wrong, tone=lambda _: BAD)
+    yield Table("Slow minutes", _MINUTES, result.slow_minutes)
+    title = "From the first tenth of the cycles to the last"
+    yield Table(
+        title, _CASES, result.rows, attrgetter("case.title"),
+        "case", lambda row: BAD if row.wrong or row.drift_verdict == SLOWER else "",
+        result.rows[:MOST_ROWS],
+    )  # fmt: skip
+    part = f"checks took {format_percent(result.check_share)} of the time"
+    yield Items([f"{result.cycles:,} cycles in {result.elapsed_s:,.0f} s; {part}."])
+
+
+_WRONG = (
+    Column("rank", attrgetter("rank"), NUMBER),
+    Column("host", attrgetter("host"), TEXT, 2),
+    Column("case", attrgetter("case"), TEXT, 8, is_wrapped=True),
+    Column("elements", attrgetter("elements"), NUMBER),
+    Column("first at", lambda each: _clock(each.clock), TEXT, 6),
+    Column("expected", lambda each: each.first and each.first.expected, TEXT, 3),
+    Column("got", lambda each: each.first and each.first.got, TEXT, 3),
+)
+_MINUTES = (
+    Column("began at", lambda each: _clock(each.clock), TEXT),
+    Column("times the usual", attrgetter("ratio"), cells.RATIO_WITH_INTERVAL),
+    Column("batches", attrgetter("batches"), NUMBER),
+)
+_CASES = (
+    Column("size", lambda row: row.case.size_bytes if row.case.dtype else None, cells.BYTES),
+    Column("cycles", lambda row: len(row.points), NUMBER, 3),
+    Column("median", attrgetter("time_s"), TIME),
+    Column("first", attrgetter("first_s"), TIME, 6),
+    Column("last", attrgetter("last_s"), TIME, 6),
+    Column("last / first", attrgetter("drift"), cells.RATIO_WITH_INTERVAL),
+    Column("two speeds", lambda row: " / ".join(map(cells.time_text, row.two_speeds_s)), TEXT, 4),
+    Column("checked", lambda row: row.checked_calls or None, NUMBER, 5),
+    Column("wrong", lambda row: row.wrong if row.checked_calls else None, NUMBER),
+)
+
+
+def document(result: SoakResult) -> Document:
+    """The whole result."""
+    ended = [f"This soak is incomplete: {result.incomplete}."] if result.incomplete else []
+    blocks = [*soak_blocks(result), Pictures(lambda: _pictures(result))]
+    tone = BAD if result.exit_code else GOOD
+    return Document(f"soak {result.name}", (), [*soak_answer(result), *ended], blocks, tone)
+
+
+VIEW = View(document, schema=1)
+
+
+def soak_pictures(runs: Sequence[Run]) -> list[Picture]:
+    """A picture for each run that is a soak: the times of each case over its median."""
+    return [p for run in runs if run.header.plan.is_soak for p in _pictures(analyse_soak(run))]
+
+
+def _pictures(result: SoakResult) -> list[Picture]:
+    """The picture of the worst cases; none where no case has two cycles."""
+    drawn = [row for row in result.rows if len(row.points) > 1][:MOST_CURVES]
+    if not drawn:
+        return []
+    series = [
+        pictures.Series(row.case.name, Look(colour, width=1.2), _curve(row), has_band=False)
+        for row, colour in zip(drawn, pictures.COLOURS, strict=False)
+    ]
+    across = pictures.Axis(
+        lambda place: f"{place / MINUTE_S:.3g}", "minutes since the soak began", is_log=False
+    )
+    slow, starts = Look(pictures.LIMIT, fill=0.12), [each.start_s for each in result.slow_minutes]
+    marks = [
+        pictures.Mark(slow, at, at + MINUTE_S, "a slow minute", is_upright=True) for at in starts
+    ]
+    heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
+    panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
+    notes = [f"{more} more cases are not drawn"] if more else []
+    return [Picture("soak", f"Soak {result.name}", " ".join(soak_answer(result)), [panel], notes)]
+
+
+def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:
+    """The points of a case; of many cycles the medians of several in a row."""
+    size = -(-len(row.points) // MOST_POINTS)
+    parts = [row.points[begin : begin + size] for begin in range(0, len(row.points), size)]
+    middles = [median(sorted(point.time_s for point in part)) for part in parts]
+    starts = [part[len(part) // 2].start_s for part in parts]
+    return [(s, Estimate(m / (row.time_s or 1.0))) for s, m in zip(starts, middles, strict=True)]

@@ -1,1 +1,0 @@
-"""What a soak found: wrong results, drift, slow minutes."""
