@@ -25,13 +25,12 @@ from commbench.plan.operation import IN_PLACE
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.pairs import Peer, find_peer
 from commbench.plan.replay import ReplayedStep, replayed_step
-from commbench.worker.call_forms import Objects, make_copies, make_steps
+from commbench.worker.call_forms import Objects, make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
 from commbench.worker.groups import GroupView, NewGroups
 from commbench.worker.own_calls import BoundCall, bind, release, set_up
-from commbench.worker.replay import make_step
 
 ALIGNMENT = PAGE
 

@@ -27,7 +27,7 @@ from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog.hangs import longest_check_s
 from commbench.worker.watchdog.heartbeats import Diagnosis
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog

@@ -30,7 +30,7 @@ from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.groups import NcclLog, find_reset, may_log, uses_nccl
 from commbench.worker.measure import make_iterations
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog.hangs import longest_check_s
 from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer, set_phase
 
 MAX_REASON = 200

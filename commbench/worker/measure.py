@@ -357,10 +357,12 @@ def loop_overhead_s(timer: Timer) -> float:
     return median(durations) * 1e-9
 
 
-def aligner_durations(timer: Timer, iterations: int) -> torch.Tensor:
-    """The time of the aligner itself, in ns, where it is the call: an operation without data, and
-    how far apart the ranks leave the aligner before it. All ranks take part."""
+def time_calls(
+    timer: Timer, call: Call, iterations: int, state: StateBuffer | None = None
+) -> torch.Tensor:
+    """The duration of each of so many calls on this rank, in ns; all ranks take part. Where the
+    call is the aligner, that of an operation without data, and how far apart the ranks leave the
+    aligner before it."""
     start, stop = timer.prepare(iterations)
-    state = open_state(None, 0)
-    timed_loop(timer.aligner, timer.align, start, stop, iterations, state)
+    timed_loop(call, timer.align, start, stop, iterations, state or open_state(None, 0))
     return torch.tensor(timer.collect()[0])

@@ -24,16 +24,10 @@ from commbench.plan.numerics import DATA, ROW
 from commbench.plan.operation import BlockPosition
 from commbench.plan.operations import OPERATIONS
 from commbench.results.records import Numerics
+from commbench.worker import measure
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import (
-    ALIGNER_ITERATIONS,
-    Call,
-    Timer,
-    aligner_durations,
-    back_to_back,
-    timed_loop,
-)
+from commbench.worker.measure import Call, Timer
 from commbench.worker.reduction import slowest_durations_s
 from commbench.worker.watchdog.rank_state import StateBuffer
 
@@ -190,7 +184,7 @@ def take_sample(case: Case, buffers: Buffers) -> str:
     return ""
 
 
-def measure(
+def measure_case(
     case: Case, parts: GroupBuffers, call: Call, comm: Communicator, timer: Timer,
     state: StateBuffer, source: Source,
 ) -> Numerics:  # fmt: skip
@@ -259,16 +253,14 @@ def _time_codec(
     Ranks may share cores, and one may begin when another has ended. So the ranks are aligned after
     the work, too, and the time of that alone is taken off.
     """
-    call = back_to_back([*codec, timer.aligner])
+    call = measure.back_to_back([*codec, timer.aligner])
 
-    def run(times: int) -> torch.Tensor:
+    def run(times: int, call: Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
-        start, stop = timer.prepare(times)
-        timed_loop(call, timer.align, start, stop, times, state)
-        return torch.tensor(timer.collect()[0])
+        return measure.time_calls(timer, call, times, state)
 
-    idle = aligner_durations(timer, ALIGNER_ITERATIONS) if codec else run(ALIGNER_ITERATIONS)
+    idle = run(measure.ALIGNER_ITERATIONS, timer.aligner)
     idle_ns = comm.all_reduce_max(idle).median()
     shortest = max(1, int(comm.all_reduce_max(run(2)).min()))
     times = min(max(CODEC_NS // shortest, LEAST_TIMES), MOST_TIMES)

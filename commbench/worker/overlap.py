@@ -24,7 +24,7 @@ from commbench.worker.buffers import GroupBuffers
 from commbench.worker.call_forms import make_async_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
-from commbench.worker.measure import Call, Timer, timed_loop
+from commbench.worker.measure import Call, Timer, time_calls
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CALIBRATION_S = 50e-3
@@ -212,9 +212,7 @@ class Overlaps:
         for is_first in (True, False):
             own = torch.zeros(number, dtype=torch.int64)
             if takes_part:
-                start, stop = self._timer.prepare(number)
-                timed_loop(call, self._timer.align, start, stop, number, self._state)
-                own = torch.tensor(self._timer.collect()[0])
+                own = time_calls(self._timer, call, number, self._state)
             times = sorted(self._comm.all_reduce_max(own).tolist())
             if is_first:
                 fitting = int(CALIBRATION_S * 1e9 / max(times[1], 1))

@@ -1,48 +1,53 @@
-"""The life of a rank: join the process group, agree on the plan, measure, leave the group."""
+"""The life of a rank: join the process group, agree on the plan, measure, leave the group. And
+`commbench.measure()`, which measures on a process group of the caller, and starts no ranks."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
 
 from commbench import __version__
+from commbench.analysis.csv_file import write_run_folder
 from commbench.analysis.nccl_log import INIT_MODE, parse_communicator
-from commbench.errors import UnavailableError
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.fault_counters import FaultWatch
 from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
+from commbench.plan.plan import Plan
+from commbench.results.journal import encode_run
+from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
-from commbench.results.schema import RunHeader
+from commbench.results.schema import IN_PROCESS, Run, RunHeader
 from commbench.units import format_count
-from commbench.worker.communicator import Communicator, communicator
+from commbench.worker import feasibility
+from commbench.worker.communicator import Communicator, communicator, connect
 from commbench.worker.coordinator import CaseRunner
+from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.feasibility import (
-    allocate_arena,
-    learn_selections,
-    mark_unsupported,
-    set_up_calls,
-    skip_oversized,
-)
-from commbench.worker.groups import uses_nccl
+from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
 from commbench.worker.measure import loop_overhead_s, make_timer
-from commbench.worker.recorder import Recorder
+from commbench.worker.own_calls import CallError
+from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.reduction import aligner_s
 from commbench.worker.sampling import make_quick_search
 from commbench.worker.scheduler import ResultSink, Scheduler
 from commbench.worker.soak import SoakScheduler
-from commbench.worker.watchdog import hang_evidence, rank_state
-from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
+from commbench.worker.watchdog import hangs, rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, open_state, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -72,7 +77,7 @@ def _run_launch(
     with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
         if not task.is_silent:
-            watchdog.dump_folder = Path(group.folder) / hang_evidence.FOLDER
+            watchdog.dump_folder = Path(group.folder) / hangs.FOLDER
         set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
@@ -119,15 +124,16 @@ def measure_cases(
     plan, device = task.plan, comm.device
     gpu = find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
     faults = FaultWatch(gpu, device.pci_bus_id or device.uuid, has_ports=comm.rank in group.leaders)
-    cases = skip_oversized(plan, mark_unsupported(task.cases(), comm, state), comm)
-    arena, cases = allocate_arena(cases, comm)
-    cases = set_up_calls(cases, comm, arena, state)
+    cases = feasibility.mark_unsupported(task.cases(), comm, state)
+    cases = feasibility.skip_oversized(plan, cases, comm)
+    arena, cases = feasibility.allocate_arena(cases, comm)
+    cases = feasibility.set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
     timer = make_timer(comm)
     with arena:
-        environment |= learn_selections(task, cases, comm, arena, state)
+        environment |= feasibility.learn_selections(task, cases, comm, arena, state)
         set_phase(state, rank_state.PROBING)
         header = header._replace(
             environment=environment,
@@ -242,3 +248,115 @@ def _exchange(
         second(answer, comm.global_ranks[peer], group=comm.group)
         seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
+
+
+CONTROL_TIMEOUT = timedelta(minutes=30)
+"""How long a rank waits for the others between measurements; torch's own default for gloo."""
+
+
+def measure_on_group(
+    make_plan: Callable[[str, str, int], Plan],
+    group: Any = None,
+    *,
+    label: str,
+    output: Path | None = None,
+) -> Run:
+    """Measure on an existing process group, from within the program that made it.
+
+    Every rank of the group calls this with the same arguments, and every rank gets the same Run,
+    with all samples. `make_plan` makes the plan for a backend, a device type and a number of ranks.
+    None is the default group. The current CUDA device is measured where the group has NCCL,
+    otherwise the CPU. With `output` rank 0 of the group writes the run into that folder.
+
+    Nothing is initialised and nothing remains: the CPU mode and all variables stay as they are, and
+    the process group for control traffic and the buffers are freed. Ranks in the Run, and the root,
+    are those of the group. Raises a CommbenchError on every rank alike; where a rank is lost, the
+    timeout of the group decides how long the others wait.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError(
+            "there is no process group to measure",
+            "call torch.distributed.init_process_group() first, or use commbench.run()",
+        )
+    if dist.get_rank(group) < 0:
+        raise UsageError(
+            "this rank is not in the process group", "call measure() on the ranks of the group only"
+        )
+    backend, device = _find_backend(group)
+    task = LaunchTask(
+        plan=make_plan(backend, device.torch_device.type, dist.get_world_size(group)),
+        label=label,
+        folder=output or Path(),
+        folder_exists=output is None,
+        logs_nccl=False,  # the program's own log is left alone
+    )
+    with _on_group(group, device) as comm:
+        rank_context = RankContext(
+            rank=comm.rank,
+            world_size=comm.ranks,
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+            launcher=IN_PROCESS,
+            init_method="env://",
+        )
+        ranks = introduce(task, rank_context, comm)
+        header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
+        state = open_state(None, comm.rank)
+        collector = measure_cases(task, comm, state, header, ranks, RunCollector)
+        path = str(output or "")
+        lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
+        run = decode_run(lines)._replace(path=path)
+        if output:
+            comm.agree(None, lambda _: write_run_folder(task.folder, run))
+        return run
+
+
+@contextmanager
+def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
+    """A communicator of the ranks of a group, with a control group that ends with it.
+
+    The control group is not registered with torch.distributed: making it involves nobody but its
+    ranks, and group numbers, which have to be the same on all ranks of a job, stay as they are.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    members = dist.get_process_group_ranks(group or dist.group.WORLD)
+    store = _get_default_store()
+    # Each rank counts its own calls on these ranks, so that all of them find the same new name.
+    name = "commbench/" + hashlib.sha256(repr(members).encode()).hexdigest()[:16]
+    number = store.add(f"{name}/calls of {rank}", 1)
+    control = None
+    try:
+        own_store = dist.PrefixStore(f"{name}/{number}", store)
+        control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
+        comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
+        comm.global_ranks = members
+        comm.gpu_shared, _ = find_shared_gpus(comm)
+        if device.is_async:
+            connect(comm)  # memory is registered with a communicator that there is
+        yield comm
+    except CommbenchError:
+        raise
+    except (RuntimeError, OSError, CallError) as error:
+        raise RankError(
+            f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
+            "read the errors of the other ranks, and check that all of them called measure()",
+        ) from error
+    finally:
+        del control
+        device.release_graphs()
+        device.release_cached_memory()
+
+
+def _find_backend(group: Any) -> tuple[str, Device]:
+    """The backend of a group that is measured, and its device."""
+    backends = dict(
+        part.split(":", 1) for part in dist.get_backend_config(group).split(",") if ":" in part
+    )
+    if "cuda" in backends and torch.cuda.is_available():
+        return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
+    if "cpu" in backends:
+        return backends["cpu"], Cpu()
+    raise UnavailableError(
+        f"the process group has no backend for this host: {dist.get_backend_config(group)}",
+        "measure a group of the backend nccl with GPUs, or of gloo",
+    )

@@ -12,13 +12,8 @@ from commbench.plan.plan import Plan
 from commbench.results.records import Check, Numerics
 from commbench.results.samples import describe_wrong
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
-from commbench.worker.sampling import (
-    LOOK_ITERATIONS,
-    CaseOrder,
-    QuickSearch,
-    SampleRequest,
-    SampleSchedule,
-)
+from commbench.worker import sampling
+from commbench.worker.sampling import QuickSearch, SampleRequest, SampleSchedule
 from commbench.worker.verify import CheckResult
 
 END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
@@ -92,7 +87,7 @@ class Scheduler:
     ) -> None:
         self._plan, self._sink, self._launch = plan, sink, launch
         self._is_last = launch + 1 >= plan.launches
-        self._order = CaseOrder(plan.order, plan.seed + launch)
+        self._order = sampling.CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
         self._looked: dict[int, CaseProgress] = {}
@@ -199,7 +194,7 @@ class CaseProgress:
         """`is_look`: of the case one short batch is measured, and more only if it is to go on."""
         self.case, self._is_last_launch, self.is_look = case, is_last_launch, is_look
         if is_look:  # the first of two batches
-            plan = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
+            plan = replace(plan, iterations=2 * sampling.LOOK_ITERATIONS, warmup=0)
         self._warmup = 0
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]

@@ -26,25 +26,9 @@ from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.groups import uses_nccl
-from commbench.worker.watchdog import hang_analysis, rank_state
-from commbench.worker.watchdog.hang_evidence import ASKING_RANKS, FlightRecorderDump, RasRequest
-from commbench.worker.watchdog.heartbeats import (
-    HANGS,
-    LOST,
-    Diagnosis,
-    Heartbeats,
-    HostFolder,
-    HostLeader,
-)
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    LOST_RANK_HINT,
-    Delays,
-    Predecessors,
-    StateBuffer,
-    read_delays,
-    read_state,
-)
+from commbench.worker.watchdog import hangs, heartbeats, rank_state
+from commbench.worker.watchdog.heartbeats import HANGS, LOST, Diagnosis, HostFolder
+from commbench.worker.watchdog.rank_state import DONE, Delays, StateBuffer, read_state
 from commbench.worker.watchdog.shared_folder import SharedFolder, find_store
 
 CALLS_SHOWN = 8
@@ -66,7 +50,7 @@ class Watchdog:
         self._delays = delays
         self.dump_folder: Path | None = None
         """For what torch's flight recorder has recorded; None where that is not kept."""
-        self._dump: FlightRecorderDump | None = None
+        self._dump: hangs.FlightRecorderDump | None = None
         hosts = -(-rank_context.world_size // rank_context.local_world_size)
         self._answer_s = delays.answer_s(hosts)
         self._stay_s = delays.stay_s if hosts == 1 else max(delays.stay_s, self._answer_s)
@@ -79,7 +63,7 @@ class Watchdog:
         self._folder: HostFolder | None = None
         """None until the ranks of this host have one."""
         self._shared: SharedFolder | None = None
-        self._leader: HostLeader | None = None
+        self._leader: heartbeats.HostLeader | None = None
         self.state: StateBuffer
         """What the rank does, which it records itself."""
         if rank_context.scratch_dir:
@@ -94,7 +78,7 @@ class Watchdog:
     def _open(self, path: Path) -> None:
         """Have a place among the ranks of this host."""
         states = rank_state.open_states(path, self._rank)
-        self._predecessors = Predecessors(states)
+        self._predecessors = rank_state.Predecessors(states)
         self._shown = rank_state.own_state(states)
         self._folder = HostFolder(path)
 
@@ -149,8 +133,8 @@ class Watchdog:
         if not lost or self._rank != min(left, default=self._rank):
             return
         if not any(known[rank].failure for rank in lost):  # else they report it
-            message = hang_analysis.describe_lost_ranks(lost, known, self._cases)
-            self._report(RankError(message, LOST_RANK_HINT), True)
+            message = hangs.describe_lost_ranks(lost, known, self._cases)
+            self._report(RankError(message, rank_state.LOST_RANK_HINT), True)
 
     def _run(self) -> None:
         progress = read_state(self.state).progress
@@ -179,7 +163,7 @@ class Watchdog:
             return
         if not self._leader and not self._predecessors.is_any_alive():
             delays, context = self._delays, self._context
-            self._leader = HostLeader(self._folder, context, delays, self._diagnose)
+            self._leader = heartbeats.HostLeader(self._folder, context, delays, self._diagnose)
         if self._leader:
             self._leader.look()
 
@@ -204,13 +188,13 @@ class Watchdog:
             if threading.current_thread() is self._thread:
                 self._keep_up()
 
-    def _diagnose(self, why: str, heartbeats: Heartbeats, is_store_lost: bool) -> Diagnosis:
+    def _diagnose(self, why: str, beats: heartbeats.Heartbeats, is_store_lost: bool) -> Diagnosis:
         address, context = find_store(self._context), self._context
-        watched = hang_analysis.Watched(
+        watched = hangs.Watched(
             self._rank, context.world_size, context.local_world_size, self._cases,
             self._plan.timeout_s, address[0] if address else "", self.dump_folder,
         )  # fmt: skip
-        return hang_analysis.diagnose(watched, why, heartbeats, is_store_lost)
+        return hangs.diagnose(watched, why, beats, is_store_lost)
 
     def _ask(self, why: str) -> Diagnosis | None:
         """The diagnosis of all ranks, which one of them makes; None where none comes, and where
@@ -248,7 +232,9 @@ class Watchdog:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         ras = self._ask_nccl()
         if self.dump_folder:
-            self._dump = FlightRecorderDump(self.dump_folder, self._rank, self._delays.listen_s)
+            self._dump = hangs.FlightRecorderDump(
+                self.dump_folder, self._rank, self._delays.listen_s
+            )
         self.publish(_read_stack(self._main_thread))
         found = self._ask(HANGS)
         if not found or self._stopped.is_set():
@@ -262,12 +248,12 @@ class Watchdog:
             self._stay(self._stay_s if self._context.is_external else self._delays.heartbeat_s)
         os._exit(RankError.exit_code)
 
-    def _ask_nccl(self) -> RasRequest | None:
+    def _ask_nccl(self) -> hangs.RasRequest | None:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
-        if not uses_nccl(self._plan) or self._rank >= ASKING_RANKS:
+        if not uses_nccl(self._plan) or self._rank >= hangs.ASKING_RANKS:
             return None
         states = rank_state.read_states(self._folder.path) if self._folder else {}
-        return RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
+        return hangs.RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
 
     def _kill(self, found: Diagnosis) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
@@ -283,7 +269,7 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
     """A watchdog of this rank, which records what it does in `watchdog.state`."""
     if rank_context.is_external:
         block_sigterm()  # the threads that are started from now on inherit that
-    delays = read_delays()
+    delays = rank_state.read_delays()
     watchdog = Watchdog(rank_context, plan, report, delays)
     termination = None
     if rank_context.is_external:
