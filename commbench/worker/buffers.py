@@ -17,14 +17,10 @@ import torch
 import torch.distributed as dist
 
 from commbench.errors import CommbenchError
+from commbench.plan import call_forms, dtypes, operations, pairs, replay
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
-from commbench.plan.call_forms import DIRECT, ONE_TENSOR
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
-from commbench.plan.dtypes import REDUCE_OPS
 from commbench.plan.operation import IN_PLACE
-from commbench.plan.operations import OPERATIONS
-from commbench.plan.pairs import Peer, find_peer
-from commbench.plan.replay import ReplayedStep, replayed_step
 from commbench.worker.call_forms import Objects, make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
@@ -64,7 +60,7 @@ class Buffers:
     """Makes process groups of the same ranks, for a case whose calls use new ones."""
     group_number: int = 0
     """The number of the group among those of its dimension: each has its own test data."""
-    peer: Peer | None = None
+    peer: pairs.Peer | None = None
     """The other rank of this rank's pair; None for a rank without one."""
     p2p_call: str = ""
     """The kind of call for point to point."""
@@ -285,7 +281,7 @@ class Arena:
         send = self._view(case, begin + send_start, send_bytes)
         receive = self._view(case, begin + receive_start, receive_bytes)
         receive_blocks = _blocks(receive, receive_counts)
-        moves_objects = OPERATIONS[case.operation].moves_objects
+        moves_objects = operations.OPERATIONS[case.operation].moves_objects
         return Buffers(
             send=send,
             receive=receive,
@@ -306,14 +302,14 @@ class Arena:
             new_groups=self._new_groups.setdefault(
                 case.group, NewGroups(view.group, self._comm.all_groups(case), self._comm.device)
             ),
-            peer=find_peer(case.pairs, rank, ranks),
+            peer=pairs.find_peer(case.pairs, rank, ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,
         )
 
-    def _replayed(self, case: Case) -> ReplayedStep:
+    def _replayed(self, case: Case) -> replay.ReplayedStep:
         assert self._comm.plan is not None
-        return replayed_step(self._comm.plan, case, self._comm.rank, self._is_trial)
+        return replay.replayed_step(self._comm.plan, case, self._comm.rank, self._is_trial)
 
     def _of_step(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """What replays a step, with the buffers of each of its calls on this rank."""
@@ -337,7 +333,7 @@ class Arena:
         buffers = replace(parts[-1], several=tuple(parts))
         if not case.call_form.has_flat:
             return buffers
-        whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
+        whole = case._replace(tensors=call_forms.ONE_TENSOR, form=call_forms.DIRECT)
         flat = self._buffers(whole, view, _align(end, ALIGNMENT))
         copy_in, copy_out = make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
@@ -390,6 +386,6 @@ def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] |
 def _reduce_op(name: str) -> Any:
     if not name:
         return None
-    if REDUCE_OPS[name].factor != 1:
-        return dist._make_nccl_premul_sum(float(REDUCE_OPS[name].factor))
-    return getattr(dist.ReduceOp, REDUCE_OPS[name].torch_name or name.upper())
+    if dtypes.REDUCE_OPS[name].factor != 1:
+        return dist._make_nccl_premul_sum(float(dtypes.REDUCE_OPS[name].factor))
+    return getattr(dist.ReduceOp, dtypes.REDUCE_OPS[name].torch_name or name.upper())

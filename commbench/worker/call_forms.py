@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from commbench.plan import replay, workload
 from commbench.plan.case import Case
 from commbench.plan.operation import BlockPosition, Extent, Works
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.replay import ReplayedCall, ReplayedStep
-from commbench.plan.workload import SEND
 from commbench.worker.device import Device
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ _Begin = Callable[[], Any]
 
 
 def make_step(
-    step: ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
+    step: replay.ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
 ) -> Callable[[], None]:
     """The function that makes the calls of a step once; `parts` has the buffers of each."""
     begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
@@ -203,7 +202,7 @@ def make_step(
 
 
 def _begin(
-    calls: Sequence[ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
+    calls: Sequence[replay.ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
 ) -> _Begin | None:
     """What begins a call, or a batch of messages; None for one that an earlier one begins."""
     one = calls[index]
@@ -223,10 +222,10 @@ def _finish(call: Callable[[], object]) -> None:
     call()
 
 
-def _message(one: ReplayedCall, buffers: Buffers) -> tuple[Any, Any, int, Any]:
+def _message(one: replay.ReplayedCall, buffers: Buffers) -> tuple[Any, Any, int, Any]:
     """The function, tensor, rank and group of a message."""
     assert one.call.peer is not None
-    is_send = one.call.operation == SEND
+    is_send = one.call.operation == workload.SEND
     tensor = buffers.send if is_send else buffers.receive
     call = dist.isend if is_send else dist.irecv
     return call, tensor, buffers.global_ranks[one.call.peer], buffers.group

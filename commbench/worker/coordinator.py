@@ -17,14 +17,13 @@ from commbench.plan.replay import blocks_host
 from commbench.plan.timing_modes import GRAPH
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
-from commbench.worker import measure, numerics, scheduler, verify
+from commbench.worker import measure, numerics, overlap, scheduler, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
 from commbench.worker.measure import Call, LocalSamples, Timer
-from commbench.worker.overlap import Overlaps
 from commbench.worker.own_calls import Witness, blaming
 from commbench.worker.reduction import HostSpeedProbe, reduce_batch, slowest_durations_s
 from commbench.worker.scheduler import Command, Outcome
@@ -50,7 +49,7 @@ class CaseRunner:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
         self._state = state
         self._counters = CpuCounters()
-        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
+        self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checks: dict[int, int] = {}
         """How many calls of each case were checked."""

@@ -18,17 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from commbench.plan import compression, operations
 from commbench.plan.case import Case
-from commbench.plan.compression import exchanges
 from commbench.plan.numerics import DATA, ROW
 from commbench.plan.operation import BlockPosition
-from commbench.plan.operations import OPERATIONS
 from commbench.results.records import Numerics
-from commbench.worker import measure
+from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.measure import Call, Timer
-from commbench.worker.reduction import slowest_durations_s
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CHUNK = 1 << 14
@@ -137,15 +135,15 @@ def results(case: Case, buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
     those that a rank sends."""
     for number, block in enumerate(buffers.receive_blocks or ()):
         at = BlockPosition(buffers.rank, number, buffers.ranks, buffers.root)
-        origin = OPERATIONS[case.operation].expected(at)
+        origin = operations.OPERATIONS[case.operation].expected(at)
         if origin is not None:
             yield block, origin.block * case.count
 
 
 def is_everywhere(case: Case) -> bool:
     """Whether all ranks have the same elements of the result."""
-    operation = OPERATIONS[case.operation]
-    return exchanges(operation) > 1 and not operation.rooted
+    operation = operations.OPERATIONS[case.operation]
+    return compression.exchanges(operation) > 1 and not operation.rooted
 
 
 def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
@@ -264,4 +262,4 @@ def _time_codec(
     idle_ns = comm.all_reduce_max(idle).median()
     shortest = max(1, int(comm.all_reduce_max(run(2)).min()))
     times = min(max(CODEC_NS // shortest, LEAST_TIMES), MOST_TIMES)
-    return slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)
+    return reduction.slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)

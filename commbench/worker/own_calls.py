@@ -26,9 +26,8 @@ from commbench.plan.case import Case
 from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
 from commbench.units import format_count
-from commbench.worker import verify
+from commbench.worker import groups, verify
 from commbench.worker.device import Device
-from commbench.worker.groups import GroupView
 from commbench.worker.verify import CheckResult, Parts, VerificationData
 from commbench.worker.watchdog.rank_state import make_failure
 
@@ -82,7 +81,7 @@ class BoundCall(NamedTuple):
     """The bytes around its buffers, which it must leave alone."""
 
 
-def set_up(case: Case, view: GroupView, device: Device) -> Any:
+def set_up(case: Case, view: groups.GroupView, device: Device) -> Any:
     """The user's object for a case in a group. NotImplementedError where it cannot do that."""
     own = load(case.own_call)
     with _refusing(case):

@@ -18,13 +18,11 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from commbench import __version__
-from commbench.analysis.csv_file import write_run_folder
-from commbench.analysis.nccl_log import INIT_MODE, parse_communicator
+from commbench.analysis import csv_file, nccl_log
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
-from commbench.host.cpu import apply_cpu_mode
+from commbench.host import cpu, gpus
 from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.fault_counters import FaultWatch
-from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import encode_run
@@ -32,20 +30,14 @@ from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
 from commbench.units import format_count
-from commbench.worker import feasibility
+from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
-from commbench.worker.coordinator import CaseRunner
 from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
 from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
-from commbench.worker.measure import loop_overhead_s, make_timer
-from commbench.worker.own_calls import CallError
 from commbench.worker.recorder import Recorder, RunCollector
-from commbench.worker.reduction import aligner_s
-from commbench.worker.sampling import make_quick_search
 from commbench.worker.scheduler import ResultSink, Scheduler
-from commbench.worker.soak import SoakScheduler
 from commbench.worker.watchdog import hangs, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, open_state, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
@@ -64,7 +56,7 @@ def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: Rep
     """
     plan = tasks[0].plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
-    apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
+    cpu.apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with watching(plan, rank_context, report) as watchdog:
         for task in tasks:
             _run_launch(task, rank_context, watchdog, facts)
@@ -122,7 +114,7 @@ def measure_cases(
     Raises UnavailableError where nothing can be measured.
     """
     plan, device = task.plan, comm.device
-    gpu = find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
+    gpu = gpus.find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
     faults = FaultWatch(gpu, device.pci_bus_id or device.uuid, has_ports=comm.rank in group.leaders)
     cases = feasibility.mark_unsupported(task.cases(), comm, state)
     cases = feasibility.skip_oversized(plan, cases, comm)
@@ -131,14 +123,14 @@ def measure_cases(
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
-    timer = make_timer(comm)
+    timer = measure.make_timer(comm)
     with arena:
         environment |= feasibility.learn_selections(task, cases, comm, arena, state)
         set_phase(state, rank_state.PROBING)
         header = header._replace(
             environment=environment,
-            overhead_s=loop_overhead_s(timer),
-            aligner_s=aligner_s(timer, comm),
+            overhead_s=measure.loop_overhead_s(timer),
+            aligner_s=reduction.aligner_s(timer, comm),
             resolution_s=timer.resolution_s,
             link_probes=probe_links(comm, group.leaders),
             start_up=_start_up(comm),
@@ -146,11 +138,11 @@ def measure_cases(
         sink = None if comm.rank else make_sink(header)
         scheduler: Scheduler | None = None
         if sink and plan.is_soak:
-            scheduler = SoakScheduler(plan, cases, sink, task.launch)
+            scheduler = soak.SoakScheduler(plan, cases, sink, task.launch)
         elif sink:
-            search = make_quick_search(header, cases)
+            search = sampling.make_quick_search(header, cases)
             scheduler = Scheduler(plan, cases, sink, task.launch, search)
-        CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
+        coordinator.CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 
     def join(parts: list[tuple[str, dict[str, int]]]) -> None:
@@ -167,8 +159,8 @@ def measure_cases(
 def _nccl_facts(comm: Communicator) -> dict[str, Any]:
     """What is known of NCCL's communicators."""
     is_eager = getattr(comm.group, "bound_device_id", None) is not None
-    logged = parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
-    facts = {INIT_MODE: "eager" if is_eager else "lazy"}
+    logged = nccl_log.parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
+    facts = {nccl_log.INIT_MODE: "eager" if is_eager else "lazy"}
     return facts | ({"nccl_log": logged} if logged else {})
 
 
@@ -307,7 +299,7 @@ def measure_on_group(
         lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
         run = decode_run(lines)._replace(path=path)
         if output:
-            comm.agree(None, lambda _: write_run_folder(task.folder, run))
+            comm.agree(None, lambda _: csv_file.write_run_folder(task.folder, run))
         return run
 
 
@@ -336,7 +328,7 @@ def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
         yield comm
     except CommbenchError:
         raise
-    except (RuntimeError, OSError, CallError) as error:
+    except (RuntimeError, OSError, own_calls.CallError) as error:
         raise RankError(
             f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
             "read the errors of the other ranks, and check that all of them called measure()",

@@ -12,17 +12,15 @@ from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate
 from commbench.analysis.statistics import median
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
-from commbench.results.journal import Journal
+from commbench.results import journal, records
 from commbench.results.journal_reader import read_run
-from commbench.results.records import Check
 from commbench.results.samples import RankTimesSum, soaked_s
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
-from commbench.worker.entrypoint import LaunchTask
-from commbench.worker.scheduler import ResultSink
+from commbench.worker import entrypoint, scheduler
 
 
-class RunCollector(ResultSink):
+class RunCollector(scheduler.ResultSink):
     """A ResultSink that keeps the results of a run in memory."""
 
     def __init__(self, header: RunHeader) -> None:
@@ -76,7 +74,7 @@ class Recorder(RunCollector):
     added to theirs.
     """
 
-    def __init__(self, task: LaunchTask, header: RunHeader) -> None:
+    def __init__(self, task: entrypoint.LaunchTask, header: RunHeader) -> None:
         super().__init__(header)
         folder = task.folder
         self._folder = folder
@@ -88,7 +86,7 @@ class Recorder(RunCollector):
             header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
-        self._journal = Journal(folder)
+        self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
         self._grouped: dict[int, ResultRow] = {}
@@ -124,7 +122,7 @@ class Recorder(RunCollector):
         else:
             self._journal.batch(case, self._keep(case, batch))
 
-    def checked(self, check: Check) -> None:
+    def checked(self, check: records.Check) -> None:
         self._journal.check(check)
         assert self._soak
         self._soak.wrong += sum(check.wrong_elements)

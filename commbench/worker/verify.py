@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
+from commbench.plan import operation, operations
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.operation import BlockOrigin, BlockPosition
-from commbench.plan.operations import OPERATIONS
 from commbench.results.records import WrongElement
 from commbench.worker.device import Device
 
@@ -71,7 +70,7 @@ class VerificationData:
             return self._row(self._reduced.sent(self.rank), block)
         return self._row(_base(self.case.dtype), block, SHIFT_RANK * self.rank)
 
-    def expected(self, source: BlockOrigin) -> torch.Tensor:
+    def expected(self, source: operation.BlockOrigin) -> torch.Tensor:
         """The row that a block of the receive buffer must repeat."""
         if source.rank is None:
             return self._row(self._reduced.result, source.block)
@@ -246,8 +245,8 @@ def results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, flo
     before = 0
     for own, data in parts:
         for number, block in enumerate(own.receive_blocks or ()):
-            position = BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
-            source = OPERATIONS[data.case.operation].expected(position)
+            position = operation.BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
+            source = operations.OPERATIONS[data.case.operation].expected(position)
             if source is not None:
                 start = before + block.storage_offset() - own.receive.storage_offset()
                 yield start, block, data.expected(source), data.tolerance
