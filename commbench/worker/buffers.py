@@ -26,7 +26,7 @@ from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
 from commbench.worker.groups import GroupView, NewGroups
-from commbench.worker.own_calls import BoundCall, bind, release, set_up
+from commbench.worker.own_calls import BoundCall, bind, set_up
 
 ALIGNMENT = PAGE
 
@@ -165,7 +165,8 @@ class Arena:
         self.release_spare()
         self._space = None
         while self._own:
-            release(self._own.popitem()[1])
+            if close := getattr(self._own.popitem()[1], "close", None):
+                close()
         for made in self._new_groups.values():
             made.release()
         while self._memories:

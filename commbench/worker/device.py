@@ -24,8 +24,7 @@ from weakref import WeakSet
 
 import torch
 
-from commbench.host import environment, procfs
-from commbench.host.gpus import GpuState, NvmlGpu, find_gpu
+from commbench.host import environment, gpus, procfs
 
 
 class Memory:
@@ -202,7 +201,7 @@ class Device:
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
-    def read_state(self) -> GpuState | None:
+    def read_state(self) -> gpus.GpuState | None:
         """Its clock, power, temperature and why it is throttled; None where that is unknown."""
         return None
 
@@ -250,7 +249,7 @@ class Accelerator(Device):
         self._side_stream: Any = None
         self._graphs: WeakSet[Any] = WeakSet()
         self._cycles_per_s = 0.0
-        self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
+        self._gpu: gpus.NvmlGpu | None = gpus.find_gpu(self.pci_bus_id, self.uuid)
 
     def synchronize(self) -> None:
         self._module.synchronize()
@@ -321,7 +320,7 @@ class Accelerator(Device):
     def release_cached_memory(self) -> None:
         self._module.empty_cache()
 
-    def read_state(self) -> GpuState | None:
+    def read_state(self) -> gpus.GpuState | None:
         return self._gpu.read_state() if self._gpu else None
 
     def _measure_clock(self, sleep: Callable[[int], object]) -> float:

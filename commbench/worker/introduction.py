@@ -14,8 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from commbench import __version__
-from commbench.errors import UnavailableError
+from commbench import __version__, errors, units, validation
 from commbench.host import environment
 from commbench.host.environment import NetworkInterface, boot_id
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
@@ -23,8 +22,6 @@ from commbench.host.gpus import read_place
 from commbench.plan.plan import OPTIONS, Plan
 from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
-from commbench.units import format_sizes
-from commbench.validation import build
 from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask, RankContext
 
@@ -37,7 +34,6 @@ SAME_COMMAND = (
 )
 MAX_VALUE = 60
 """Characters of a shortened value."""
-_ANY_PORT = 9
 _VARIABLES = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 
 
@@ -78,7 +74,7 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
         nonlocal ranks
         if not task.folder_exists:
             create_folder(task.folder)
-        ranks = tuple(build(RankInfo, each) for each in infos)
+        ranks = tuple(validation.build(RankInfo, each) for each in infos)
         return str(task.folder)
 
     folder = comm.agree(info._asdict(), decide)
@@ -123,7 +119,9 @@ def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator) -> 
         if key == "plan":
             plans = (comm.share_value(task.plan.as_json(), source) for source in (0, other))
             found = "plan: " + "; ".join(describe_differences(*plans))
-        raise UnavailableError(f"rank {other} on {host} has a different {found}", SAME_COMMAND)
+        raise errors.UnavailableError(
+            f"rank {other} on {host} has a different {found}", SAME_COMMAND
+        )
 
 
 def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:
@@ -159,7 +157,7 @@ def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[s
 def _short_text(name: str, value: Any) -> str:
     """The value of an option in ASCII; of a long one its beginning, its end and its length."""
     if name == "sizes":
-        value = format_sizes(tuple(value))
+        value = units.format_sizes(tuple(value))
     elif isinstance(value, list):
         value = ",".join(value)
     words = {None: "as needed", True: "yes", False: "no"}
@@ -221,9 +219,8 @@ def _source_address(host: str) -> str:
     """The address from which the kernel would send to a host; nothing is sent. Empty where there is
     no route."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, _ANY_PORT, type=socket.SOCK_DGRAM
-        )[0]
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)  # any port
+        family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.connect(address)
             return str(trial.getsockname()[0])

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from commbench.errors import CommbenchError, first_line
+from commbench import errors, units
 from commbench.plan.case import Case
 from commbench.plan.own_calls import load, source_file
 from commbench.results.records import WrongElement
-from commbench.units import format_count
 from commbench.worker import groups, verify
 from commbench.worker.device import Device
 from commbench.worker.verify import CheckResult, Parts, VerificationData
@@ -34,9 +33,6 @@ from commbench.worker.watchdog.rank_state import make_failure
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
     from commbench.worker.communicator import Communicator
-
-USUAL_REDUCE_OP = "sum"
-"""The reduce operation of a call whose `setup` takes none."""
 
 
 class CallError(Exception):
@@ -49,13 +45,13 @@ def blaming(case: Case) -> Iterator[None]:
     another rank or the network is gone, or there is no memory."""
     try:
         yield
-    except (CommbenchError, CallError, MemoryError, torch.OutOfMemoryError):
+    except (errors.CommbenchError, CallError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         if not case.call or make_failure(error, 0, "").is_secondary:
             raise
         raise CallError(
-            f"the call {case.call} raised {type(error).__name__}: {first_line(error)}"
+            f"the call {case.call} raised {type(error).__name__}: {errors.first_line(error)}"
             f"{_where(case, error)}"
         ) from error
 
@@ -88,7 +84,8 @@ def set_up(case: Case, view: groups.GroupView, device: Device) -> Any:
         entry = own() if isinstance(own, type) else copy(own)
         setup = getattr(entry, "setup", None)
         takes = inspect.signature(setup).parameters if setup else {}
-        if case.reduce_op not in ("", USUAL_REDUCE_OP) and "reduce_op" not in takes:
+        # A call whose `setup` takes no reduce operation adds.
+        if case.reduce_op not in ("", "sum") and "reduce_op" not in takes:
             raise NotImplementedError(f"{case.call} has no {case.reduce_op}: setup(reduce_op) does")
         more = {"reduce_op": case.reduce_op, "root": case.root}
         given = view.group, device.torch_device, getattr(torch, case.dtype), case.count
@@ -123,12 +120,6 @@ def bind(
     own = getattr(entry, "start", None)
     start = partial(own, *given) if own else partial(_start_beside, run, device)
     return BoundCall(entry, run, start, guards)
-
-
-def release(entry: Any) -> None:
-    """Have the user's object give up what it has."""
-    if close := getattr(entry, "close", None):
-        close()
 
 
 class _InThread(NamedTuple):
@@ -295,14 +286,13 @@ class Witness:
             edges[at - begin - size] = f"behind the end of its {name}"
             edges[begin - at] = f"before the beginning of its {name}"
         distance = min((d for d in edges if d >= 0), default=0)
-        distant = f"the first {format_count(distance, 'byte')}" if distance else "right"
-        return (
-            f"wrote {format_count(number, 'byte')} beyond its buffers, {distant} {edges[distance]}"
-        )
+        distant = f"the first {units.format_count(distance, 'byte')}" if distance else "right"
+        wrote = units.format_count(number, "byte")
+        return f"wrote {wrote} beyond its buffers, {distant} {edges[distance]}"
 
     def _wrong_fault(self, number: int, parts: Parts) -> str:
         """What the wrong elements are."""
-        few = format_count(number, "wrong element")
+        few = units.format_count(number, "wrong element")
         if hasattr(self._own.entry, "reference"):
             return f"left {few}"
         for offset in self._earlier:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from commbench import __version__
+from commbench import __version__, units
 from commbench.analysis import csv_file, nccl_log
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host import cpu, gpus
@@ -29,7 +29,6 @@ from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
 from commbench.results.schema import IN_PROCESS, Run, RunHeader
-from commbench.units import format_count
 from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
 from commbench.worker.communicator import Communicator, communicator, connect
 from commbench.worker.device import Accelerator, Cpu, Device
@@ -194,7 +193,7 @@ def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):
         hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
-    first += f", and {format_count(len(more), 'more case')}" if more else ""
+    first += f", and {units.format_count(len(more), 'more case')}" if more else ""
     return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
@@ -240,10 +239,6 @@ def _exchange(
         second(answer, comm.global_ranks[peer], group=comm.group)
         seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
-
-
-CONTROL_TIMEOUT = timedelta(minutes=30)
-"""How long a rank waits for the others between measurements; torch's own default for gloo."""
 
 
 def measure_on_group(
@@ -319,7 +314,8 @@ def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
     control = None
     try:
         own_store = dist.PrefixStore(f"{name}/{number}", store)
-        control = gloo_group(own_store, rank, ranks, CONTROL_TIMEOUT)
+        # torch's own default for gloo
+        control = gloo_group(own_store, rank, ranks, timedelta(minutes=30))
         comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
         comm.global_ranks = members
         comm.gpu_shared, _ = find_shared_gpus(comm)

@@ -12,9 +12,8 @@ from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate
 from commbench.analysis.statistics import median
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
-from commbench.results import journal, records
+from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
-from commbench.results.samples import RankTimesSum, soaked_s
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
 from commbench.worker import entrypoint, scheduler
@@ -27,7 +26,7 @@ class RunCollector(scheduler.ResultSink):
         self._started = time.monotonic()
         self._header, self._launch = header, header.launch
         self._batches: dict[int, list[Batch]] = {}
-        self._ranks: defaultdict[int, RankTimesSum] = defaultdict(RankTimesSum)
+        self._ranks: defaultdict[int, samples.RankTimesSum] = defaultdict(samples.RankTimesSum)
         """What the batches of a case have of each rank."""
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
@@ -46,7 +45,7 @@ class RunCollector(scheduler.ResultSink):
 
     def _with_ranks(self, measurement: Measurement) -> Measurement:
         """A case that has ended, with what is recorded of each rank in this launch."""
-        added = self._ranks.pop(measurement.case.index, RankTimesSum())
+        added = self._ranks.pop(measurement.case.index, samples.RankTimesSum())
         return measurement._replace(rank_times=added.result(self._launch))
 
     def _whole(self, measurement: Measurement) -> Measurement:
@@ -82,7 +81,7 @@ class Recorder(RunCollector):
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
-            self.soaked_s = round(soaked_s(run), 6) if header.plan.is_soak else 0.0
+            self.soaked_s = round(samples.soaked_s(run), 6) if header.plan.is_soak else 0.0
             header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}

@@ -22,8 +22,7 @@ from typing import Any
 
 import torch
 
-from commbench.host.cpu import FIELDS, UNKNOWN
-from commbench.host.gpus import THROTTLE_REASONS, GpuState
+from commbench.host import cpu, gpus
 from commbench.results.schema import Batch
 from commbench.worker import measure
 from commbench.worker.communicator import Communicator
@@ -162,7 +161,7 @@ def _of_devices(found: dict[str, torch.Tensor], calls: int) -> dict[str, Any]:
     if len(enqueue := found["enqueue"]):
         facts |= {"enqueue_s": _seconds(enqueue[0])[0], "late_iterations": int(enqueue[1])}
     clock, power, temperature, *reasons = found["state"].tolist()
-    names = THROTTLE_REASONS.values()
+    names = gpus.THROTTLE_REASONS.values()
     return facts | {
         "clock_mhz": None if clock == _NOTHING else -clock,
         "power_w": None if power == _NOTHING else power / 1000,
@@ -187,23 +186,23 @@ _NOTHING = -(1 << 62)
 """Below every number that a device reports, so that the other ranks' numbers are the maximum."""
 
 
-def _pack_state(state: GpuState | None) -> torch.Tensor:
+def _pack_state(state: gpus.GpuState | None) -> torch.Tensor:
     """Numbers whose maxima over the ranks say how their devices are: the lowest clock, the most
     power, the highest temperature, and each reason for throttling."""
-    found = state or GpuState()
+    found = state or gpus.GpuState()
     numbers = [
         _NOTHING if found.clock_mhz is None else -found.clock_mhz,
         _NOTHING if found.power_w is None else round(found.power_w * 1000),
         _NOTHING if found.temperature_c is None else found.temperature_c,
-        *(int(name in found.throttle_reasons) for name in THROTTLE_REASONS.values()),
+        *(int(name in found.throttle_reasons) for name in gpus.THROTTLE_REASONS.values()),
     ]
     return torch.tensor(numbers)
 
 
 def _counters(values: list[int]) -> dict[str, Any]:
     return {
-        name: value if name == "switches" else None if value == UNKNOWN else value * 1e-9
-        for name, value in zip(FIELDS, values, strict=True)
+        name: value if name == "switches" else None if value == cpu.UNKNOWN else value * 1e-9
+        for name, value in zip(cpu.FIELDS, values, strict=True)
     }
 
 

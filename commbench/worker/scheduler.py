@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeAlias
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.numerics import has_numerics
 from commbench.plan.plan import Plan
-from commbench.results.records import Check, Numerics
-from commbench.results.samples import describe_wrong
+from commbench.results import records, samples
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
 from commbench.worker import sampling
 from commbench.worker.sampling import QuickSearch, SampleRequest, SampleSchedule
@@ -36,7 +35,7 @@ class Command(NamedTuple):
     """When rank 0 sent it, by its own clock."""
 
 
-Outcome: TypeAlias = CheckResult | Numerics | tuple[float, ...] | Batch
+Outcome: TypeAlias = CheckResult | records.Numerics | tuple[float, ...] | Batch
 """The result of a command."""
 
 
@@ -56,7 +55,7 @@ class ResultSink:
     def batch_done(self, case: Case, batch: Batch) -> None:
         """A batch of a case has ended."""
 
-    def checked(self, check: Check) -> None:
+    def checked(self, check: records.Check) -> None:
         """Calls of a case were checked in a soak."""
 
     def advanced(self, done: float) -> None:
@@ -209,7 +208,7 @@ class CaseProgress:
         """How long the check of a call takes, all further checks took, and all batches took."""
         self._random = Random(plan.seed + case.index)
         self._needs_numerics = has_numerics(plan, case)
-        self._numerics: tuple[Numerics, ...] = ()
+        self._numerics: tuple[records.Numerics, ...] = ()
         if not is_checked:
             self._record_check(CheckResult())
 
@@ -274,7 +273,7 @@ class CaseProgress:
         if isinstance(result, CheckResult):
             self._record_check(result)
             return
-        if isinstance(result, Numerics):
+        if isinstance(result, records.Numerics):
             self._needs_numerics, self._numerics = False, (result,)
             return
         assert self._schedule is not None and self._request is not None
@@ -293,7 +292,7 @@ class CaseProgress:
         checked = self._checked or CheckResult()
         if checked.failed:
             return Measurement(case=self.case, status=FAILED, reason=checked.failed)
-        texts = [checked.fault, describe_wrong(checked.first, checked.first_call)]
+        texts = [checked.fault, samples.describe_wrong(checked.first, checked.first_call)]
         return Measurement(
             case=self.case,
             status=WRONG if any(texts) else OK,

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from commbench.plan import operation, operations
+from commbench.plan import dtypes, operation, operations
 from commbench.plan.case import Case
-from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.results.records import WrongElement
 from commbench.worker.device import Device
 
@@ -39,9 +38,6 @@ PERIOD = 2039
 SHIFT_RANK = 631
 SHIFT_BLOCK = 1381
 SHIFT_TENSOR = 1193
-SHARED_ROWS = 128
-"""Rows kept, more than there are pairs of dtype and reduce op."""
-_SEED = 20_261_121
 
 
 class _ReducedRows(NamedTuple):
@@ -102,9 +98,9 @@ def prepare(cases: Iterable[Case]) -> None:
             _base(case.dtype)
 
 
-@lru_cache(maxsize=SHARED_ROWS)
+@lru_cache(maxsize=128)  # more than there are pairs of dtype and reduce op
 def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
-    dtype, reduction = DTYPES[dtype_name], REDUCE_OPS[reduce_op]
+    dtype, reduction = dtypes.DTYPES[dtype_name], dtypes.REDUCE_OPS[reduce_op]
     contributors = reduction.contributors(dtype, ranks)
     values = _draw(reduction.values(dtype, contributors))
     neutral = reduction.neutral(dtype)
@@ -125,15 +121,15 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
     return _ReducedRows(sent, result, tolerance, largest)
 
 
-@lru_cache(maxsize=SHARED_ROWS)
+@lru_cache(maxsize=128)
 def _base(dtype_name: str) -> torch.Tensor:
-    largest = min(DTYPES[dtype_name].exact_limit, 250)
+    largest = min(dtypes.DTYPES[dtype_name].exact_limit, 250)
     return _draw(range(largest + 1))
 
 
 def _draw(values: Sequence[int]) -> torch.Tensor:
     """PERIOD values drawn at random, the same in every process."""
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator().manual_seed(20_261_121)
     picks = torch.randint(len(values), (PERIOD,), generator=generator)
     return torch.tensor(values, dtype=torch.int64)[picks]
 
@@ -342,11 +338,6 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
     return ~((part.double() - expected.double()).abs() <= tolerance)
 
 
-MOST_ROUNDING = 0.25
-"""Two ways to make the same calls may differ by this part at most, also where sums of few digits
-are rounded many times: one call less or more halves or doubles them at least."""
-
-
 def verify_together(
     parts: Sequence[tuple[Case, Buffers, int]],
     calls: int,
@@ -360,12 +351,13 @@ def verify_together(
     `parts` has the buffers of these calls, each with its case and the offset of its data.
     """
     case, wrong, first = parts[0][0], 0, None
-    rounding = calls * case.ranks * DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
+    rounding = calls * case.ranks * dtypes.DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
     expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
     for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
         if same_bits(block, row):
             continue
-        indices = _unlike(block, row, min(rounding, MOST_ROUNDING)).nonzero()
+        # Sums of few digits are rounded many times; one call less or more halves or doubles them.
+        indices = _unlike(block, row, min(rounding, 0.25)).nonzero()
         wrong += len(indices)
         if len(indices) and first is None:
             at = int(indices[0])

@@ -28,10 +28,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from commbench.errors import RankError, RecordsError
+from commbench import errors, units
 from commbench.plan.case import Case
 from commbench.readers.traces.registry import read_trace
-from commbench.units import format_bytes, format_count
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
 from commbench.worker.watchdog.rank_state import DONE, LOST_RANK_HINT
 
@@ -99,7 +98,7 @@ def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> HangDiagnosis:
 
 def make_hang_error(
     diagnosis: HangDiagnosis, heartbeats: Heartbeats, cases: Sequence[Case], timeout_s: float
-) -> RankError:
+) -> errors.RankError:
     """The error that says which ranks keep the others waiting, and what each rank does."""
     culprits, symptom = diagnosis
     named = set(culprits)
@@ -116,13 +115,13 @@ def make_hang_error(
         since = "was last seen" if is_old else f"made progress {still_s:.0f} s ago,"
         clauses.append(f"{_name_ranks(ranks, heartbeats)} {since} {state}")
     if others := sum(len(ranks) for _, ranks in states[MOST_NAMED:]):
-        clauses.append(f"{format_count(others, 'other rank')} elsewhere")
+        clauses.append(f"{units.format_count(others, 'other rank')} elsewhere")
     stacks = [
         f"rank {rank} on {heartbeats[rank].host} is at:\n  " + "\n  ".join(heartbeats[rank].stack)
         for rank in culprits
         if rank in heartbeats and heartbeats[rank].stack
     ]
-    return RankError(
+    return errors.RankError(
         "; ".join(clauses),
         f"an operation may take --timeout ({timeout_s:g} s) and {SLOWER_THAN_CHECKED:g} times as "
         "long as in its check; check first the host and the link of the rank that is named first",
@@ -213,7 +212,7 @@ def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:
     some = format_ranks(ranks)
     if len(some) > MOST_CHARACTERS:
         few = some[:MOST_CHARACTERS].rpartition(", ")[0]
-        some = f"{few} and more, {format_count(len(ranks), 'rank')} in all"
+        some = f"{few} and more, {units.format_count(len(ranks), 'rank')} in all"
     return f"rank{'s' if len(ranks) > 1 else ''} {some}{where}"
 
 
@@ -366,7 +365,7 @@ class FlightRecorderDump:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_bytes(dump)
             self.summary = summarise(self._path)
-        except (OSError, HTTPException, AttributeError, RuntimeError, RecordsError):
+        except (OSError, HTTPException, AttributeError, RuntimeError, errors.RecordsError):
             return  # this torch has none, it does not answer, or there is no place for the file
 
     def _ask(self) -> bytes:
@@ -390,7 +389,7 @@ def summarise(path: Path) -> str:
     """The first call in a dump that had not ended, or the last one that had."""
     calls = read_trace(path).calls
     call = next((call for call in calls if not call.has_ended), calls[-1])
-    size = f" {format_bytes(call.size_bytes)}" if call.size_bytes else ""
+    size = f" {units.format_bytes(call.size_bytes)}" if call.size_bytes else ""
     return (
         f"call {call.sequence} of group {call.group}, {call.operation} {call.dtype}{size}, "
         f"has {'' if call.has_ended else 'not '}ended"

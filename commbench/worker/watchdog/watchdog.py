@@ -26,12 +26,10 @@ from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.groups import uses_nccl
-from commbench.worker.watchdog import hangs, heartbeats, rank_state
+from commbench.worker.watchdog import hangs, heartbeats, rank_state, shared_folder
 from commbench.worker.watchdog.heartbeats import HANGS, LOST, Diagnosis, HostFolder
 from commbench.worker.watchdog.rank_state import DONE, Delays, StateBuffer, read_state
-from commbench.worker.watchdog.shared_folder import SharedFolder, find_store
 
-CALLS_SHOWN = 8
 POLL_S = 0.2
 
 ReportError = Callable[[RankError, bool], None]
@@ -62,7 +60,7 @@ class Watchdog:
         """This rank knows which ranks are lost."""
         self._folder: HostFolder | None = None
         """None until the ranks of this host have one."""
-        self._shared: SharedFolder | None = None
+        self._shared: shared_folder.SharedFolder | None = None
         self._leader: heartbeats.HostLeader | None = None
         self.state: StateBuffer
         """What the rank does, which it records itself."""
@@ -85,9 +83,9 @@ class Watchdog:
     def _join_host(self) -> None:
         """Find the folder of the ranks of this host; where the store is not there yet, the next
         heartbeat tries again."""
-        if address := find_store(self._context):
+        if address := shared_folder.find_store(self._context):
             with suppress(RuntimeError, OSError):
-                self._shared = SharedFolder(address, self._rank, self._delays.store_s)
+                self._shared = shared_folder.SharedFolder(address, self._rank, self._delays.store_s)
                 self._open(self._shared.path)
 
     def stop(self) -> None:
@@ -189,7 +187,7 @@ class Watchdog:
                 self._keep_up()
 
     def _diagnose(self, why: str, beats: heartbeats.Heartbeats, is_store_lost: bool) -> Diagnosis:
-        address, context = find_store(self._context), self._context
+        address, context = shared_folder.find_store(self._context), self._context
         watched = hangs.Watched(
             self._rank, context.world_size, context.local_world_size, self._cases,
             self._plan.timeout_s, address[0] if address else "", self.dump_folder,
@@ -287,18 +285,15 @@ def _read_stack(thread: int) -> tuple[str, ...]:
     """The innermost calls of a thread, innermost last."""
     frame = sys._current_frames().get(thread)
     calls: list[str] = []
-    while frame and len(calls) < CALLS_SHOWN:
+    while frame and len(calls) < 8:
         calls.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return tuple(reversed(calls))
 
 
-SIGNAL = signal.SIGTERM
-
-
 def block_sigterm() -> None:
     """Block SIGTERM in this thread and in those it starts, for a TerminationThread to receive."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {SIGNAL})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 class TerminationThread:
@@ -316,16 +311,16 @@ class TerminationThread:
         """End the thread, and unblock SIGTERM in the thread that calls this."""
         self._closed = True
         if self._thread.is_alive():
-            signal.pthread_kill(self._thread.ident or 0, SIGNAL)
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)
         self._thread.join()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _wait(self) -> None:
-        signal.sigwait({SIGNAL})
+        signal.sigwait({signal.SIGTERM})
         if self._closed:
             return
         deadline = time.monotonic() + self._delay_s
         threading.Thread(target=self._report, daemon=True).start()
         time.sleep(max(0.0, deadline - time.monotonic()))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
-        os.kill(os.getpid(), SIGNAL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        os.kill(os.getpid(), signal.SIGTERM)
