@@ -213,7 +213,7 @@ def _begin(
     if one.waits == (index,) and not one.call.asynchronous:
         return partial(_finish, make_call(case, buffers))
     if case.call_form.steps:
-        return partial(_begin_steps, buffers)
+        return partial(_StepsUnderWay, buffers)
     return make_async_call(case, buffers)
 
 
@@ -242,15 +242,11 @@ def _begin_messages(messages: Sequence[tuple[Any, Any, int, Any]]) -> _Begin:
 class _StepsUnderWay:
     """A composition whose first operation has begun; `wait()` does the others, which need it."""
 
-    def __init__(self, first: Any, buffers: Buffers) -> None:
-        self._first, self._buffers = first, buffers
+    def __init__(self, buffers: Buffers) -> None:
+        call, own = buffers.steps[0]
+        self._first, self._later = call(dist, own, async_op=True), buffers.steps[1:]
 
     def wait(self) -> None:
         self._first.wait()
-        for call, own in self._buffers.steps[1:]:
+        for call, own in self._later:
             call(dist, own)
-
-
-def _begin_steps(buffers: Buffers) -> _StepsUnderWay:
-    call, own = buffers.steps[0]
-    return _StepsUnderWay(call(dist, own, async_op=True), buffers)

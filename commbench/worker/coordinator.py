@@ -17,7 +17,7 @@ from commbench.plan.replay import blocks_host
 from commbench.plan.timing_modes import GRAPH
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
-from commbench.worker import measure, numerics, overlap, scheduler, verify
+from commbench.worker import measure, numerics, overlap, sampling, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
@@ -26,7 +26,8 @@ from commbench.worker.groups import held_bytes
 from commbench.worker.measure import Call, LocalSamples, Timer
 from commbench.worker.own_calls import Witness, blaming
 from commbench.worker.reduction import HostSpeedProbe, reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import Command, Outcome
+from commbench.worker.sampling import Command
+from commbench.worker.scheduler import Outcome, Scheduler
 from commbench.worker.verify import PERIOD, CheckResult, verify_together
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import longest_check_s, longest_iteration_s
@@ -65,29 +66,29 @@ class CaseRunner:
         self._turns: dict[tuple[int, int], int] = {}
         """How many iterations of so many calls of a case were run: which piece is the next."""
 
-    def run_all(self, cases: tuple[Case, ...], schedule: scheduler.Scheduler | None) -> None:
+    def run_all(self, cases: tuple[Case, ...], scheduler: Scheduler | None) -> None:
         """Measure the cases. Rank 0 has the scheduler."""
-        probe = HostSpeedProbe() if schedule else None
+        probe = HostSpeedProbe() if scheduler else None
         host_speed: dict[str, Any] = {}
         try:
             while True:
                 self._state[rank_state.STEP] += 1
                 set_phase(self._state, rank_state.WAITING)
-                command = Command(scheduler.END)
-                if schedule and probe:
-                    following = schedule.next() or command
-                    is_timed = following.what == scheduler.MEASURE
+                command = Command(sampling.END)
+                if scheduler and probe:
+                    following = scheduler.next() or command
+                    is_timed = following.what == sampling.MEASURE
                     host_speed = probe.measure_if_due() if is_timed else {}
                     command = following._replace(sent_ns=time.perf_counter_ns())
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
-                if command.what == scheduler.END:
+                if command.what == sampling.END:
                     return
                 with blaming(cases[command.case]):
                     result = self._run(command, cases[command.case])
-                if schedule:
+                if scheduler:
                     if isinstance(result, Batch):
                         result = result._replace(**host_speed)
-                    schedule.record(result)
+                    scheduler.record(result)
         finally:
             if probe:
                 probe.close()
@@ -103,10 +104,10 @@ class CaseRunner:
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
         result: Outcome
-        if command.what == scheduler.NUMERICS:
+        if command.what == sampling.NUMERICS:
             result = self._find_numerics(command, case, pieces)
         else:
-            run = self._check if command.what == scheduler.CHECK else self._time
+            run = self._check if command.what == sampling.CHECK else self._time
             result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
@@ -240,7 +241,7 @@ class CaseRunner:
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
         set_phase(self._state, rank_state.HANDING_IN, command.case)
-        if command.what == scheduler.WARM_UP:
+        if command.what == sampling.WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
         groups, views = self._plan.groups_of(case) if case.group else (), self._comm.views(case)

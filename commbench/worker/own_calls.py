@@ -272,7 +272,8 @@ class Witness:
 
     def _has_changed(self) -> bool:
         pairs = zip(self._windows, self._left, strict=True)
-        return any(not torch.equal(_bits(now), _bits(left)) for now, left in pairs)
+        bits = torch.uint8
+        return not all(torch.equal(now.view(bits), left.view(bits)) for now, left in pairs)
 
     def _guard_fault(self) -> str:
         changed = [guard for guard in self._own.guards if bool((guard != GUARD).any())]
@@ -342,7 +343,3 @@ def _share(parts: Parts, rows: Iterable[torch.Tensor]) -> float:
         wrong += int(is_wrong.sum())
         alike += int((is_wrong & ~verify.differs(seen, other[places], 0.0)).sum())
     return alike / wrong if wrong else 0.0
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.numerics import has_numerics
@@ -12,27 +12,11 @@ from commbench.plan.plan import Plan
 from commbench.results import records, samples
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
 from commbench.worker import sampling
-from commbench.worker.sampling import QuickSearch, SampleRequest, SampleSchedule
+from commbench.worker.sampling import CHECK, NUMERICS, Command, QuickSearch, SampleSchedule
 from commbench.worker.verify import CheckResult
 
-END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
-
-
-class Command(NamedTuple):
-    """What every rank does next."""
-
-    what: int
-    case: int = 0
-    iterations: int = 0
-    """Of CHECK the number of calls, each with data of its own."""
-    calls: int = 1
-    """Per iteration; of CHECK, in the graphs that were timed."""
-    untimed: int = 0
-    """Calls before the first iteration."""
-    sent_ns: int = 0
-    """When rank 0 sent it, by its own clock."""
 
 
 Outcome: TypeAlias = CheckResult | records.Numerics | tuple[float, ...] | Batch
@@ -199,7 +183,7 @@ class CaseProgress:
         self._plan, self._batches = plan, [*before]
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
-        self._request: SampleRequest | None = None
+        self._request: Command | None = None
         is_checked = plan.check and case.has_result
         self._checks_again = self._checks_now = is_checked
         """Whether calls are checked once more before the case ends: what goes wrong now and then,
@@ -240,10 +224,7 @@ class CaseProgress:
         if self._checks_again and checks > 0 and (self._checks_now or request is None):
             calls = 1 if request else self._batches[-1].calls // self.case.parts
             return Command(CHECK, self.case.index, checks, calls)
-        if request is None:
-            return None
-        what = MEASURE if request.timed else WARM_UP
-        return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+        return request
 
     def go_on(self, plan: Plan) -> bool:
         """After a look, go on until the case has what this plan wants; whether it can: memory has

@@ -17,7 +17,7 @@ from commbench.plan.plan import Plan
 from commbench.results.records import Check
 from commbench.results.schema import Batch
 from commbench.worker import sampling, verify
-from commbench.worker.scheduler import CaseProgress, Command, Outcome, ResultSink, Scheduler
+from commbench.worker.scheduler import CaseProgress, Outcome, ResultSink, Scheduler
 
 SHORT_S, LONG_S, LONG_SOAK_S = 20e-3, 100e-3, 3600.0
 """How long a batch takes about; longer in proportion where the soak is, up to that of an hour."""
@@ -121,7 +121,7 @@ class SoakScheduler(Scheduler):
         """The last one of which all cases have a batch."""
         return min((made.cycle for made in self._unfinished.values()), default=0)
 
-    def next(self) -> Command | None:
+    def next(self) -> sampling.Command | None:
         command = super().next()
         self._sent_s = self._elapsed_s
         return command
