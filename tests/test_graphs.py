@@ -21,8 +21,7 @@ from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Accelerator, Cpu
-from commbench.worker.verify import VerificationData, fill
-from commbench.worker.verify_graphs import verify_together
+from commbench.worker.verify import VerificationData, fill, verify_together
 
 ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots", "--no-nccl-log")
 GRAPHS = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--launch", "graph")

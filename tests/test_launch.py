@@ -388,9 +388,9 @@ def test_each_rank_that_answers_dumps_its_flight_recorder(program: Commbench) ->
 @needs_gloo_recorder
 def test_a_flight_recorder_that_does_not_answer_delays_no_report(program: Commbench) -> None:
     silent = """
-from commbench.worker.watchdog import hang_evidence
+from commbench.worker.watchdog import hangs
 import threading
-hang_evidence.FlightRecorderDump._ask = lambda self: threading.Event().wait()
+hangs.FlightRecorderDump._ask = lambda self: threading.Event().wait()
 """
     stop = crash("os.kill(os.getpid(), signal.SIGSTOP)")
     ended = program(silent + stop, "--sizes", "1K", "--iters", "60", "--no-plots",

@@ -22,7 +22,7 @@ import json, os, sys
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from commbench.worker import buffers
-from commbench.worker.replay import make_step
+from commbench.worker.call_forms import make_step
 
 class Record(TorchDispatchMode):
     def __init__(self):

@@ -295,7 +295,7 @@ def measure(*, group: Any = None, **options: Unpack[MeasureKeywords]) -> Run:
     """
     parsed = replace(parse_options(options, "api", "measure"), cpu_mode="plain")
     from commbench.runner.session import require_correct
-    from commbench.worker.in_process import measure_on_group
+    from commbench.worker.rank import measure_on_group
 
     recorded = Run(*measure_on_group(parsed.plan, group, label=parsed.name, output=parsed.output))
     require_correct(recorded)

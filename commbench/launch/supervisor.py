@@ -29,7 +29,7 @@ from commbench.errors import CommbenchError, Interrupted, RankError, first_line,
 from commbench.launch.torch_internals import RankExit, release_exit_barrier
 from commbench.plan.plan import Plan
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import STOPPED
+from commbench.worker.watchdog.hangs import STOPPED
 from commbench.worker.watchdog.rank_state import (
     DONE,
     JOINING,

@@ -30,7 +30,7 @@ class Backend(NamedTuple):
     refused_reduce_ops: tuple[str, ...] = ()
     is_nccl: bool = False
     """Whether it is NCCL, which has a log (worker.groups) and can be asked what its communicators
-    do (worker.watchdog.hang_evidence)."""
+    do (worker.watchdog.hangs)."""
     calls_at_once: int = 1
     """How many calls of one group with async_op=True it works on at once; others wait."""
     launch_spread: float = 0.03

@@ -152,7 +152,7 @@ class Plan:
     """A soak ends after so many cycles, or after `soak_s`, whatever comes first."""
     timeout_s: float = 120.0
     """Seconds that one operation may take, besides three times as long as in its check, before the
-    run is given up (worker.watchdog.hang_analysis)."""
+    run is given up (worker.watchdog.hangs)."""
     seed: int = 0
     """Seed of the order of cases and of the test data."""
     mesh: str = ""

@@ -17,20 +17,16 @@ import torch
 import torch.distributed as dist
 
 from commbench.errors import CommbenchError
+from commbench.plan import call_forms, dtypes, pairs, replay
 from commbench.plan.backends import ALLOCATORS, DEFAULT_MEMORY
-from commbench.plan.call_forms import DIRECT, ONE_TENSOR
 from commbench.plan.case import PAGE, TENSOR_ALIGNMENT, Case
-from commbench.plan.dtypes import REDUCE_OPS
 from commbench.plan.operation import IN_PLACE, Peer
-from commbench.plan.pairs import find_peer
-from commbench.plan.replay import ReplayedStep, replayed_step
-from commbench.worker.call_forms import make_copies, make_steps
+from commbench.worker.call_forms import make_copies, make_step, make_steps
 from commbench.worker.communicator import Communicator
 from commbench.worker.compression import SPACE_RESERVE, Compressed, make_compressed
 from commbench.worker.device import Memory
 from commbench.worker.groups import GroupView, NewGroups
-from commbench.worker.own_calls import BoundCall, bind, release, set_up
-from commbench.worker.replay import make_step
+from commbench.worker.own_calls import BoundCall, bind, set_up
 
 ALIGNMENT = PAGE
 
@@ -167,7 +163,8 @@ class Arena:
         self.release_spare()
         self._space = None
         while self._own:
-            release(self._own.popitem()[1])
+            if close := getattr(self._own.popitem()[1], "close", None):
+                close()
         for made in self._new_groups.values():
             made.release()
         while self._memories:
@@ -301,14 +298,14 @@ class Arena:
             new_groups=self._new_groups.setdefault(
                 case.group, NewGroups(view.group, self._comm.all_groups(case), self._comm.device)
             ),
-            peer=find_peer(case.pairs, rank, ranks),
+            peer=pairs.find_peer(case.pairs, rank, ranks),
             p2p_call=case.p2p_call,
             window=case.window or 1,
         )
 
-    def _replayed(self, case: Case) -> ReplayedStep:
+    def _replayed(self, case: Case) -> replay.ReplayedStep:
         assert self._comm.plan is not None
-        return replayed_step(self._comm.plan, case, self._comm.rank, self._is_trial)
+        return replay.replayed_step(self._comm.plan, case, self._comm.rank, self._is_trial)
 
     def _of_step(self, case: Case, view: GroupView, begin: int) -> Buffers:
         """What replays a step, with the buffers of each of its calls on this rank."""
@@ -332,7 +329,7 @@ class Arena:
         buffers = replace(parts[-1], several=tuple(parts))
         if not case.call_form.has_flat:
             return buffers
-        whole = case._replace(tensors=ONE_TENSOR, form=DIRECT)
+        whole = case._replace(tensors=call_forms.ONE_TENSOR, form=call_forms.DIRECT)
         flat = self._buffers(whole, view, _align(end, ALIGNMENT))
         copy_in, copy_out = make_copies(case, parts, flat)
         return replace(buffers, flat=flat, copy_in=copy_in, copy_out=copy_out)
@@ -385,6 +382,6 @@ def _blocks(buffer: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor] |
 def _reduce_op(name: str) -> Any:
     if not name:
         return None
-    if REDUCE_OPS[name].factor != 1:
-        return dist._make_nccl_premul_sum(float(REDUCE_OPS[name].factor))
-    return getattr(dist.ReduceOp, REDUCE_OPS[name].torch_name or name.upper())
+    if dtypes.REDUCE_OPS[name].factor != 1:
+        return dist._make_nccl_premul_sum(float(dtypes.REDUCE_OPS[name].factor))
+    return getattr(dist.ReduceOp, dtypes.REDUCE_OPS[name].torch_name or name.upper())

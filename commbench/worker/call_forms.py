@@ -1,5 +1,5 @@
 """Makes the call of a case in its form, and what forms need besides the buffers of their tensors:
-copies and steps."""
+copies and steps. Makes the calls of a step of a workload, as its ranks made them (plan.replay)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from commbench.plan import replay, workload
 from commbench.plan.case import Case
-from commbench.plan.operation import BlockPosition, Extent
+from commbench.plan.operation import BlockPosition, Extent, Works
 from commbench.plan.operations import OPERATIONS
+from commbench.worker.device import Device
 
 if TYPE_CHECKING:
     from commbench.worker.buffers import Buffers
@@ -105,3 +107,85 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     """Copy all tensors: on a GPU with few kernels."""
     if targets:
         torch._foreach_copy_(targets, sources)
+
+
+_Begin = Callable[[], Any]
+"""Begins a call, and returns what `wait()` is called on; None where nothing is left to wait for."""
+
+
+def make_step(
+    step: replay.ReplayedStep, parts: Sequence[tuple[Case, Buffers]], device: Device
+) -> Callable[[], None]:
+    """The function that makes the calls of a step once; `parts` has the buffers of each."""
+    begins = [_begin(step.calls, index, parts) for index in range(len(step.calls))]
+    actions = [
+        (one.call.compute_s, begin, one.waits)
+        for one, begin in zip(step.calls, begins, strict=True)
+    ]
+
+    def run() -> None:
+        works: list[Any] = [None] * len(actions)
+        for index, (compute_s, begin, waits) in enumerate(actions):
+            if compute_s:
+                device.compute(compute_s)
+            if begin:
+                works[index] = begin()
+            for waited in waits:
+                if works[waited] is not None:
+                    works[waited].wait()
+                    works[waited] = None
+        if step.compute_s:
+            device.compute(step.compute_s)
+
+    return run
+
+
+def _begin(
+    calls: Sequence[replay.ReplayedCall], index: int, parts: Sequence[tuple[Case, Buffers]]
+) -> _Begin | None:
+    """What begins a call, or a batch of messages; None for one that an earlier one begins."""
+    one = calls[index]
+    if one.call.is_message:
+        batch = range(index, index + one.together)
+        return _begin_messages([_message(calls[i], parts[i][1]) for i in batch]) if batch else None
+    case, buffers = parts[index]
+    if one.waits == (index,) and not one.call.asynchronous:
+        return partial(_finish, make_call(case, buffers))
+    if case.call_form.steps:
+        return partial(_StepsUnderWay, buffers)
+    return make_async_call(case, buffers)
+
+
+def _finish(call: Callable[[], object]) -> None:
+    """Make a call that ends before it returns."""
+    call()
+
+
+def _message(one: replay.ReplayedCall, buffers: Buffers) -> tuple[Any, Any, int, Any]:
+    """The function, tensor, rank and group of a message."""
+    assert one.call.peer is not None
+    is_send = one.call.operation == workload.SEND
+    tensor = buffers.send if is_send else buffers.receive
+    call = dist.isend if is_send else dist.irecv
+    return call, tensor, buffers.global_ranks[one.call.peer], buffers.group
+
+
+def _begin_messages(messages: Sequence[tuple[Any, Any, int, Any]]) -> _Begin:
+    if len(messages) == 1:
+        ((call, *arguments),) = messages
+        return partial(call, *arguments)
+    batch = [dist.P2POp(*message) for message in messages]
+    return lambda: Works(dist.batch_isend_irecv(batch))
+
+
+class _StepsUnderWay:
+    """A composition whose first operation has begun; `wait()` does the others, which need it."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        call, own = buffers.steps[0]
+        self._first, self._later = call(dist, own, async_op=True), buffers.steps[1:]
+
+    def wait(self) -> None:
+        self._first.wait()
+        for call, own in self._later:
+            call(dist, own)

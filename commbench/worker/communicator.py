@@ -21,14 +21,11 @@ from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan, longest_join_s
-from commbench.worker import groups
-from commbench.worker.control_tree import ControlTree
+from commbench.worker import control_tree, groups
 from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
-from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import longest_check_s
-from commbench.worker.watchdog.heartbeats import Diagnosis
+from commbench.worker.watchdog import hangs, heartbeats, rank_state
 from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
@@ -36,7 +33,7 @@ TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
 
 
-class Communicator(ControlTree):
+class Communicator(control_tree.ControlTree):
     """One rank's view of the ranks that are measured.
 
     `group` is the measured process group; it carries nothing but what is measured. All other
@@ -119,7 +116,7 @@ def communicator(
     _prepare_variables(plan, rank_context)
     # The watchdog finds out which rank hangs; torch would only say that it timed out.
     log = groups.start_log(plan, rank_context.rank, rank_context.scratch_dir) if logs_nccl else None
-    longest_s = plan.timeout_s + longest_check_s(max(plan.sizes, default=0))
+    longest_s = plan.timeout_s + hangs.longest_check_s(max(plan.sizes, default=0))
     timeout = timedelta(seconds=longest_s + join_s + TORCH_EXTRA_S)
     began = time.perf_counter()
     rendezvous_s = _init_process_group(plan, rank_context, timeout)
@@ -210,7 +207,7 @@ def _connect_or_report(
 
 def _publish_failure(
     error: BaseException, rank_context: RankContext, watchdog: Watchdog
-) -> Diagnosis | None:
+) -> heartbeats.Diagnosis | None:
     """Publish a failure before this rank leaves its groups, which its peers see as a lost
     connection. A secondary failure first waits for the ranks that failed to be known, and returns
     the diagnosis."""

@@ -91,7 +91,8 @@ class ControlTree:
         """The JSON value of rank `source`, of any size, on every rank."""
         data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
         size = int(self.share(torch.tensor(len(data)), source))
-        return _unpacked(self.share(_as_bytes(data or bytearray(size)), source))
+        found = self.share(_as_bytes(data or bytearray(size)), source)
+        return json.loads(bytes(found.numpy()))
 
     def gather_values(self, value: Any) -> list[Any]:
         """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
@@ -167,7 +168,3 @@ def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, i
 
 def _as_bytes(data: bytearray) -> torch.Tensor:
     return torch.frombuffer(data, dtype=torch.uint8)
-
-
-def _unpacked(tensor: torch.Tensor) -> Any:
-    return json.loads(bytes(tensor.numpy()))

@@ -17,32 +17,20 @@ from commbench.plan.plan import Plan
 from commbench.plan.replay import blocks_host
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.schema import Batch
-from commbench.worker import measure, numerics, verify
+from commbench.worker import measure, numerics, overlap, sampling, verify
 from commbench.worker.buffers import Arena, GroupBuffers
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.feasibility import is_out_of_memory, out_of_memory
 from commbench.worker.groups import held_bytes
-from commbench.worker.host_speed import HostSpeedProbe
 from commbench.worker.measure import Call, LocalSamples, Timer
-from commbench.worker.overlap import Overlaps
-from commbench.worker.own_calls import blaming
-from commbench.worker.own_checks import Witness
-from commbench.worker.reduction import reduce_batch, slowest_durations_s
-from commbench.worker.scheduler import (
-    CHECK,
-    END,
-    MEASURE,
-    NUMERICS,
-    WARM_UP,
-    Command,
-    Outcome,
-    Scheduler,
-)
-from commbench.worker.verify import PERIOD, CheckResult
-from commbench.worker.verify_graphs import verify_together
+from commbench.worker.own_calls import Witness, blaming
+from commbench.worker.reduction import HostSpeedProbe, reduce_batch, slowest_durations_s
+from commbench.worker.sampling import Command
+from commbench.worker.scheduler import Outcome, Scheduler
+from commbench.worker.verify import PERIOD, CheckResult, verify_together
 from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import longest_check_s, longest_iteration_s
+from commbench.worker.watchdog.hangs import longest_check_s, longest_iteration_s
 from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
 
 RATE_FROM = 1 << 20
@@ -62,7 +50,7 @@ class CaseRunner:
         self._plan, self._comm, self._arena, self._timer = plan, comm, arena, timer
         self._state = state
         self._counters = CpuCounters()
-        self._overlaps = Overlaps(comm, timer, state, plan.overlap_ratio)
+        self._overlaps = overlap.Overlaps(comm, timer, state, plan.overlap_ratio)
         self._shares_clock = timer.shares_clock and comm.shares_clock
         self._checks: dict[int, int] = {}
         """How many calls of each case were checked."""
@@ -86,13 +74,14 @@ class CaseRunner:
             while True:
                 self._state[rank_state.STEP] += 1
                 set_phase(self._state, rank_state.WAITING)
-                command = Command(END)
+                command = Command(sampling.END)
                 if scheduler and probe:
                     following = scheduler.next() or command
-                    host_speed = probe.measure_if_due() if following.what == MEASURE else {}
+                    is_timed = following.what == sampling.MEASURE
+                    host_speed = probe.measure_if_due() if is_timed else {}
                     command = following._replace(sent_ns=time.perf_counter_ns())
                 command = Command(*self._comm.share(torch.tensor(command)).tolist())
-                if command.what == END:
+                if command.what == sampling.END:
                     return
                 with blaming(cases[command.case]):
                     result = self._run(command, cases[command.case])
@@ -115,10 +104,10 @@ class CaseRunner:
             self._fill(case, pieces[:1])
             self._overlaps.calibrate(case, pieces[0], self._takes_part(case, pieces))
         result: Outcome
-        if command.what == NUMERICS:
+        if command.what == sampling.NUMERICS:
             result = self._find_numerics(command, case, pieces)
         else:
-            run = self._check if command.what == CHECK else self._time
+            run = self._check if command.what == sampling.CHECK else self._time
             result = run(command, case, pieces)
         self._arena.mark_used(case)
         return result
@@ -180,7 +169,9 @@ class CaseRunner:
         set_phase(self._state, rank_state.CHECKING, command.case, expected_s=expected_s)
         call = self._iterations(case, pieces)[0]
         source = numerics.Source(self._plan.data, case.dtype, self._plan.seed, 0)
-        return numerics.measure(case, pieces[0], call, self._comm, self._timer, self._state, source)
+        return numerics.measure_case(
+            case, pieces[0], call, self._comm, self._timer, self._state, source
+        )
 
     def _time_more(self, case: Case, pieces: list[GroupBuffers]) -> float:
         """How long a call takes on the slowest rank, for a first estimate: the shorter of two more.
@@ -250,7 +241,7 @@ class CaseRunner:
         if self._takes_part(case, pieces):
             samples = self._take_samples(command, case, pieces)
         set_phase(self._state, rank_state.HANDING_IN, command.case)
-        if command.what == WARM_UP:
+        if command.what == sampling.WARM_UP:
             return slowest_durations_s(samples.durations, self._comm, command.calls)
         base_ns = command.sent_ns if self._shares_clock else None
         groups, views = self._plan.groups_of(case) if case.group else (), self._comm.views(case)

@@ -19,14 +19,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 import torch
 
-from commbench.host.environment import boot_id
-from commbench.host.gpus import GpuState, NvmlGpu, find_gpu
-from commbench.host.procfs import read_free_bytes, read_text
+from commbench.host import environment, gpus, procfs
 
 
 class Memory:
@@ -108,20 +106,9 @@ SPIN_CYCLES = 1_000_000
 """Cycles of the spin whose duration tells how many of them a second has."""
 
 
-class Event(Protocol):
-    """A point in the stream of an accelerator."""
-
-    def record(self) -> None:
-        """Mark the current end of the stream."""
-
-    def query(self) -> bool:
-        """Whether the device has come to that point."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has come to that point."""
-
-    def elapsed_time(self, end: Any) -> float:
-        """Milliseconds from this event to `end`; the device has come to both."""
+Event: TypeAlias = Any
+"""A point in the stream of an accelerator, as torch.cuda.Event: `record`, `query`, `synchronize`,
+and `elapsed_time` in milliseconds."""
 
 
 class Device:
@@ -148,7 +135,7 @@ class Device:
     @property
     def identity(self) -> list[str]:
         """The same on two ranks only where they have the same device of one boot of a host."""
-        host = boot_id() or socket.gethostname()
+        host = environment.boot_id() or socket.gethostname()
         return [host, self.uuid, self.pci_bus_id, self.part]
 
     def synchronize(self) -> None:
@@ -214,7 +201,7 @@ class Device:
     def release_cached_memory(self) -> None:
         """Give back memory that torch keeps for later allocations."""
 
-    def read_state(self) -> GpuState | None:
+    def read_state(self) -> gpus.GpuState | None:
         """Its clock, power, temperature and why it is throttled; None where that is unknown."""
         return None
 
@@ -226,12 +213,12 @@ class Cpu(Device):
     name = "cpu"
 
     def free_bytes(self) -> int | None:
-        return read_free_bytes()
+        return procfs.read_free_bytes()
 
     def held_bytes(self) -> int | None:
         if hasattr(_C_LIBRARY, "malloc_trim"):
             _C_LIBRARY.malloc_trim(0)  # what was freed must not serve what comes next
-        pages = (read_text(Path("/proc/self/statm")) or "").split()
+        pages = (procfs.read_text(Path("/proc/self/statm")) or "").split()
         return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if len(pages) > 1 else None
 
     def compute(self, seconds: float) -> None:
@@ -262,7 +249,7 @@ class Accelerator(Device):
         self._side_stream: Any = None
         self._graphs: WeakSet[Any] = WeakSet()
         self._cycles_per_s = 0.0
-        self._gpu: NvmlGpu | None = find_gpu(self.pci_bus_id, self.uuid)
+        self._gpu: gpus.NvmlGpu | None = gpus.find_gpu(self.pci_bus_id, self.uuid)
 
     def synchronize(self) -> None:
         self._module.synchronize()
@@ -275,7 +262,7 @@ class Accelerator(Device):
         return int(total - free)
 
     def make_event(self) -> Event:
-        return self._module.Event(enable_timing=True)  # type: ignore[no-any-return]
+        return self._module.Event(enable_timing=True)
 
     def spin(self, seconds: float) -> None:
         sleep = getattr(self._module, "_sleep", None)
@@ -333,7 +320,7 @@ class Accelerator(Device):
     def release_cached_memory(self) -> None:
         self._module.empty_cache()
 
-    def read_state(self) -> GpuState | None:
+    def read_state(self) -> gpus.GpuState | None:
         return self._gpu.read_state() if self._gpu else None
 
     def _measure_clock(self, sleep: Callable[[int], object]) -> float:

@@ -99,7 +99,6 @@ DEBUG_VARIABLES = (
     "COMMBENCH_TRACEBACK", "NCCL_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "TORCH_SHOW_CPP_STACKTRACES",
 )  # fmt: skip
 """Variables that ask ranks for more output: where one is set, it goes to the terminal."""
-PR_SET_PDEATHSIG = 1
 
 
 def worker_main(worker_args: WorkerArgs) -> None:
@@ -148,7 +147,7 @@ def worker_main(worker_args: WorkerArgs) -> None:
 def _end_with_process(launcher_pid: int) -> None:
     """Make the kernel end this process when its parent, the launcher, ends in any way."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != launcher_pid:  # it has ended already
         os._exit(1)
 

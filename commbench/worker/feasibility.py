@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,12 +15,10 @@ import torch.distributed as dist
 
 from commbench.analysis.nccl_log import SELECTIONS, selection_entries, selection_key
 from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
+from commbench.plan import groups, operations, timing_modes
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.plan.cases import find_oversized
 from commbench.plan.computations import AT_ONCE, COMPUTATION
-from commbench.plan.dimensions import EAGER
-from commbench.plan.groups import TOGETHER
-from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.results.schema import FAILED
 from commbench.worker.buffers import Arena
@@ -29,8 +27,7 @@ from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask
 from commbench.worker.groups import NcclLog, find_reset, may_log, uses_nccl
 from commbench.worker.measure import make_iterations
-from commbench.worker.watchdog import rank_state
-from commbench.worker.watchdog.hang_analysis import longest_check_s
+from commbench.worker.watchdog import hangs, rank_state
 from commbench.worker.watchdog.rank_state import CASE, ITERATION, StateBuffer, set_phase
 
 MAX_REASON = 200
@@ -57,26 +54,42 @@ def mark_unsupported(cases: Cases, comm: Communicator, state: StateBuffer) -> Ca
     A trial moves one element per block; it also makes the connections. Raises RankError where only
     some ranks refuse, and what the backend raises for a fault.
     """
-    titles: dict[str, Case] = {}
+    trials: dict[str, Case] = {}
     for case in cases:
         if case.status == READY and not case.call:
-            titles.setdefault(_kind(case), case)
-    reasons, has_accepted = {}, []
-    for title, case in titles.items():
-        state[ITERATION], state[CASE] = state[ITERATION] + 1, case.index
-        trial = case._replace(concurrency=case.concurrency and TOGETHER, group_ranks="")
-        reasons[title] = _try_once(trial, comm)
-        has_accepted.append(not reasons[title] and bool(comm.views(trial)))
-    reasons = _agree_on_refusals(reasons, has_accepted, comm)
-    kinds = {case.index: _kind(case) for case in cases if case.status == READY}
-    return _mark(cases, UNSUPPORTED, {i: reasons.get(kind, "") for i, kind in kinds.items()})
+            together = case.concurrency and groups.TOGETHER
+            trials.setdefault(_kind(case), case._replace(concurrency=together, group_ranks=""))
+    agreed = _refusals(trials, lambda trial: _try_once(trial, comm), comm, state)
+    ready = [case for case in cases if case.status == READY]
+    return _mark(cases, UNSUPPORTED, {case.index: agreed.get(_kind(case), "") for case in ready})
 
 
-def _agree_on_refusals(
-    reasons: dict[str, str], has_accepted: Sequence[bool], comm: Communicator
+def set_up_calls(cases: Cases, comm: Communicator, arena: Arena, state: StateBuffer) -> Cases:
+    """The cases; the user's own calls are set up, each for its size. Those that cannot do it, as
+    NotImplementedError says, are marked unsupported, on all ranks alike."""
+
+    def set_up(case: Case) -> str:
+        try:
+            arena.of_groups(case)
+        except NotImplementedError as error:
+            return reason_of(error)[:MAX_REASON]
+        return ""
+
+    own = {case.name: case for case in cases if case.status == READY and case.call}
+    agreed = _refusals(own, set_up, comm, state)
+    return _mark(cases, UNSUPPORTED, {own[name].index: why for name, why in agreed.items()})
+
+
+def _refusals(
+    trials: Mapping[str, Case], run: Callable[[Case], str], comm: Communicator, state: StateBuffer
 ) -> dict[str, str]:
-    """Why each kind is refused, as the lowest rank that refuses it says, on all ranks alike. Raises
-    RankError where another rank has accepted it."""
+    """Why each of these trials is refused, as `run` says on the lowest rank that refuses it, on all
+    ranks alike; empty where none does. Raises RankError where another rank has accepted it."""
+    reasons, has_accepted = {}, []
+    for title, trial in trials.items():
+        state[ITERATION], state[CASE] = state[ITERATION] + 1, trial.index
+        reasons[title] = run(trial)
+        has_accepted.append(not reasons[title] and bool(comm.views(trial)))
     first = comm.first_rank([*map(bool, reasons.values()), *has_accepted])
     agreed = dict.fromkeys(reasons, "")
     for title, refused, accepted in zip(reasons, first, first[len(reasons) :], strict=False):
@@ -89,25 +102,6 @@ def _agree_on_refusals(
                 "find out what differs on that rank: device, driver, versions",
             )
     return agreed
-
-
-def set_up_calls(cases: Cases, comm: Communicator, arena: Arena, state: StateBuffer) -> Cases:
-    """The cases; the user's own calls are set up, each for its size. Those that cannot do it, as
-    NotImplementedError says, are marked unsupported, on all ranks alike."""
-    reasons: dict[str, str] = {}
-    has_accepted = []
-    own = [case for case in cases if case.status == READY and case.call]
-    for case in own:
-        state[ITERATION], state[CASE] = state[ITERATION] + 1, case.index
-        reason = ""
-        try:
-            arena.of_groups(case)
-        except NotImplementedError as error:
-            reason = reason_of(error)[:MAX_REASON]
-        reasons[case.name] = reason
-        has_accepted.append(not reason and bool(comm.views(case)))
-    agreed = _agree_on_refusals(reasons, has_accepted, comm).values()
-    return _mark(cases, UNSUPPORTED, dict(zip((c.index for c in own), agreed, strict=True)))
 
 
 def _mark(cases: Cases, status: str, reasons: Mapping[int, str]) -> Cases:
@@ -232,7 +226,7 @@ def learn_selections(
             reset()
         try:
             for case in _calls_to_make(cases):
-                expected_s = longest_check_s(case.size_bytes * case.parts)
+                expected_s = hangs.longest_check_s(case.size_bytes * case.parts)
                 set_phase(state, rank_state.CHECKING, case.index, expected_s=expected_s)
                 if log:
                     log.read_more()  # of earlier calls
@@ -251,9 +245,9 @@ def _calls_to_make(cases: Sequence[Case]) -> list[Case]:
     """One case of all for which NCCL selects alike."""
     found: dict[str, Case] = {}
     for case in cases:
-        operation = OPERATIONS[case.operation]
+        operation = operations.OPERATIONS[case.operation]
         is_call = operation.nccl_function and not (case.uses_new_group or operation.registers)
         is_measured = case.status == READY and case.part not in (COMPUTATION, AT_ONCE)
-        if is_measured and is_call and case.launch_mode == EAGER:
+        if is_measured and is_call and case.launch_mode == timing_modes.EAGER:
             found.setdefault(selection_key(case), case)
     return list(found.values())

@@ -26,13 +26,7 @@ import torch.distributed as dist
 from commbench.errors import UnavailableError
 from commbench.host.environment import nccl_settings
 from commbench.output.console import print_status
-from commbench.plan.backends import (
-    BACKENDS,
-    NCCL_OPTIONS,
-    parse_nccl_options,
-    read_value,
-    require_nccl,
-)
+from commbench.plan import backends, settings
 from commbench.plan.groups import format_group
 from commbench.plan.plan import Plan
 from commbench.worker.device import Device
@@ -215,7 +209,7 @@ def make_nccl_options(
     `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
     UnavailableError for an option that this torch does not offer.
     """
-    require_nccl(plan.backend, plan.nccl_options)
+    settings.require_nccl(plan.backend, plan.nccl_options)
     if not plan.nccl_options:
         return None
     process_group = process_group or getattr(dist, "ProcessGroupNCCL", None)
@@ -224,9 +218,9 @@ def make_nccl_options(
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
         )
     options = process_group.Options()
-    for text in parse_nccl_options(plan.nccl_options):  # a file may hold another one
+    for text in settings.parse_nccl_options(plan.nccl_options):  # a file may hold another one
         name, _, value = text.partition("=")
-        is_of_group = NCCL_OPTIONS[name].is_of_group
+        is_of_group = settings.NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)
         if not hasattr(target, name):
             raise UnavailableError(
@@ -234,7 +228,7 @@ def make_nccl_options(
                 "leave it out, or use a newer torch: which options it has depends on the NCCL "
                 "that it was built with",
             )
-        setattr(target, name, read_value(name, value))
+        setattr(target, name, settings.read_value(name, value))
     if timeout is not None:
         options._timeout = timeout
     return options
@@ -351,7 +345,7 @@ class NcclLog:
 
 def uses_nccl(plan: Plan) -> bool:
     """Whether the backend of a plan is NCCL."""
-    backend = BACKENDS.get(plan.backend)
+    backend = backends.BACKENDS.get(plan.backend)
     return bool(backend and backend.is_nccl)
 
 

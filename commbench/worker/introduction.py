@@ -12,40 +12,28 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from commbench import __version__
-from commbench.errors import UnavailableError
-from commbench.host.environment import (
-    DIFFERENT_BY_NATURE,
-    NetworkInterface,
-    addresses,
-    boot_id,
-    nccl_settings,
-    relevant_variables,
-)
+from commbench import __version__, errors, units, validation
+from commbench.host import environment
+from commbench.host.environment import NetworkInterface, boot_id
 from commbench.host.gpu_system import describe_gpu_facts, gpu_facts
 from commbench.host.gpus import read_place
 from commbench.plan.plan import OPTIONS, Plan
 from commbench.results.records import RankInfo
 from commbench.results.run_folder import create_folder
-from commbench.units import format_sizes
-from commbench.validation import build
 from commbench.worker.communicator import Communicator
 from commbench.worker.entrypoint import LaunchTask, RankContext
 
 MOST_OTHERS = 3
 """Ranks whose other variables are recorded, and hosts whose other GPUs are."""
 NOT_SET = "not set"
-COMPARED = ("commbench", "plan", "journal")
-"""What must be the same on all ranks; the first that differs is named."""
 SAME_COMMAND = (
     "start every rank with the same command and the same commbench; the run that --resume names "
     "must be the same on every node"
 )
 MAX_VALUE = 60
 """Characters of a shortened value."""
-_ANY_PORT = 9
 _VARIABLES = {"gloo": "GLOO_SOCKET_IFNAME", "nccl": "NCCL_SOCKET_IFNAME"}
 
 
@@ -74,8 +62,10 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
     if needed. Raises UnavailableError on every rank where plans, versions or journals differ."""
     # One rank of each host looks for its GPUs.
     gpus = {} if rank_context.local_rank else describe_gpu_facts(gpu_facts())
-    found = nccl_settings() | relevant_variables()
-    variables = {name: value for name, value in found.items() if name not in DIFFERENT_BY_NATURE}
+    found = environment.nccl_settings() | environment.relevant_variables()
+    variables = {
+        name: value for name, value in found.items() if name not in environment.DIFFERENT_BY_NATURE
+    }
     info = _own_info(task.plan, rank_context, comm)
     _require_same_plan(task, info, comm)
     ranks: tuple[RankInfo, ...] = ()
@@ -84,7 +74,7 @@ def introduce(task: LaunchTask, rank_context: RankContext, comm: Communicator) -
         nonlocal ranks
         if not task.folder_exists:
             create_folder(task.folder)
-        ranks = tuple(build(RankInfo, each) for each in infos)
+        ranks = tuple(validation.build(RankInfo, each) for each in infos)
         return str(task.folder)
 
     folder = comm.agree(info._asdict(), decide)
@@ -118,12 +108,20 @@ def _first_others(ranks: Iterable[int], first_alike: Any) -> list[int]:
 def _require_same_plan(task: LaunchTask, info: RankInfo, comm: Communicator) -> None:
     """Raise UnavailableError on every rank where plans, versions or journals differ: it names the
     first rank that differs from rank 0."""
-    own = {"rank": info._asdict(), "plan": task.plan.digest, "journal": task.journal}
-    own["commbench"] = __version__
+    own = {"commbench": __version__, "plan": task.plan.digest, "journal": task.journal}
     first = comm.share_value(own)
-    for other in comm.first_rank([own[key] != first[key] for key in COMPARED]):
-        if other is not None and (found := find_other_plan([first, comm.share_value(own, other)])):
-            raise_other_plan(task.plan, comm, **found)
+    others = comm.first_rank([own[key] != value for key, value in first.items()])
+    for key, other in zip(own, others, strict=True):
+        if other is None:
+            continue
+        host, value = comm.share_value([info.host, own[key]], other)
+        found = f"{key} ({value}) from rank 0 ({first[key]})"
+        if key == "plan":
+            plans = (comm.share_value(task.plan.as_json(), source) for source in (0, other))
+            found = "plan: " + "; ".join(describe_differences(*plans))
+        raise errors.UnavailableError(
+            f"rank {other} on {host} has a different {found}", SAME_COMMAND
+        )
 
 
 def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> RankInfo:
@@ -146,33 +144,6 @@ def _own_info(plan: Plan, rank_context: RankContext, comm: Communicator) -> Rank
     )
 
 
-def find_other_plan(parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The number and host of the first rank with another plan than rank 0; None: all have the same.
-
-    Raises UnavailableError where versions or journals differ.
-    """
-    for key in COMPARED:
-        for other in parts:
-            if other[key] == parts[0][key]:
-                continue
-            rank = {"rank": other["rank"]["rank"], "host": other["rank"]["host"]}
-            if key == "plan":
-                return rank
-            raise UnavailableError(
-                f"rank {rank['rank']} on {rank['host']} has a different {key} ({other[key]}) "
-                f"from rank 0 ({parts[0][key]})",
-                SAME_COMMAND,
-            )
-    return None
-
-
-def raise_other_plan(plan: Plan, comm: Communicator, rank: int, host: str) -> NoReturn:
-    """Raise UnavailableError on every rank: how the plan of `rank` differs from that of rank 0."""
-    first, other = (comm.share_value(plan.as_json(), source) for source in (0, rank))
-    found = "; ".join(describe_differences(first, other))
-    raise UnavailableError(f"rank {rank} on {host} has a different plan: {found}", SAME_COMMAND)
-
-
 def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """How another plan, as JSON, differs, by option: `--sizes 2K instead of 1K`."""
     return [
@@ -186,7 +157,7 @@ def describe_differences(first: dict[str, Any], other: dict[str, Any]) -> list[s
 def _short_text(name: str, value: Any) -> str:
     """The value of an option in ASCII; of a long one its beginning, its end and its length."""
     if name == "sizes":
-        value = format_sizes(tuple(value))
+        value = units.format_sizes(tuple(value))
     elif isinstance(value, list):
         value = ",".join(value)
     words = {None: "as needed", True: "yes", False: "no"}
@@ -201,9 +172,9 @@ def find_interface(
     backend: str, rank_context: RankContext, variables: Mapping[str, str] = os.environ
 ) -> NetworkInterface:
     """The interface between this host and the others; empty fields where that is not known."""
-    named = variables.get(_VARIABLES.get(backend, ""), "")
-    if named:
-        matching = (one for one in addresses() if _is_named(one.interface, named, backend))
+    known = environment.addresses()
+    if named := variables.get(_VARIABLES.get(backend, ""), ""):
+        matching = (one for one in known if _is_named(one.interface, named, backend))
         return next(matching, NetworkInterface())
     if rank_context.is_single_node:
         return NetworkInterface()
@@ -213,8 +184,7 @@ def find_interface(
         host = rank_context.init_method.removeprefix("tcp://").rpartition(":")[0]
         is_env = rank_context.init_method == "env://"
         address = _source_address(variables.get("MASTER_ADDR", "") if is_env else host)
-    matching = (one for one in addresses() if one.address == address)
-    return next(matching, NetworkInterface(address=address))
+    return next((o for o in known if o.address == address), NetworkInterface(address=address))
 
 
 def _is_named(interface: str, named: str, backend: str) -> bool:
@@ -249,9 +219,8 @@ def _source_address(host: str) -> str:
     """The address from which the kernel would send to a host; nothing is sent. Empty where there is
     no route."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, _ANY_PORT, type=socket.SOCK_DGRAM
-        )[0]
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)  # any port
+        family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.connect(address)
             return str(trial.getsockname()[0])

@@ -21,11 +21,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from commbench.host.cpu import FIELDS, CpuCounters
-from commbench.host.gpus import GpuState
+from commbench.host import cpu, gpus
+from commbench.plan import operations, timing_modes
 from commbench.plan.case import Case
-from commbench.plan.dimensions import GRAPH
-from commbench.plan.operations import OPERATIONS
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
 from commbench.worker.watchdog.rank_state import ITERATION, StateBuffer, open_state
@@ -228,14 +226,14 @@ class LocalSamples(NamedTuple):
     enqueue: torch.Tensor | None = None
     """Two numbers: the median time in ns that the host needed to queue an iteration, and the number
     of iterations that came late to the device (timers.HostTimes); None on a CPU."""
-    state: GpuState | None = None
+    state: gpus.GpuState | None = None
     """Of the device, when the last iteration had been queued; None where that is unknown."""
 
 
 def no_samples(iterations: int, is_async: bool) -> LocalSamples:
     """What a rank has of a batch that it takes no part in."""
     zeros = torch.zeros(iterations, dtype=torch.int64)
-    counters = torch.zeros(len(FIELDS), dtype=torch.int64)
+    counters = torch.zeros(len(cpu.FIELDS), dtype=torch.int64)
     return LocalSamples(zeros, zeros, counters, zeros.new_zeros(2) if is_async else None)
 
 
@@ -268,11 +266,11 @@ def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: i
     `pieces` has a call for each of the case's pieces of memory. Calls take them by turns, from one
     iteration to the next too, and all iterations together use each of them.
     """
-    if OPERATIONS[case.operation].is_timed_by_host:
+    if operations.OPERATIONS[case.operation].is_timed_by_host:
         return list(pieces)
     turns = cycle(pieces)
     parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
-    if case.launch_mode == GRAPH:
+    if case.launch_mode == timing_modes.GRAPH:
         return [device.capture(part) for part in parts]
     return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
 
@@ -311,11 +309,11 @@ def by_turns(iterations: Sequence[Call], first: int) -> Call:
 
 def time_batch(
     timer: Timer,
-    counters: CpuCounters,
+    counters: cpu.CpuCounters,
     call: Callable[[], object],
     iterations: int,
     state: StateBuffer,
-    read_state: Callable[[], GpuState | None] = lambda: None,
+    read_state: Callable[[], gpus.GpuState | None] = lambda: None,
 ) -> LocalSamples:
     """Time that many iterations on this rank, with Python's garbage collector off.
 
@@ -357,10 +355,12 @@ def loop_overhead_s(timer: Timer) -> float:
     return median(durations) * 1e-9
 
 
-def aligner_durations(timer: Timer, iterations: int) -> torch.Tensor:
-    """The time of the aligner itself, in ns, where it is the call: an operation without data, and
-    how far apart the ranks leave the aligner before it. All ranks take part."""
+def time_calls(
+    timer: Timer, call: Call, iterations: int, state: StateBuffer | None = None
+) -> torch.Tensor:
+    """The duration of each of so many calls on this rank, in ns; all ranks take part. Where the
+    call is the aligner, that of an operation without data, and how far apart the ranks leave the
+    aligner before it."""
     start, stop = timer.prepare(iterations)
-    state = open_state(None, 0)
-    timed_loop(timer.aligner, timer.align, start, stop, iterations, state)
+    timed_loop(call, timer.align, start, stop, iterations, state or open_state(None, 0))
     return torch.tensor(timer.collect()[0])

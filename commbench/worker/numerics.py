@@ -18,23 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from commbench.plan import compression, operations
 from commbench.plan.case import Case
-from commbench.plan.compression import exchanges
 from commbench.plan.dtypes import DATA, ROW
 from commbench.plan.operation import BlockPosition
-from commbench.plan.operations import OPERATIONS
 from commbench.results.records import Numerics
+from commbench.worker import measure, reduction
 from commbench.worker.buffers import Buffers, GroupBuffers
 from commbench.worker.communicator import Communicator
-from commbench.worker.measure import (
-    ALIGNER_ITERATIONS,
-    Call,
-    Timer,
-    aligner_durations,
-    back_to_back,
-    timed_loop,
-)
-from commbench.worker.reduction import slowest_durations_s
+from commbench.worker.measure import Call, Timer
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CHUNK = 1 << 14
@@ -143,15 +135,15 @@ def results(case: Case, buffers: Buffers) -> Iterator[tuple[torch.Tensor, int]]:
     those that a rank sends."""
     for number, block in enumerate(buffers.receive_blocks or ()):
         at = BlockPosition(buffers.rank, number, buffers.ranks, buffers.root)
-        origin = OPERATIONS[case.operation].expected(at)
+        origin = operations.OPERATIONS[case.operation].expected(at)
         if origin is not None:
             yield block, origin.block * case.count
 
 
 def is_everywhere(case: Case) -> bool:
     """Whether all ranks have the same elements of the result."""
-    operation = OPERATIONS[case.operation]
-    return exchanges(operation) > 1 and not operation.rooted
+    operation = operations.OPERATIONS[case.operation]
+    return compression.exchanges(operation) > 1 and not operation.rooted
 
 
 def compare(case: Case, buffers: Buffers, source: Source) -> Errors:
@@ -190,7 +182,7 @@ def take_sample(case: Case, buffers: Buffers) -> str:
     return ""
 
 
-def measure(
+def measure_case(
     case: Case, parts: GroupBuffers, call: Call, comm: Communicator, timer: Timer,
     state: StateBuffer, source: Source,
 ) -> Numerics:  # fmt: skip
@@ -205,7 +197,9 @@ def measure(
         call()
         device.synchronize()
         seen.append([digest(*part) for part in parts])
-    found = [compare(*part, _of_group(source, part[1])) for part in parts if not _is_other(part[1])]
+    # An own call with a reference has another result than its operation.
+    alike = [p for p in parts if not (p[1].own and hasattr(p[1].own.entry, "reference"))]
+    found = [compare(*part, _of_group(source, part[1])) for part in alike]
     sample = next(filter(None, (take_sample(*part) for part in parts)), "")
     codec: list[Call] = [b.compressed.compute for _, b in parts if b.compressed]
     is_compressed = case.call_form.compression is not None
@@ -215,11 +209,6 @@ def measure(
 
 def _of_group(source: Source, buffers: Buffers) -> Source:
     return source._replace(group=buffers.group_number)
-
-
-def _is_other(buffers: Buffers) -> bool:
-    """Whether an own call has another result than its operation."""
-    return buffers.own is not None and hasattr(buffers.own.entry, "reference")
 
 
 def _combine(
@@ -259,17 +248,15 @@ def _time_codec(
     Ranks may share cores, and one may begin when another has ended. So the ranks are aligned after
     the work, too, and the time of that alone is taken off.
     """
-    call = back_to_back([*codec, timer.aligner])
+    call = measure.back_to_back([*codec, timer.aligner])
 
-    def run(times: int) -> torch.Tensor:
+    def run(times: int, call: Call = call) -> torch.Tensor:
         if not codec:
             return torch.zeros(times, dtype=torch.int64)
-        start, stop = timer.prepare(times)
-        timed_loop(call, timer.align, start, stop, times, state)
-        return torch.tensor(timer.collect()[0])
+        return measure.time_calls(timer, call, times, state)
 
-    idle = aligner_durations(timer, ALIGNER_ITERATIONS) if codec else run(ALIGNER_ITERATIONS)
+    idle = run(measure.ALIGNER_ITERATIONS, timer.aligner)
     idle_ns = comm.all_reduce_max(idle).median()
     shortest = max(1, int(comm.all_reduce_max(run(2)).min()))
     times = min(max(CODEC_NS // shortest, LEAST_TIMES), MOST_TIMES)
-    return slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)
+    return reduction.slowest_durations_s((run(times) - idle_ns).clamp(min=1), comm)

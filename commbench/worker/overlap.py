@@ -20,11 +20,9 @@ from commbench.plan.case import Case
 from commbench.plan.computations import AT_ONCE, COMPUTATION, MOST_UNITS, Unit, find_computation
 from commbench.plan.operation import Works
 from commbench.results.schema import Batch
-from commbench.worker.buffers import GroupBuffers
-from commbench.worker.call_forms import make_async_call
-from commbench.worker.communicator import Communicator
+from commbench.worker import buffers, call_forms, communicator
 from commbench.worker.device import Device, Event
-from commbench.worker.measure import Call, Timer, timed_loop
+from commbench.worker.measure import Call, Timer, time_calls
 from commbench.worker.watchdog.rank_state import StateBuffer
 
 CALIBRATION_S = 50e-3
@@ -139,7 +137,7 @@ class Overlaps:
     """The computations of a rank, and the calls of its overlaps."""
 
     def __init__(
-        self, comm: Communicator, timer: Timer, state: StateBuffer, ratio: float | None
+        self, comm: communicator.Communicator, timer: Timer, state: StateBuffer, ratio: float | None
     ) -> None:
         self._comm, self._timer, self._state = comm, timer, state
         self._ratio = ratio or 1.0
@@ -152,7 +150,7 @@ class Overlaps:
         """Whether the computation of a case has its length."""
         return case.key("part") in self._works
 
-    def calibrate(self, case: Case, parts: GroupBuffers, takes_part: bool) -> None:
+    def calibrate(self, case: Case, parts: buffers.GroupBuffers, takes_part: bool) -> None:
         """Make the computation of a case as long as its communication times the ratio, unless the
         case says how many units it has. All ranks call it and come to the same number of units, by
         the slowest rank. A rank that does not take part in the case runs nothing."""
@@ -173,7 +171,7 @@ class Overlaps:
             units = min(MOST_UNITS, max(1, round(units * wanted_s / max(found_s, 1e-9))))
         self._works[case.key("part")] = _repeat(unit, units), f"{units} x {name}"
 
-    def make_call(self, case: Case, parts: GroupBuffers) -> Call:
+    def make_call(self, case: Case, parts: buffers.GroupBuffers) -> Call:
         """The function that runs a part of an overlap once, in each of the rank's groups."""
         start, (compute, _) = _make_start(parts), self._works[case.key("part")]
         if case.part == AT_ONCE:
@@ -212,9 +210,7 @@ class Overlaps:
         for is_first in (True, False):
             own = torch.zeros(number, dtype=torch.int64)
             if takes_part:
-                start, stop = self._timer.prepare(number)
-                timed_loop(call, self._timer.align, start, stop, number, self._state)
-                own = torch.tensor(self._timer.collect()[0])
+                own = time_calls(self._timer, call, number, self._state)
             times = sorted(self._comm.all_reduce_max(own).tolist())
             if is_first:
                 fitting = int(CALIBRATION_S * 1e9 / max(times[1], 1))
@@ -222,9 +218,9 @@ class Overlaps:
         return float(times[number // 4]) * 1e-9
 
 
-def _make_start(parts: GroupBuffers) -> Start:
+def _make_start(parts: buffers.GroupBuffers) -> Start:
     """Starts the communication in each of a rank's groups; what is returned waits for all."""
-    starts = [make_async_call(*part) for part in parts]
+    starts = [call_forms.make_async_call(*part) for part in parts]
     return starts[0] if len(starts) == 1 else lambda: Works([start() for start in starts])
 
 

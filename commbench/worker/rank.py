@@ -1,48 +1,44 @@
-"""The life of a rank: join the process group, agree on the plan, measure, leave the group."""
+"""The life of a rank: join the process group, agree on the plan, measure, leave the group. And
+`commbench.measure()`, which measures on a process group of the caller, and starts no ranks."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
 
-from commbench import __version__
-from commbench.analysis.nccl_log import INIT_MODE, parse_communicator
-from commbench.errors import UnavailableError
-from commbench.host.cpu import apply_cpu_mode
+from commbench import __version__, units
+from commbench.analysis import csv_file, nccl_log
+from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
+from commbench.host import cpu, gpus
 from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.fault_counters import FaultWatch
-from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
+from commbench.plan.plan import Plan
+from commbench.results.journal import encode_run
+from commbench.results.journal_reader import decode_run
 from commbench.results.records import LinkProbe, StartUp
-from commbench.results.schema import RunHeader
-from commbench.units import format_count
-from commbench.worker.communicator import Communicator, communicator
-from commbench.worker.coordinator import CaseRunner
+from commbench.results.schema import IN_PROCESS, Run, RunHeader
+from commbench.worker import coordinator, feasibility, measure, own_calls, reduction, sampling, soak
+from commbench.worker.communicator import Communicator, communicator, connect
+from commbench.worker.device import Accelerator, Cpu, Device
 from commbench.worker.entrypoint import LaunchTask, RankContext
-from commbench.worker.feasibility import (
-    allocate_arena,
-    learn_selections,
-    mark_unsupported,
-    set_up_calls,
-    skip_oversized,
-)
-from commbench.worker.groups import uses_nccl
+from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
-from commbench.worker.measure import loop_overhead_s, make_timer
-from commbench.worker.recorder import Recorder
-from commbench.worker.reduction import aligner_s
-from commbench.worker.sampling import make_quick_search
+from commbench.worker.recorder import Recorder, RunCollector
 from commbench.worker.scheduler import ResultSink, Scheduler
-from commbench.worker.soak import SoakScheduler
-from commbench.worker.watchdog import hang_evidence, rank_state
-from commbench.worker.watchdog.rank_state import StateBuffer, set_phase
+from commbench.worker.watchdog import hangs, rank_state
+from commbench.worker.watchdog.rank_state import StateBuffer, open_state, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
@@ -59,7 +55,7 @@ def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: Rep
     """
     plan = tasks[0].plan
     facts = {} if rank_context.rank else gather_facts()  # before this rank keeps to a single core
-    apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
+    cpu.apply_cpu_mode(plan.cpu_mode, rank_context.local_rank)
     with watching(plan, rank_context, report) as watchdog:
         for task in tasks:
             _run_launch(task, rank_context, watchdog, facts)
@@ -72,7 +68,7 @@ def _run_launch(
     with communicator(task.plan, rank_context, watchdog, task.logs_nccl) as comm:
         group = introduce(task, rank_context, comm)
         if not task.is_silent:
-            watchdog.dump_folder = Path(group.folder) / hang_evidence.FOLDER
+            watchdog.dump_folder = Path(group.folder) / hangs.FOLDER
         set_phase(state, rank_state.TRYING)
         header = make_header(task, rank_context.launcher, comm, group, facts)
         if task.resumed_from:
@@ -117,22 +113,23 @@ def measure_cases(
     Raises UnavailableError where nothing can be measured.
     """
     plan, device = task.plan, comm.device
-    gpu = find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
+    gpu = gpus.find_gpu(device.pci_bus_id, device.uuid) if device.is_async else None
     faults = FaultWatch(gpu, device.pci_bus_id or device.uuid, has_ports=comm.rank in group.leaders)
-    cases = skip_oversized(plan, mark_unsupported(task.cases(), comm, state), comm)
-    arena, cases = allocate_arena(cases, comm)
-    cases = set_up_calls(cases, comm, arena, state)
+    cases = feasibility.mark_unsupported(task.cases(), comm, state)
+    cases = feasibility.skip_oversized(plan, cases, comm)
+    arena, cases = feasibility.allocate_arena(cases, comm)
+    cases = feasibility.set_up_calls(cases, comm, arena, state)
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
-    timer = make_timer(comm)
+    timer = measure.make_timer(comm)
     with arena:
-        environment |= learn_selections(task, cases, comm, arena, state)
+        environment |= feasibility.learn_selections(task, cases, comm, arena, state)
         set_phase(state, rank_state.PROBING)
         header = header._replace(
             environment=environment,
-            overhead_s=loop_overhead_s(timer),
-            aligner_s=aligner_s(timer, comm),
+            overhead_s=measure.loop_overhead_s(timer),
+            aligner_s=reduction.aligner_s(timer, comm),
             resolution_s=timer.resolution_s,
             link_probes=probe_links(comm, group.leaders),
             start_up=_start_up(comm),
@@ -140,11 +137,11 @@ def measure_cases(
         sink = None if comm.rank else make_sink(header)
         scheduler: Scheduler | None = None
         if sink and plan.is_soak:
-            scheduler = SoakScheduler(plan, cases, sink, task.launch)
+            scheduler = soak.SoakScheduler(plan, cases, sink, task.launch)
         elif sink:
-            search = make_quick_search(header, cases)
+            search = sampling.make_quick_search(header, cases)
             scheduler = Scheduler(plan, cases, sink, task.launch, search)
-        CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
+        coordinator.CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
 
     def join(parts: list[tuple[str, dict[str, int]]]) -> None:
@@ -161,8 +158,8 @@ def measure_cases(
 def _nccl_facts(comm: Communicator) -> dict[str, Any]:
     """What is known of NCCL's communicators."""
     is_eager = getattr(comm.group, "bound_device_id", None) is not None
-    logged = parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
-    facts = {INIT_MODE: "eager" if is_eager else "lazy"}
+    logged = nccl_log.parse_communicator(comm.nccl_log.remove()) if comm.nccl_log else {}
+    facts = {nccl_log.INIT_MODE: "eager" if is_eager else "lazy"}
     return facts | ({"nccl_log": logged} if logged else {})
 
 
@@ -196,7 +193,7 @@ def _nothing_left(cases: tuple[Case, ...]) -> UnavailableError:
         hint = "try another operation, dtype, reduce operation, placement or backend"
     elif any(case.step for case in cases):
         hint = "use a host with more memory, or fewer ranks: --fit shrink --nproc-per-node N"
-    first += f", and {format_count(len(more), 'more case')}" if more else ""
+    first += f", and {units.format_count(len(more), 'more case')}" if more else ""
     return UnavailableError(f"nothing is left to measure: {first}", hint)
 
 
@@ -242,3 +239,112 @@ def _exchange(
         second(answer, comm.global_ranks[peer], group=comm.group)
         seconds.append(time.perf_counter() - start)
     return min(seconds[1:])
+
+
+def measure_on_group(
+    make_plan: Callable[[str, str, int], Plan],
+    group: Any = None,
+    *,
+    label: str,
+    output: Path | None = None,
+) -> Run:
+    """Measure on an existing process group, from within the program that made it.
+
+    Every rank of the group calls this with the same arguments, and every rank gets the same Run,
+    with all samples. `make_plan` makes the plan for a backend, a device type and a number of ranks.
+    None is the default group. The current CUDA device is measured where the group has NCCL,
+    otherwise the CPU. With `output` rank 0 of the group writes the run into that folder.
+
+    Nothing is initialised and nothing remains: the CPU mode and all variables stay as they are, and
+    the process group for control traffic and the buffers are freed. Ranks in the Run, and the root,
+    are those of the group. Raises a CommbenchError on every rank alike; where a rank is lost, the
+    timeout of the group decides how long the others wait.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError(
+            "there is no process group to measure",
+            "call torch.distributed.init_process_group() first, or use commbench.run()",
+        )
+    if dist.get_rank(group) < 0:
+        raise UsageError(
+            "this rank is not in the process group", "call measure() on the ranks of the group only"
+        )
+    backend, device = _find_backend(group)
+    task = LaunchTask(
+        plan=make_plan(backend, device.torch_device.type, dist.get_world_size(group)),
+        label=label,
+        folder=output or Path(),
+        folder_exists=output is None,
+        logs_nccl=False,  # the program's own log is left alone
+    )
+    with _on_group(group, device) as comm:
+        rank_context = RankContext(
+            rank=comm.rank,
+            world_size=comm.ranks,
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+            launcher=IN_PROCESS,
+            init_method="env://",
+        )
+        ranks = introduce(task, rank_context, comm)
+        header = make_header(task, IN_PROCESS, comm, ranks, {} if comm.rank else gather_facts())
+        state = open_state(None, comm.rank)
+        collector = measure_cases(task, comm, state, header, ranks, RunCollector)
+        path = str(output or "")
+        lines = comm.share_value(list(encode_run(collector.run(path))) if collector else None)
+        run = decode_run(lines)._replace(path=path)
+        if output:
+            comm.agree(None, lambda _: csv_file.write_run_folder(task.folder, run))
+        return run
+
+
+@contextmanager
+def _on_group(group: Any, device: Device) -> Iterator[Communicator]:
+    """A communicator of the ranks of a group, with a control group that ends with it.
+
+    The control group is not registered with torch.distributed: making it involves nobody but its
+    ranks, and group numbers, which have to be the same on all ranks of a job, stay as they are.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    members = dist.get_process_group_ranks(group or dist.group.WORLD)
+    store = _get_default_store()
+    # Each rank counts its own calls on these ranks, so that all of them find the same new name.
+    name = "commbench/" + hashlib.sha256(repr(members).encode()).hexdigest()[:16]
+    number = store.add(f"{name}/calls of {rank}", 1)
+    control = None
+    try:
+        own_store = dist.PrefixStore(f"{name}/{number}", store)
+        # torch's own default for gloo
+        control = gloo_group(own_store, rank, ranks, timedelta(minutes=30))
+        comm = Communicator(rank, ranks, device, group or dist.group.WORLD, control)
+        comm.global_ranks = members
+        comm.gpu_shared, _ = find_shared_gpus(comm)
+        if device.is_async:
+            connect(comm)  # memory is registered with a communicator that there is
+        yield comm
+    except CommbenchError:
+        raise
+    except (RuntimeError, OSError, own_calls.CallError) as error:
+        raise RankError(
+            f"measuring failed on rank {rank} ({socket.gethostname()}): {reason_of(error)}",
+            "read the errors of the other ranks, and check that all of them called measure()",
+        ) from error
+    finally:
+        del control
+        device.release_graphs()
+        device.release_cached_memory()
+
+
+def _find_backend(group: Any) -> tuple[str, Device]:
+    """The backend of a group that is measured, and its device."""
+    backends = dict(
+        part.split(":", 1) for part in dist.get_backend_config(group).split(",") if ":" in part
+    )
+    if "cuda" in backends and torch.cuda.is_available():
+        return backends["cuda"], Accelerator("cuda", torch.cuda.current_device())
+    if "cpu" in backends:
+        return backends["cpu"], Cpu()
+    raise UnavailableError(
+        f"the process group has no backend for this host: {dist.get_backend_config(group)}",
+        "measure a group of the backend nccl with GPUs, or of gloo",
+    )

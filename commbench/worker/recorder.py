@@ -11,24 +11,21 @@ from commbench.analysis.csv_file import ResultsCsv
 from commbench.analysis.rows import WAYS, ResultRow, make_row, make_rows, relate_rows
 from commbench.output.progress import ProgressListener, SoakStatus, work_listener
 from commbench.plan.case import Case
-from commbench.results.journal import Journal
+from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
-from commbench.results.records import Check
-from commbench.results.samples import RankTimesSum, soaked_s
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
-from commbench.worker.entrypoint import LaunchTask
-from commbench.worker.scheduler import ResultSink
+from commbench.worker import entrypoint, scheduler
 
 
-class RunCollector(ResultSink):
+class RunCollector(scheduler.ResultSink):
     """A ResultSink that keeps the results of a run in memory."""
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
         self._header, self._launch = header, header.launch
         self._batches: dict[int, list[Batch]] = {}
-        self._ranks: defaultdict[int, RankTimesSum] = defaultdict(RankTimesSum)
+        self._ranks: defaultdict[int, samples.RankTimesSum] = defaultdict(samples.RankTimesSum)
         """What the batches of a case have of each rank."""
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
@@ -47,7 +44,7 @@ class RunCollector(ResultSink):
 
     def _with_ranks(self, measurement: Measurement) -> Measurement:
         """A case that has ended, with what is recorded of each rank in this launch."""
-        added = self._ranks.pop(measurement.case.index, RankTimesSum())
+        added = self._ranks.pop(measurement.case.index, samples.RankTimesSum())
         return measurement._replace(rank_times=added.result(self._launch))
 
     def _whole(self, measurement: Measurement) -> Measurement:
@@ -75,7 +72,7 @@ class Recorder(RunCollector):
     added to theirs.
     """
 
-    def __init__(self, task: LaunchTask, header: RunHeader) -> None:
+    def __init__(self, task: entrypoint.LaunchTask, header: RunHeader) -> None:
         super().__init__(header)
         folder = task.folder
         self._folder = folder
@@ -83,11 +80,11 @@ class Recorder(RunCollector):
         if header.launch or header.resumed:
             run = read_run(folder)
             self._header, earlier = run.header, run.measurements
-            self.soaked_s = round(soaked_s(run), 6) if header.plan.is_soak else 0.0
+            self.soaked_s = round(samples.soaked_s(run), 6) if header.plan.is_soak else 0.0
             header = header._replace(soaked_s=self.soaked_s)
         self._batches = {m.case.index: list(m.batches) for m in earlier}
         self._outcomes = {m.case.index: m for m in earlier}
-        self._journal = Journal(folder)
+        self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
         self._grouped: dict[int, ResultRow] = {}
@@ -123,7 +120,7 @@ class Recorder(RunCollector):
         else:
             self._journal.batch(case, self._keep(case, batch))
 
-    def checked(self, check: Check) -> None:
+    def checked(self, check: records.Check) -> None:
         self._journal.check(check)
         assert self._soak
         self._soak.wrong += sum(check.wrong_elements)

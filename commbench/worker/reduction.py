@@ -4,29 +4,30 @@ Rank 0 needs O(iterations + ranks) bytes: of each iteration it gets maxima and m
 ranks, along a tree in which every rank passes on as many numbers as it has itself, and of each rank
 two medians. Of groups that call together it gets the samples of each, if they are few.
 docs/measuring.md has the figures.
+
+Rank 0 also measures the speed of the host itself now and then: little, and the same in every run,
+so that a comparison of two runs knows whether the host was slower during one of them.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from statistics import median
 from typing import Any
 
 import torch
 
-from commbench.host.cpu import FIELDS, UNKNOWN
-from commbench.host.gpus import THROTTLE_REASONS, GpuState
+from commbench.host import cpu, gpus
 from commbench.results.schema import Batch
+from commbench.worker import measure
 from commbench.worker.communicator import Communicator
 from commbench.worker.groups import GroupView
-from commbench.worker.measure import (
-    ALIGNER_ITERATIONS,
-    FEW_ALIGNER_ITERATIONS,
-    SLOW_ALIGNER_S,
-    LocalSamples,
-    Timer,
-    aligner_durations,
-)
+from commbench.worker.measure import LocalSamples, Timer
 
 MOST_GROUP_SAMPLES = 1 << 14
 """Of the samples of groups that call together, in a batch: recorded up to so many, groups times
@@ -43,9 +44,10 @@ def slowest_durations_s(
 def aligner_s(timer: Timer, comm: Communicator) -> float:
     """The time of the aligner itself on the slowest rank, on rank 0: the median of
     ALIGNER_ITERATIONS, of fewer where it is slow. All ranks take part."""
-    found = comm.all_reduce_max(aligner_durations(timer, FEW_ALIGNER_ITERATIONS))
-    if float(_median(found)) * 1e-9 < SLOW_ALIGNER_S:
-        more = aligner_durations(timer, ALIGNER_ITERATIONS - FEW_ALIGNER_ITERATIONS)
+    few = measure.FEW_ALIGNER_ITERATIONS
+    found = comm.all_reduce_max(measure.time_calls(timer, timer.aligner, few))
+    if float(_median(found)) * 1e-9 < measure.SLOW_ALIGNER_S:
+        more = measure.time_calls(timer, timer.aligner, measure.ALIGNER_ITERATIONS - few)
         found = torch.cat([found, comm.reduce_max(more)])
     return _seconds(_median(found))[0]
 
@@ -159,7 +161,7 @@ def _of_devices(found: dict[str, torch.Tensor], calls: int) -> dict[str, Any]:
     if len(enqueue := found["enqueue"]):
         facts |= {"enqueue_s": _seconds(enqueue[0])[0], "late_iterations": int(enqueue[1])}
     clock, power, temperature, *reasons = found["state"].tolist()
-    names = THROTTLE_REASONS.values()
+    names = gpus.THROTTLE_REASONS.values()
     return facts | {
         "clock_mhz": None if clock == _NOTHING else -clock,
         "power_w": None if power == _NOTHING else power / 1000,
@@ -184,23 +186,23 @@ _NOTHING = -(1 << 62)
 """Below every number that a device reports, so that the other ranks' numbers are the maximum."""
 
 
-def _pack_state(state: GpuState | None) -> torch.Tensor:
+def _pack_state(state: gpus.GpuState | None) -> torch.Tensor:
     """Numbers whose maxima over the ranks say how their devices are: the lowest clock, the most
     power, the highest temperature, and each reason for throttling."""
-    found = state or GpuState()
+    found = state or gpus.GpuState()
     numbers = [
         _NOTHING if found.clock_mhz is None else -found.clock_mhz,
         _NOTHING if found.power_w is None else round(found.power_w * 1000),
         _NOTHING if found.temperature_c is None else found.temperature_c,
-        *(int(name in found.throttle_reasons) for name in THROTTLE_REASONS.values()),
+        *(int(name in found.throttle_reasons) for name in gpus.THROTTLE_REASONS.values()),
     ]
     return torch.tensor(numbers)
 
 
 def _counters(values: list[int]) -> dict[str, Any]:
     return {
-        name: value if name == "switches" else None if value == UNKNOWN else value * 1e-9
-        for name, value in zip(FIELDS, values, strict=True)
+        name: value if name == "switches" else None if value == cpu.UNKNOWN else value * 1e-9
+        for name, value in zip(cpu.FIELDS, values, strict=True)
     }
 
 
@@ -213,3 +215,71 @@ def _median(values: torch.Tensor) -> torch.Tensor:
 def _seconds(nanoseconds: torch.Tensor, calls: int = 1) -> tuple[float, ...]:
     """Seconds per call, to the tenth of a nanosecond: clocks cannot tell less."""
     return tuple(round(ns / calls * 1e-9, 10) for ns in nanoseconds.double().reshape(-1).tolist())
+
+
+INTERVAL_S = 0.1
+"""The least time between two measurements. One takes about 2 ms."""
+MOST_S = 1e-3
+"""Round trips, and copies, are repeated for so long; one of each is made on a slow host too."""
+COPY_BYTES = 4 << 20
+
+
+class HostSpeedProbe:
+    """Measures the speed of the host now and then."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._source = torch.zeros(COPY_BYTES, dtype=torch.uint8)
+        self._target = torch.zeros_like(self._source)
+        self._echo: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):
+            self._echo = subprocess.Popen(
+                ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            )
+            # Not on the core of this rank: the message has to wake another one.
+            own = os.sched_getaffinity(0)
+            if others := set(range(os.cpu_count() or 1)) - own:
+                os.sched_setaffinity(self._echo.pid, others)
+
+    def measure_if_due(self) -> dict[str, Any]:
+        """Fields of a Batch: the median seconds of a message to another process and back, None
+        where none answers, and of a copy in memory. Empty where they were measured a short time
+        ago."""
+        if time.monotonic() < self._due:
+            return {}
+        found = {
+            "host_round_trip_s": self._time_round_trip(),
+            "host_copy_s": _median_s(lambda: self._target.copy_(self._source)),
+        }
+        self._due = time.monotonic() + INTERVAL_S
+        return found
+
+    def close(self) -> None:
+        """End the other process."""
+        if self._echo:
+            self._echo.kill()
+            self._echo.communicate()
+
+    def _time_round_trip(self) -> float | None:
+        echo = self._echo
+        if not (echo and echo.stdin and echo.stdout):
+            return None
+        to, back = echo.stdin.fileno(), echo.stdout.fileno()
+
+        def round_trip() -> None:
+            os.write(to, b"\0")
+            os.read(back, 1)
+
+        try:
+            return _median_s(round_trip)
+        except OSError:
+            return None
+
+
+def _median_s(call: Callable[[], object]) -> float:
+    spent: list[float] = []
+    while not spent or sum(spent) < MOST_S:
+        began = time.perf_counter()
+        call()
+        spent.append(time.perf_counter() - began)
+    return median(spent)

@@ -55,16 +55,22 @@ FIXED_BATCHES = 10
 FIXED_ITERATIONS_PER_BATCH = 10
 
 
-class SampleRequest(NamedTuple):
-    """What all ranks do next for a case."""
+END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
 
-    iterations: int
+
+class Command(NamedTuple):
+    """What all ranks do next."""
+
+    what: int
+    case: int = 0
+    iterations: int = 0
+    """Of CHECK the number of calls, each with data of its own."""
     calls: int = 1
-    """Per iteration."""
-    timed: bool = True
-    """False: to warm up; nothing is recorded."""
+    """Per iteration; of CHECK, in the graphs that were timed."""
     untimed: int = 0
     """Calls before the first iteration, to warm up again; nobody looks at their durations."""
+    sent_ns: int = 0
+    """When rank 0 sent it, by its own clock."""
 
 
 class WarmUp:
@@ -119,7 +125,7 @@ class SampleSchedule:
         """Which part of what the case needs has been measured, 0 to 1."""
         self._plan, self._timing = plan, describe_timing(case.timing)
         self._batches: list[Sequence[float]] = [batch.samples_s for batch in before]
-        self._parts = case.parts
+        self._case, self._parts = case.index, case.parts
         self._calls = before[0].calls // self._parts if before else 0
         self._warm_up = WarmUp(plan.warmup, checked_s)
         self._median_s = 0.0
@@ -132,7 +138,7 @@ class SampleSchedule:
             self._learn_aligning(before[-1])
             self._evaluate_batches()
 
-    def next(self) -> SampleRequest | None:
+    def next(self) -> Command | None:
         """What all ranks do next; None: the case has all it needs."""
         if self.stop_reason:
             return None
@@ -142,11 +148,12 @@ class SampleSchedule:
             # them: one command instead of two, which many ranks take long to agree on.
             self._untimed, self._warm_up.next_block = self._warm_up.next_block, 0
         if self._warm_up.next_block:
-            return SampleRequest(self._warm_up.next_block, timed=False)
+            return Command(WARM_UP, self._case, self._warm_up.next_block)
         if not self._calls:
             # Once for all batches: later ones have as many calls.
             self._calls = self._timing.calls_per_iteration(self._warm_up.least_s)
-        return SampleRequest(self._next_iterations(), self._calls, untimed=self._untimed)
+        iterations = self._next_iterations()
+        return Command(MEASURE, self._case, iterations, self._calls, self._untimed)
 
     def record(self, result: Sequence[float] | Batch) -> None:
         """Continue after a request: after a batch, or after untimed calls that took so many seconds

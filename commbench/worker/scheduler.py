@@ -4,44 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.cases import has_numerics
 from commbench.plan.plan import Plan
-from commbench.results.records import Check, Numerics
-from commbench.results.samples import describe_wrong
+from commbench.results import records, samples
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
-from commbench.worker.sampling import (
-    LOOK_ITERATIONS,
-    CaseOrder,
-    QuickSearch,
-    SampleRequest,
-    SampleSchedule,
-)
+from commbench.worker import sampling
+from commbench.worker.sampling import CHECK, NUMERICS, Command, QuickSearch, SampleSchedule
 from commbench.worker.verify import CheckResult
 
-END, CHECK, WARM_UP, MEASURE, NUMERICS = range(5)
 LOOKED = "looked"
 """Stop reason of a case that a quick search did not choose after its first look."""
 
 
-class Command(NamedTuple):
-    """What every rank does next."""
-
-    what: int
-    case: int = 0
-    iterations: int = 0
-    """Of CHECK the number of calls, each with data of its own."""
-    calls: int = 1
-    """Per iteration; of CHECK, in the graphs that were timed."""
-    untimed: int = 0
-    """Calls before the first iteration."""
-    sent_ns: int = 0
-    """When rank 0 sent it, by its own clock."""
-
-
-Outcome: TypeAlias = CheckResult | Numerics | tuple[float, ...] | Batch
+Outcome: TypeAlias = CheckResult | records.Numerics | tuple[float, ...] | Batch
 """The result of a command."""
 
 
@@ -61,7 +39,7 @@ class ResultSink:
     def batch_done(self, case: Case, batch: Batch) -> None:
         """A batch of a case has ended."""
 
-    def checked(self, check: Check) -> None:
+    def checked(self, check: records.Check) -> None:
         """Calls of a case were checked in a soak."""
 
     def advanced(self, done: float) -> None:
@@ -92,7 +70,7 @@ class Scheduler:
     ) -> None:
         self._plan, self._sink, self._launch = plan, sink, launch
         self._is_last = launch + 1 >= plan.launches
-        self._order = CaseOrder(plan.order, plan.seed + launch)
+        self._order = sampling.CaseOrder(plan.order, plan.seed + launch)
         self._search = search
         """What chooses cases after its first look; None once it has chosen, and without one."""
         self._looked: dict[int, CaseProgress] = {}
@@ -199,13 +177,13 @@ class CaseProgress:
         """`is_look`: of the case one short batch is measured, and more only if it is to go on."""
         self.case, self._is_last_launch, self.is_look = case, is_last_launch, is_look
         if is_look:  # the first of two batches
-            plan = replace(plan, iterations=2 * LOOK_ITERATIONS, warmup=0)
+            plan = replace(plan, iterations=2 * sampling.LOOK_ITERATIONS, warmup=0)
         self._warmup = 0
         """Calls to warm up since the last batch."""
         self._plan, self._batches = plan, [*before]
         self._checked: CheckResult | None = None
         self._schedule: SampleSchedule | None = None
-        self._request: SampleRequest | None = None
+        self._request: Command | None = None
         is_checked = plan.check and case.has_result
         self._checks_again = self._checks_now = is_checked
         """Whether calls are checked once more before the case ends: what goes wrong now and then,
@@ -214,7 +192,7 @@ class CaseProgress:
         """How long the check of a call takes, all further checks took, and all batches took."""
         self._random = Random(plan.seed + case.index)
         self._needs_numerics = has_numerics(plan, case)
-        self._numerics: tuple[Numerics, ...] = ()
+        self._numerics: tuple[records.Numerics, ...] = ()
         if not is_checked:
             self._record_check(CheckResult())
 
@@ -246,10 +224,7 @@ class CaseProgress:
         if self._checks_again and checks > 0 and (self._checks_now or request is None):
             calls = 1 if request else self._batches[-1].calls // self.case.parts
             return Command(CHECK, self.case.index, checks, calls)
-        if request is None:
-            return None
-        what = MEASURE if request.timed else WARM_UP
-        return Command(what, self.case.index, *request[:2], untimed=request.untimed)
+        return request
 
     def go_on(self, plan: Plan) -> bool:
         """After a look, go on until the case has what this plan wants; whether it can: memory has
@@ -279,7 +254,7 @@ class CaseProgress:
         if isinstance(result, CheckResult):
             self._record_check(result)
             return
-        if isinstance(result, Numerics):
+        if isinstance(result, records.Numerics):
             self._needs_numerics, self._numerics = False, (result,)
             return
         assert self._schedule is not None and self._request is not None
@@ -298,7 +273,7 @@ class CaseProgress:
         checked = self._checked or CheckResult()
         if checked.failed:
             return Measurement(case=self.case, status=FAILED, reason=checked.failed)
-        texts = [checked.fault, describe_wrong(checked.first, checked.first_call)]
+        texts = [checked.fault, samples.describe_wrong(checked.first, checked.first_call)]
         return Measurement(
             case=self.case,
             status=WRONG if any(texts) else OK,

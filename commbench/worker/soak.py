@@ -16,9 +16,8 @@ from commbench.plan.case import Case
 from commbench.plan.plan import Plan
 from commbench.results.records import Check
 from commbench.results.schema import Batch
-from commbench.worker.sampling import MIN_BATCH_ITERATIONS, SampleSchedule
-from commbench.worker.scheduler import CaseProgress, Command, Outcome, ResultSink, Scheduler
-from commbench.worker.verify import CheckResult
+from commbench.worker import sampling, verify
+from commbench.worker.scheduler import CaseProgress, Outcome, ResultSink, Scheduler
 
 SHORT_S, LONG_S, LONG_SOAK_S = 20e-3, 100e-3, 3600.0
 """How long a batch takes about; longer in proportion where the soak is, up to that of an hour."""
@@ -36,7 +35,7 @@ def batch_s(plan: Plan) -> float:
     return min(LONG_S, max(SHORT_S, LONG_S * (plan.soak_s or 0.0) / LONG_SOAK_S))
 
 
-class SoakSchedule(SampleSchedule):
+class SoakSchedule(sampling.SampleSchedule):
     """What one case does: it warms up, and then has one batch after another, without an end."""
 
     def record(self, result: Sequence[float] | Batch) -> None:
@@ -52,7 +51,7 @@ class SoakSchedule(SampleSchedule):
     def _next_iterations(self) -> int:
         iteration_s = self._estimate_s * self._calls
         fitting = batch_s(self._plan) / iteration_s if iteration_s else SOAK_ITERATIONS
-        return max(MIN_BATCH_ITERATIONS, min(int(fitting), SOAK_ITERATIONS))
+        return max(sampling.MIN_BATCH_ITERATIONS, min(int(fitting), SOAK_ITERATIONS))
 
 
 class SoakProgress(CaseProgress):
@@ -69,14 +68,14 @@ class SoakProgress(CaseProgress):
 
     def record(self, result: Outcome) -> bool:
         is_first_check, is_batch = not self.is_checked, isinstance(result, Batch)
-        if isinstance(result, CheckResult) and not is_first_check:
+        if isinstance(result, verify.CheckResult) and not is_first_check:
             self._later_s += result.elapsed_s
             self._later_calls += result.calls
         self._take(result)
         self._batches.clear()  # the journal has them
         self.cycle += is_batch
         self._checks_now = is_batch and self._checks_again and self._fitting_checks > 0
-        is_warm_up = not isinstance(result, Batch | CheckResult)
+        is_warm_up = not isinstance(result, Batch | verify.CheckResult)
         return is_first_check or not (is_warm_up or self._checks_now)
 
     @property
@@ -90,10 +89,10 @@ class SoakProgress(CaseProgress):
         fitting = (share * self.busy_s - self.checking_s) / (1 - share) / check_s
         return max(0, int(min(fitting, max(1.0, MOST_CHECKS_S / check_s))))
 
-    def _make_schedule(self, checked_s: float) -> SampleSchedule:
+    def _make_schedule(self, checked_s: float) -> sampling.SampleSchedule:
         return SoakSchedule(self._plan, self.case, checked_s)
 
-    def _record_check(self, checked: CheckResult) -> None:
+    def _record_check(self, checked: verify.CheckResult) -> None:
         before = self._checked
         super()._record_check(checked)
         self._checks_again = self._plan.check and self.case.has_result and not checked.failed
@@ -122,7 +121,7 @@ class SoakScheduler(Scheduler):
         """The last one of which all cases have a batch."""
         return min((made.cycle for made in self._unfinished.values()), default=0)
 
-    def next(self) -> Command | None:
+    def next(self) -> sampling.Command | None:
         command = super().next()
         self._sent_s = self._elapsed_s
         return command
@@ -134,7 +133,7 @@ class SoakScheduler(Scheduler):
         start_s = round(self._sent_s, 6)
         if isinstance(result, Batch):
             result = result._replace(cycle=self._cycle, start_s=start_s)
-        elif isinstance(result, CheckResult):
+        elif isinstance(result, verify.CheckResult):
             current.checking_s += took_s
             found = result.wrong_ranks, result.wrong_elements, result.first, result.first_call
             when = current.case.index, self._cycle, start_s, round(took_s, 6)

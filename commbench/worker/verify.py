@@ -3,9 +3,10 @@ the comparison of every element of the result, on every rank, with them.
 
 Data are periodic: element x of block b on rank r is
 row_r[(x + SHIFT_BLOCK*b + seed_offset) mod PERIOD]. Each of several tensors adds SHIFT_TENSOR to
-the offset of the one before. So inputs and results of any size are one row
-of PERIOD elements each, repeated, and checking needs no second buffer. PERIOD is prime, so that
-blocks of any size start at different phases.
+the offset of the one before. So inputs and results of any size are one row of PERIOD elements each,
+repeated, and checking needs no second buffer. PERIOD is prime: blocks start at different phases.
+
+What graphs of several calls leave is compared with what the same calls leave one by one.
 
 Reductions are exact in any order of summation: at each element only as many ranks contribute as
 the dtype can add without rounding (ReduceOp.contributors), chosen in turn, and the others hold
@@ -24,24 +25,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
+from commbench.plan import dtypes, operation, operations
 from commbench.plan.case import Case
-from commbench.plan.dtypes import DTYPES, REDUCE_OPS
-from commbench.plan.operation import BlockOrigin, BlockPosition
-from commbench.plan.operations import OPERATIONS
 from commbench.results.records import WrongElement
-from commbench.worker.buffers import Buffers
 from commbench.worker.device import Device
 
 if TYPE_CHECKING:
-    from commbench.worker.own_checks import Witness
+    from commbench.worker.buffers import Buffers
+    from commbench.worker.own_calls import Witness
 
 PERIOD = 2039
 SHIFT_RANK = 631
 SHIFT_BLOCK = 1381
 SHIFT_TENSOR = 1193
-SHARED_ROWS = 128
-"""Rows kept, more than there are pairs of dtype and reduce op."""
-_SEED = 20_261_121
 
 
 class _ReducedRows(NamedTuple):
@@ -70,7 +66,7 @@ class VerificationData:
             return self._row(self._reduced.sent(self.rank), block)
         return self._row(_base(self.case.dtype), block, SHIFT_RANK * self.rank)
 
-    def expected(self, source: BlockOrigin) -> torch.Tensor:
+    def expected(self, source: operation.BlockOrigin) -> torch.Tensor:
         """The row that a block of the receive buffer must repeat."""
         if source.rank is None:
             return self._row(self._reduced.result, source.block)
@@ -95,17 +91,16 @@ class VerificationData:
 def prepare(cases: Iterable[Case]) -> None:
     """Compute the rows that these cases need before ranks are forked, so that all ranks share
     them."""
-    kinds = {(case.dtype, case.reduce_op, case.ranks) for case in cases if case.dtype}
-    for dtype, reduce_op, ranks in kinds:
-        if reduce_op:
-            _reduced_rows(dtype, reduce_op, ranks)
-        else:
-            _base(dtype)
+    for case in cases:
+        if case.reduce_op:
+            _reduced_rows(case.dtype, case.reduce_op, case.ranks)
+        elif case.dtype:
+            _base(case.dtype)
 
 
-@lru_cache(maxsize=SHARED_ROWS)
+@lru_cache(maxsize=128)  # more than there are pairs of dtype and reduce op
 def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
-    dtype, reduction = DTYPES[dtype_name], REDUCE_OPS[reduce_op]
+    dtype, reduction = dtypes.DTYPES[dtype_name], dtypes.REDUCE_OPS[reduce_op]
     contributors = reduction.contributors(dtype, ranks)
     values = _draw(reduction.values(dtype, contributors))
     neutral = reduction.neutral(dtype)
@@ -126,15 +121,15 @@ def _reduced_rows(dtype_name: str, reduce_op: str, ranks: int) -> _ReducedRows:
     return _ReducedRows(sent, result, tolerance, largest)
 
 
-@lru_cache(maxsize=SHARED_ROWS)
+@lru_cache(maxsize=128)
 def _base(dtype_name: str) -> torch.Tensor:
-    largest = min(DTYPES[dtype_name].exact_limit, 250)
+    largest = min(dtypes.DTYPES[dtype_name].exact_limit, 250)
     return _draw(range(largest + 1))
 
 
 def _draw(values: Sequence[int]) -> torch.Tensor:
     """PERIOD values drawn at random, the same in every process."""
-    generator = torch.Generator().manual_seed(_SEED)
+    generator = torch.Generator().manual_seed(20_261_121)
     picks = torch.randint(len(values), (PERIOD,), generator=generator)
     return torch.tensor(values, dtype=torch.int64)[picks]
 
@@ -175,7 +170,7 @@ class CheckResult(NamedTuple):
     """What a call of the user's own did wrong, on which rank."""
 
 
-Parts: TypeAlias = list[tuple[Buffers, VerificationData]]
+Parts: TypeAlias = "list[tuple[Buffers, VerificationData]]"
 """The buffers of each tensor of a case, and its data: each tensor has others."""
 
 
@@ -242,8 +237,8 @@ def results(parts: Parts) -> Iterator[tuple[int, torch.Tensor, torch.Tensor, flo
     before = 0
     for own, data in parts:
         for number, block in enumerate(own.receive_blocks or ()):
-            position = BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
-            source = OPERATIONS[data.case.operation].expected(position)
+            position = operation.BlockPosition(own.rank, number, own.ranks, own.root, own.peer)
+            source = operations.OPERATIONS[data.case.operation].expected(position)
             if source is not None:
                 start = before + block.storage_offset() - own.receive.storage_offset()
                 yield start, block, data.expected(source), data.tolerance
@@ -302,9 +297,9 @@ def compare(buffer: torch.Tensor, row: torch.Tensor, tolerance: float) -> tuple[
 
     NaN differs from everything. Memory: one chunk at a time.
     """
-    wrong, first = 0, -1
-    for start in range(0, buffer.numel(), CHUNK_PERIODS * PERIOD):
-        chunk = buffer[start : start + CHUNK_PERIODS * PERIOD]
+    wrong, first, size = 0, -1, CHUNK_PERIODS * PERIOD
+    for start in range(0, buffer.numel(), size):
+        chunk = buffer[start : start + size]
         whole = chunk.numel() // PERIOD * PERIOD
         for offset, part, expected in (
             (0, chunk[:whole].view(-1, PERIOD), row),
@@ -337,3 +332,63 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
     if not tolerance:
         return part != expected
     return ~((part.double() - expected.double()).abs() <= tolerance)
+
+
+def verify_together(
+    parts: Sequence[tuple[Case, Buffers, int]],
+    calls: int,
+    one_by_one: Callable[[], object],
+    together: Callable[[], object],
+    device: Device,
+) -> CheckResult:
+    """Compare what so many calls leave that are queued together with what they leave one by one,
+    each time with the same new data: sums in place grow with every call, and have no closed form.
+
+    `parts` has the buffers of these calls, each with its case and the offset of its data.
+    """
+    case, wrong, first = parts[0][0], 0, None
+    rounding = calls * case.ranks * dtypes.DTYPES[case.dtype].epsilon if case.reduce_op else 0.0
+    expected, found = (_left_by(call, parts, device) for call in (one_by_one, together))
+    for (*_, row), (rank, start, block) in zip(expected, found, strict=True):
+        if same_bits(block, row):
+            continue
+        # Sums of few digits are rounded many times; one call less or more halves or doubles them.
+        indices = _unlike(block, row, min(rounding, 0.25)).nonzero()
+        wrong += len(indices)
+        if len(indices) and first is None:
+            at = int(indices[0])
+            first = WrongElement(rank, start + at, str(row[at].item()), str(block[at].item()))
+    return CheckResult("", wrong, first)
+
+
+def _left_by(
+    call: Callable[[], object], parts: Sequence[tuple[Case, Buffers, int]], device: Device
+) -> list[tuple[int, int, torch.Tensor]]:
+    """What a call leaves at the beginning of each block of the result: the rank, the number of the
+    first element, and a copy."""
+    filled = [(make_data(*part), part[1].flat) for part in parts]
+
+    def renew() -> None:
+        for data, flat in filled:
+            poison(data, flat)
+            fill_all(data)
+
+    device.in_stream(renew)()
+    device.synchronize()
+    call()
+    device.synchronize()
+    return [
+        (data[0][0].rank, start, block[:COMPARED].clone())
+        for data, _ in filled
+        for start, block, *_ in results(data)
+    ]
+
+
+def _unlike(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> torch.Tensor:
+    """Which elements differ by more than that part of the expected one and of the median. A number
+    near the largest may be infinite on one side only."""
+    most = torch.finfo(found.dtype).max if found.is_floating_point() else 0.0
+    wide = found.double(), expected.double()
+    own, other = (each.nan_to_num(0.0, most, -most) for each in wide)
+    is_close = torch.isclose(own, other, rounding, rounding * float(other.abs().median()))
+    return ~is_close | (wide[0].isnan() != wide[1].isnan())

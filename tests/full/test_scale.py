@@ -29,7 +29,7 @@ from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import RankTimesSum
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 from commbench.worker.entrypoint import RankContext
-from commbench.worker.watchdog.hang_analysis import Watched, diagnose
+from commbench.worker.watchdog.hangs import Watched, diagnose
 from commbench.worker.watchdog.heartbeats import (
     LOST,
     HostFolder,

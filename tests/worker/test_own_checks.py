@@ -12,7 +12,7 @@ from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
-from commbench.worker.own_checks import Witness
+from commbench.worker.own_calls import Witness
 from commbench.worker.verify import verify
 
 

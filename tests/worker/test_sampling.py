@@ -28,10 +28,12 @@ from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import (
+    CHECK,
     LOOK_ITERATIONS,
     MAX_ITERATIONS,
     MAX_LEAD,
     MAX_WARMUP_CALLS,
+    MEASURE,
     MIN_BATCH_ITERATIONS,
     MIN_BATCHES,
     MIN_BATCHES_SLOW,
@@ -40,16 +42,17 @@ from commbench.worker.sampling import (
     MIN_ITERATIONS_SLOW,
     SAMPLED_ROUNDS,
     SLOW_S,
+    WARM_UP,
     WARMUP_CALLS,
     WARMUP_S,
     CaseOrder,
-    SampleRequest,
+    Command,
     SampleSchedule,
     evaluate,
     make_quick_search,
     most_rounds,
 )
-from commbench.worker.scheduler import CHECK, LOOKED, MEASURE, WARM_UP, Command, Scheduler
+from commbench.worker.scheduler import LOOKED, Scheduler
 from commbench.worker.verify import CheckResult
 
 quick = settings(deadline=None, max_examples=60)
@@ -64,7 +67,7 @@ def schedule(checked_s: float = 0.0, **wishes: Any) -> SampleSchedule:
 class Course(NamedTuple):
     """What a schedule asked for, in order, and why it stopped."""
 
-    blocks: list[SampleRequest]
+    blocks: list[Command]
     batches: list[list[float]]
     """Seconds per call of each timed iteration."""
     reason: str
@@ -72,13 +75,13 @@ class Course(NamedTuple):
     @property
     def warmup(self) -> list[int]:
         """Untimed blocks before the first timed call."""
-        first = next(i for i, block in enumerate(self.blocks) if block.timed)
+        first = next(i for i, block in enumerate(self.blocks) if block.what == MEASURE)
         alone = [block.iterations for block in self.blocks[:first]]
         return alone + [self.blocks[first].untimed] * bool(self.blocks[first].untimed)
 
     @property
     def timed(self) -> list[int]:
-        return [block.iterations for block in self.blocks if block.timed]
+        return [block.iterations for block in self.blocks if block.what == MEASURE]
 
     @property
     def samples(self) -> list[float]:
@@ -88,7 +91,7 @@ class Course(NamedTuple):
 def follow(planned: SampleSchedule, durations: Iterator[float], aligning_s: float = 0.0) -> Course:
     """Do what the schedule says, every call taking the next of these durations, and every iteration
     that much more besides."""
-    blocks: list[SampleRequest] = []
+    blocks: list[Command] = []
     batches: list[list[float]] = []
     while block := planned.next():
         assert planned.next() == block
@@ -99,11 +102,11 @@ def follow(planned: SampleSchedule, durations: Iterator[float], aligning_s: floa
             sum(next(durations) for _ in range(block.calls)) / block.calls
             for _ in range(block.iterations)
         ]
-        if block.timed:
+        if block.what == MEASURE:
             batches.append(taken)
         elapsed_s = sum(taken) * block.calls + len(taken) * aligning_s
         batch = Batch(tuple(taken), calls=block.calls, elapsed_s=elapsed_s)
-        planned.record(batch if block.timed else taken)
+        planned.record(batch if block.what == MEASURE else taken)
     return Course(blocks, batches, planned.stop_reason)
 
 
@@ -138,10 +141,10 @@ def test_on_a_device_the_time_counts_in_which_it_aligns_the_ranks() -> None:
 
 def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> None:
     fixed = follow(schedule(iterations=20, warmup=3), repeat(1e-3)).blocks
-    assert [(block.timed, block.untimed) for block in fixed] == [(True, 3), (True, 1)]
+    assert [(block.what, block.untimed) for block in fixed] == [(MEASURE, 3), (MEASURE, 1)]
     for wishes in ({"iterations": 20}, {"warmup": 3}, {"warmup": 3, "timing": "pipelined"}):
         first = follow(schedule(**wishes), repeat(1e-3)).blocks[0]
-        assert not first.timed and not first.untimed
+        assert first.what == WARM_UP and not first.untimed
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
 from commbench.results.schema import Batch, Measurement
 from commbench.worker import soak
-from commbench.worker.scheduler import CHECK, MEASURE, ResultSink
+from commbench.worker.sampling import CHECK, MEASURE
+from commbench.worker.scheduler import ResultSink
 from commbench.worker.soak import SOAK_ITERATIONS, SoakScheduler
 from commbench.worker.verify import CheckResult
 

@@ -19,7 +19,8 @@ from torch.distributed import TCPStore
 from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LOCAL, RankContext
-from commbench.worker.watchdog.hang_analysis import (
+from commbench.worker.watchdog.hangs import (
+    RasRequest,
     Watched,
     diagnose,
     diagnose_hang,
@@ -27,7 +28,6 @@ from commbench.worker.watchdog.hang_analysis import (
     longest_iteration_s,
     make_hang_error,
 )
-from commbench.worker.watchdog.hang_evidence import RasRequest
 from commbench.worker.watchdog.heartbeats import (
     HANGS,
     LOST,

@@ -24,17 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.worker.entrypoint import RankContext
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    MISSED_BEATS,
-    Delays,
-    RankState,
-    is_process_alive,
-    is_process_stopped,
-    read_failures,
-    read_states,
-    write_json,
-)
+from commbench.worker.watchdog import rank_state
+from commbench.worker.watchdog.rank_state import DONE, MISSED_BEATS, Delays, RankState
 from commbench.worker.watchdog.shared_folder import connect_store, find_store
 
 HANGS, LOST = "hangs", "lost"
@@ -104,15 +95,15 @@ class HostFolder:
 
     def tell(self, rank: int, stack: tuple[str, ...], failure: str, recorded: str) -> None:
         """Write what a rank tells of a hang or of its failure."""
-        write_json(self.path / f"report-{rank}", (stack, failure, recorded))
+        rank_state.write_json(self.path / f"report-{rank}", (stack, failure, recorded))
 
     def heartbeats(self, missed: Mapping[int, int] | None = None) -> dict[int, Heartbeat]:
         """The heartbeats of the ranks of this host, by rank."""
-        failures = read_failures(self.path)
+        failures = rank_state.read_failures(self.path)
         causes = {rank: each.text for rank, each in failures.items() if not each.is_secondary}
         told = {int(p.name.partition("-")[2]): p for p in self.path.glob("report-*[0-9]")}
         found = {}
-        for rank, state in sorted(read_states(self.path).items()):
+        for rank, state in sorted(rank_state.read_states(self.path).items()):
             what = json.loads(told[rank].read_text()) if rank in told else NOTHING_TOLD
             stack, failure, recorded = what[0], what[1] or causes.get(rank, ""), what[2]
             count = (missed or {}).get(rank, 0)
@@ -130,7 +121,7 @@ class HostFolder:
 
     def publish(self, diagnosis: Diagnosis) -> None:
         """Answer to the ranks of this host."""
-        write_json(self._diagnosis, diagnosis)
+        rank_state.write_json(self._diagnosis, diagnosis)
         for why in (HANGS, LOST):
             (self.path / f"asked-{why}").unlink(missing_ok=True)
 
@@ -270,18 +261,22 @@ class HostLeader:
 
     def look(self) -> None:
         """Count heartbeats that are missed; to be called once per heartbeat."""
-        beats, states = {}, read_states(self._folder.path)
+        beats, states = {}, rank_state.read_states(self._folder.path)
         patience = max(1, len(states) // (RANKS_PER_CORE * (os.cpu_count() or 1)))
         for rank, state in states.items():
             before, looks = self._beats.get(rank, (-1, 0))
             looks = looks + 1 if before == state.heartbeats else 0
-            if state.phase != DONE and not is_process_alive(state.pid):
+            if state.phase != DONE and not rank_state.is_process_alive(state.pid):
                 looks = max(looks, patience * MISSED_BEATS)
             beats[rank] = state.heartbeats, looks
         self._beats = beats
         self._missed = {rank: looks // patience for rank, (_, looks) in beats.items()}
         for rank, (_, looks) in beats.items():
-            if patience > 1 and looks >= MISSED_BEATS and is_process_stopped(states[rank].pid):
+            if (
+                patience > 1
+                and looks >= MISSED_BEATS
+                and rank_state.is_process_stopped(states[rank].pid)
+            ):
                 self._missed[rank] = MISSED_BEATS
 
     def close(self) -> None:

@@ -150,17 +150,12 @@ def read_state(state: StateBuffer) -> RankState:
     return RankState(*state.tolist())
 
 
-def split_states(states: StateBuffer) -> list[RankState]:
-    """Several states that follow each other."""
-    numbers = states.tolist()
-    return [RankState(*numbers[i : i + _NUMBERS]) for i in range(0, len(numbers), _NUMBERS)]
-
-
 def read_states(folder: Path) -> dict[int, RankState]:
     """The states in a folder, by rank."""
     with suppress(FileNotFoundError):
-        numbers = memoryview((folder / STATES).read_bytes()).cast("q")
-        return {state.rank: state for state in split_states(numbers) if state.pid}
+        numbers = memoryview((folder / STATES).read_bytes()).cast("q").tolist()
+        each = (RankState(*numbers[i : i + _NUMBERS]) for i in range(0, len(numbers), _NUMBERS))
+        return {state.rank: state for state in each if state.pid}
     return {}
 
 

@@ -26,28 +26,10 @@ from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import RankContext
 from commbench.worker.groups import uses_nccl
-from commbench.worker.watchdog import hang_analysis, rank_state
-from commbench.worker.watchdog.hang_evidence import ASKING_RANKS, FlightRecorderDump, RasRequest
-from commbench.worker.watchdog.heartbeats import (
-    HANGS,
-    LOST,
-    Diagnosis,
-    Heartbeats,
-    HostFolder,
-    HostLeader,
-)
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    LOST_RANK_HINT,
-    Delays,
-    Predecessors,
-    StateBuffer,
-    read_delays,
-    read_state,
-)
-from commbench.worker.watchdog.shared_folder import SharedFolder, find_store
+from commbench.worker.watchdog import hangs, heartbeats, rank_state, shared_folder
+from commbench.worker.watchdog.heartbeats import HANGS, LOST, Diagnosis, HostFolder
+from commbench.worker.watchdog.rank_state import DONE, Delays, StateBuffer, read_state
 
-CALLS_SHOWN = 8
 POLL_S = 0.2
 
 ReportError = Callable[[RankError, bool], None]
@@ -66,7 +48,7 @@ class Watchdog:
         self._delays = delays
         self.dump_folder: Path | None = None
         """For what torch's flight recorder has recorded; None where that is not kept."""
-        self._dump: FlightRecorderDump | None = None
+        self._dump: hangs.FlightRecorderDump | None = None
         hosts = -(-rank_context.world_size // rank_context.local_world_size)
         self._answer_s = delays.answer_s(hosts)
         self._stay_s = delays.stay_s if hosts == 1 else max(delays.stay_s, self._answer_s)
@@ -78,8 +60,8 @@ class Watchdog:
         """This rank knows which ranks are lost."""
         self._folder: HostFolder | None = None
         """None until the ranks of this host have one."""
-        self._shared: SharedFolder | None = None
-        self._leader: HostLeader | None = None
+        self._shared: shared_folder.SharedFolder | None = None
+        self._leader: heartbeats.HostLeader | None = None
         self.state: StateBuffer
         """What the rank does, which it records itself."""
         if rank_context.scratch_dir:
@@ -94,16 +76,16 @@ class Watchdog:
     def _open(self, path: Path) -> None:
         """Have a place among the ranks of this host."""
         states = rank_state.open_states(path, self._rank)
-        self._predecessors = Predecessors(states)
+        self._predecessors = rank_state.Predecessors(states)
         self._shown = rank_state.own_state(states)
         self._folder = HostFolder(path)
 
     def _join_host(self) -> None:
         """Find the folder of the ranks of this host; where the store is not there yet, the next
         heartbeat tries again."""
-        if address := find_store(self._context):
+        if address := shared_folder.find_store(self._context):
             with suppress(RuntimeError, OSError):
-                self._shared = SharedFolder(address, self._rank, self._delays.store_s)
+                self._shared = shared_folder.SharedFolder(address, self._rank, self._delays.store_s)
                 self._open(self._shared.path)
 
     def stop(self) -> None:
@@ -149,8 +131,8 @@ class Watchdog:
         if not lost or self._rank != min(left, default=self._rank):
             return
         if not any(known[rank].failure for rank in lost):  # else they report it
-            message = hang_analysis.describe_lost_ranks(lost, known, self._cases)
-            self._report(RankError(message, LOST_RANK_HINT), True)
+            message = hangs.describe_lost_ranks(lost, known, self._cases)
+            self._report(RankError(message, rank_state.LOST_RANK_HINT), True)
 
     def _run(self) -> None:
         progress = read_state(self.state).progress
@@ -179,7 +161,7 @@ class Watchdog:
             return
         if not self._leader and not self._predecessors.is_any_alive():
             delays, context = self._delays, self._context
-            self._leader = HostLeader(self._folder, context, delays, self._diagnose)
+            self._leader = heartbeats.HostLeader(self._folder, context, delays, self._diagnose)
         if self._leader:
             self._leader.look()
 
@@ -204,13 +186,13 @@ class Watchdog:
             if threading.current_thread() is self._thread:
                 self._keep_up()
 
-    def _diagnose(self, why: str, heartbeats: Heartbeats, is_store_lost: bool) -> Diagnosis:
-        address, context = find_store(self._context), self._context
-        watched = hang_analysis.Watched(
+    def _diagnose(self, why: str, beats: heartbeats.Heartbeats, is_store_lost: bool) -> Diagnosis:
+        address, context = shared_folder.find_store(self._context), self._context
+        watched = hangs.Watched(
             self._rank, context.world_size, context.local_world_size, self._cases,
             self._plan.timeout_s, address[0] if address else "", self.dump_folder,
         )  # fmt: skip
-        return hang_analysis.diagnose(watched, why, heartbeats, is_store_lost)
+        return hangs.diagnose(watched, why, beats, is_store_lost)
 
     def _ask(self, why: str) -> Diagnosis | None:
         """The diagnosis of all ranks, which one of them makes; None where none comes, and where
@@ -248,7 +230,9 @@ class Watchdog:
         """Find out which ranks keep all others waiting, report it and end this rank."""
         ras = self._ask_nccl()
         if self.dump_folder:
-            self._dump = FlightRecorderDump(self.dump_folder, self._rank, self._delays.listen_s)
+            self._dump = hangs.FlightRecorderDump(
+                self.dump_folder, self._rank, self._delays.listen_s
+            )
         self.publish(_read_stack(self._main_thread))
         found = self._ask(HANGS)
         if not found or self._stopped.is_set():
@@ -262,12 +246,12 @@ class Watchdog:
             self._stay(self._stay_s if self._context.is_external else self._delays.heartbeat_s)
         os._exit(RankError.exit_code)
 
-    def _ask_nccl(self) -> RasRequest | None:
+    def _ask_nccl(self) -> hangs.RasRequest | None:
         """Ask NCCL while this rank listens to the others; None where that makes no sense."""
-        if not uses_nccl(self._plan) or self._rank >= ASKING_RANKS:
+        if not uses_nccl(self._plan) or self._rank >= hangs.ASKING_RANKS:
             return None
         states = rank_state.read_states(self._folder.path) if self._folder else {}
-        return RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
+        return hangs.RasRequest(self._delays.listen_s, pids=[each.pid for each in states.values()])
 
     def _kill(self, found: Diagnosis) -> None:
         """Kill those of some stopped ranks that run here: they would outlive the others, for a
@@ -283,7 +267,7 @@ def watching(plan: Plan, rank_context: RankContext, report: ReportError) -> Iter
     """A watchdog of this rank, which records what it does in `watchdog.state`."""
     if rank_context.is_external:
         block_sigterm()  # the threads that are started from now on inherit that
-    delays = read_delays()
+    delays = rank_state.read_delays()
     watchdog = Watchdog(rank_context, plan, report, delays)
     termination = None
     if rank_context.is_external:
@@ -301,18 +285,15 @@ def _read_stack(thread: int) -> tuple[str, ...]:
     """The innermost calls of a thread, innermost last."""
     frame = sys._current_frames().get(thread)
     calls: list[str] = []
-    while frame and len(calls) < CALLS_SHOWN:
+    while frame and len(calls) < 8:
         calls.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back
     return tuple(reversed(calls))
 
 
-SIGNAL = signal.SIGTERM
-
-
 def block_sigterm() -> None:
     """Block SIGTERM in this thread and in those it starts, for a TerminationThread to receive."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {SIGNAL})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 class TerminationThread:
@@ -330,16 +311,16 @@ class TerminationThread:
         """End the thread, and unblock SIGTERM in the thread that calls this."""
         self._closed = True
         if self._thread.is_alive():
-            signal.pthread_kill(self._thread.ident or 0, SIGNAL)
+            signal.pthread_kill(self._thread.ident or 0, signal.SIGTERM)
         self._thread.join()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _wait(self) -> None:
-        signal.sigwait({SIGNAL})
+        signal.sigwait({signal.SIGTERM})
         if self._closed:
             return
         deadline = time.monotonic() + self._delay_s
         threading.Thread(target=self._report, daemon=True).start()
         time.sleep(max(0.0, deadline - time.monotonic()))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
-        os.kill(os.getpid(), SIGNAL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        os.kill(os.getpid(), signal.SIGTERM)
