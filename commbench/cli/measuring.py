@@ -13,8 +13,7 @@ import typer
 
 from commbench import api
 from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
-from commbench.cli.commands import Show, given_options, parse_words
-from commbench.cli.options import print_or_write
+from commbench.cli.commands import Show, given_options, parse_words, print_or_write
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.ci import add_to_summary
 from commbench.output.console import print_error, print_status, print_workflow_command
@@ -265,7 +264,7 @@ def smoke(show: Show, junit: Path | None, **given: Any) -> None:
     commbench smoke --nproc-per-node 4 --junit report.xml
     commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
     """
-    from commbench.runner.smoke_document import VIEW, smoke_annotation, smoke_junit
+    from commbench.runner.smoke import VIEW, smoke_annotation, smoke_junit
 
     if junit:
         require_new(junit)  # before the measurement, which takes seconds
@@ -316,7 +315,7 @@ def job_slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     commbench job slurm --nodes 2 --nproc-per-node 4 \\
         --setup 'source venv/bin/activate' --output job.sh -- --op all_gather
     """
-    from commbench.jobs.scripts import SlurmOptions
+    from commbench.runner.jobs import SlurmOptions
 
     _print_job(context.args, SlurmOptions, setup=tuple(setup), **given)
 
@@ -333,7 +332,7 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
     commbench job kubernetes --nodes 60 --spare 4 --preflight ...    in bash
     """
-    from commbench.jobs.scripts import KubernetesOptions, parse_resources
+    from commbench.runner.jobs import KubernetesOptions, parse_resources
 
     _print_job(context.args, KubernetesOptions, resources=parse_resources(resource), **given)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
@@ -286,17 +286,17 @@ COMMANDS = {
     "soak": Command("measuring", of_soak),
     "init": Command("measuring", of_init),
     "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
-    "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke_document"),
+    "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke"),
     "preflight": Command(
         "measuring", PREFLIGHT, ("preflight",), "answers.preflight.document", AFTER_DASHES
     ),
     "job slurm": Command(
-        "measuring", JOB_SLURM, ("commbench.jobs.scripts.SlurmOptions", "job_script"),
+        "measuring", JOB_SLURM, ("commbench.runner.jobs.SlurmOptions", "job_script"),
         typer_settings=AFTER_DASHES,
     ),
     "job kubernetes": Command(
         "measuring", JOB_KUBERNETES,
-        ("commbench.jobs.scripts.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
+        ("commbench.runner.jobs.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
     ),
     "workload show": Command("subcommands", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
     "workload import": Command("subcommands", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
-from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.plan.timing_modes import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 

@@ -26,10 +26,14 @@ from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.settings import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
-from commbench.results.workload_file import read_workload
+from commbench.results.files import read_workload
 from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
-from commbench.runner.call_options import CallOptions, declare
-from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_nccl_tests_flags
+from commbench.runner.call_options import (
+    NCCL_TESTS_FLAGS,
+    CallOptions,
+    apply_nccl_tests_flags,
+    declare,
+)
 from commbench.runner.option import (
     HERE,
     RANKS,

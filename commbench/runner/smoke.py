@@ -1,4 +1,5 @@
-"""The smoke test: a small run of every operation, and which of them work."""
+"""The smoke test: a small run of every operation, which of them work, its document, and what
+continuous integration reads of it."""
 
 from __future__ import annotations
 
@@ -6,14 +7,19 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, UnavailableError, WrongResultError
+from commbench.output import ci
 from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.run_options import parse_options
-from commbench.views.formats import Result
+from commbench.units import format_count
+from commbench.views.cells import NUMBER, TEXT, TIME, Column
+from commbench.views.document import BAD, GOOD, Document, Table
+from commbench.views.formats import Result, View
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
@@ -34,7 +40,7 @@ class OperationResult(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class SmokeResult(Result, view="runner.smoke_document", rows="operations"):
+class SmokeResult(Result, view="runner.smoke", rows="operations"):
     """What a smoke test found."""
 
     ranks: int
@@ -109,3 +115,54 @@ def _find_error(
                 "`commbench env` prints what this torch offers",
             )
     return None
+
+
+SUITE = "commbench smoke"
+COLUMNS = (
+    Column("operation", attrgetter("name"), TEXT),
+    Column("outcome", lambda operation: "FAIL" if operation.failure else "ok", TEXT),
+    Column("sizes and\nforms checked", attrgetter("cases"), NUMBER),
+    Column("time", attrgetter("time_s"), TIME, is_detail=True),
+    Column("why", attrgetter("failure"), TEXT, 8, is_wrapped=True),
+)
+
+
+def document(result: SmokeResult) -> Document:
+    """How many operations work, and each of them."""
+
+    def tone(operation: OperationResult) -> str:
+        return BAD if operation.failure else ""
+
+    table = Table("", COLUMNS, result.operations, tone=tone)
+    where = f"{format_count(result.ranks, f'{result.backend} rank')} on {result.device}"
+    whole = BAD if result.error else GOOD
+    return Document(SUITE, [where], [verdict(result)], [table], tone=whole)
+
+
+def verdict(result: SmokeResult) -> str:
+    """The outcome in one sentence."""
+    working = sum(not operation.failure for operation in result.operations)
+    word = "FAIL" if result.error else "PASS"
+    found = f"{working} of {len(result.operations)} operations work and give right results"
+    return f"{word}: {found} ({result.time_s:.1f} s)."
+
+
+def smoke_junit(result: SmokeResult) -> bytes:
+    """The result as JUnit XML: a test case per operation. It has a failure if there is an error."""
+    cases = [
+        ci.JUnitCase(o.name, ci.FAILURE if o.failure else ci.PASSED, o.failure, seconds=o.time_s)
+        for o in result.operations
+    ]
+    if result.error and not any(o.failure for o in result.operations):
+        cases.append(ci.JUnitCase("the run", ci.FAILURE, result.error.message))
+    return ci.junit_xml([ci.JUnitSuite(SUITE, cases, seconds=result.time_s)])
+
+
+def smoke_annotation(result: SmokeResult) -> str:
+    """The command that makes an annotation of GitHub: the outcome, and the operations that fail."""
+    failed = [f"{o.name}: {o.failure}" for o in result.operations if o.failure]
+    level = ci.ERROR if result.error else ci.NOTICE
+    return ci.annotation(level, SUITE, "\n".join([verdict(result), *failed]))
+
+
+VIEW = View(document, schema=1)

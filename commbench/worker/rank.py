@@ -17,7 +17,7 @@ from commbench.analysis.nccl_log import INIT_MODE, parse_communicator
 from commbench.errors import UnavailableError
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import gather_facts, relevant_variables
-from commbench.host.fault_counters import FaultWatch
+from commbench.host.gpu_system import FaultWatch
 from commbench.host.gpus import find_gpu
 from commbench.plan.case import READY, UNSUPPORTED, Case
 from commbench.results.records import LinkProbe, StartUp

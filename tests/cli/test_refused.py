@@ -12,7 +12,7 @@ from synthetic import plan, steady, synthetic_run
 from synthetic_workload import TWO_RANKS
 
 from commbench.answers.cost.machine import write_machine
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 JOB = "job slurm --nodes 2 --nproc-per-node 2"

@@ -16,7 +16,7 @@ from commbench.plan import operations
 from commbench.plan.operations import OPERATIONS
 from commbench.errors import RankError
 from commbench.runner.smoke import OperationResult, SmokeResult, plan_smoke
-from commbench.runner.smoke_document import VIEW
+from commbench.runner.smoke import VIEW
 operations.OPERATION_SETS |= {"all": ("all_reduce", "all_gather"), "p2p": ("send_recv",)}
 healthy = OPERATIONS["all_gather"].call
 def corrupt(dist, b):

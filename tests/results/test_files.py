@@ -17,16 +17,14 @@ from commbench.plan.workload import KIND, workload_values
 from commbench.results.files import (
     is_file,
     is_folder,
+    is_workload,
     make_folder,
     new_file,
     path_exists,
-    why_unreadable,
-    write_new,
-)
-from commbench.results.workload_file import (
-    is_workload,
     read_workload,
+    why_unreadable,
     workload_text,
+    write_new,
     write_workload,
 )
 

@@ -21,7 +21,7 @@ from commbench.plan.pairs import P2P_CALL_CHOICES
 from commbench.plan.plan import ORDERS, ROUNDING_CHOICES, Plan
 from commbench.plan.point_to_point import POINT_TO_POINT
 from commbench.plan.timing_modes import TIMING_CHOICES
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 from commbench.runner.option import as_label
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 from commbench.units import parse_percentage

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
-from commbench.jobs.scripts import KubernetesOptions, parse_resources, yaml_text
+from commbench.runner.jobs import KubernetesOptions, parse_resources, yaml_text
 
 KINDS = ("trainjob", "pytorchjob")
 IMAGE = "registry.example/commbench:1"
