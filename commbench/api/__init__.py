@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         soak,
     )
     from commbench.api.runs import AnyRun
-    from commbench.runner.jobs import KubernetesOptions, SlurmOptions
     from commbench.runner.run_options import RunOptions
     from commbench.runner.smoke import SmokeResult
 
@@ -152,25 +151,6 @@ def environment() -> Environment:
     gpus = [f"{number} x {kind}" for kind, number in devices.items() if kind != "cpu"]
     gpus += [name for kind in devices if kind != "cpu" for name in device_names(kind)]
     return Environment(gather_facts(), devices=gpus)
-
-
-def job_script(
-    run: RunOptions,
-    words: Sequence[str],
-    options: SlurmOptions | KubernetesOptions,
-    *,
-    nodes: int,
-    nproc_per_node: int,
-    gpus_per_node: int | None = None,
-    env: Sequence[str] = (),
-) -> str:
-    """A script for Slurm or a manifest for Kubernetes that runs `commbench run WORDS`.
-
-    `run` are the options that `words` hold. Raises the error that every rank would raise.
-    """
-    from commbench.runner.jobs import make_job
-
-    return options.script(make_job(run, words, nodes, nproc_per_node, gpus_per_node, env))
 
 
 def compare(

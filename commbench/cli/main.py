@@ -153,12 +153,6 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
-    elif path == "commbench run" and (extra := re.search(r"too many: (\S+\.json)$", message)):
-        hint = f"write --workload before the file of a workload: --workload {extra[1]}"
-    elif path == "commbench advise" and option in ("--topk", "--experts", "--hidden", "--tokens"):
-        hint = "compare both ways to experts with --op all_gather,reduce_scatter,all_to_all of run"
-    elif path.startswith("commbench workload ") and option == "--ranks":
-        hint = "write --mesh instead, which says how many ranks there are: --mesh dp=2"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith(" is missing") and (example := _example(error)):

@@ -339,5 +339,7 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
 
 def _print_job(words: list[str], of: type[Any], output: Path | None, **given: Any) -> None:
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
+    from commbench.runner.jobs import make_job
+
     run = parse_words(words, "job")
-    print_or_write(api.job_script(run, words, of(**given), **job), output)
+    print_or_write(of(**given).script(make_job(run, words, **job)), output)

@@ -21,14 +21,6 @@ from typing import BinaryIO
 from commbench.errors import RecordsError, unwritable_error
 from commbench.plan.workload import KIND, Workload, make_workload, workload_values
 
-_KINDS = (
-    (stat.S_ISDIR, "Is a directory"),
-    (stat.S_ISFIFO, "it is a FIFO, not a file"),
-    (stat.S_ISSOCK, "it is a socket, not a file"),
-    (lambda _: True, "it is a device, not a file"),
-)
-
-
 GZIP = b"\x1f\x8b"
 """How a compressed file begins."""
 is_file, is_folder, path_exists = os.path.isfile, os.path.isdir, os.path.lexists
@@ -45,7 +37,7 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     except ValueError as error:
         return str(error)
     if not stat.S_ISREG(found.st_mode):
-        return next(reason for is_kind, reason in _KINDS if is_kind(found.st_mode))
+        return "Is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file"
     if most_bytes is not None and found.st_size > most_bytes:
         return f"it is larger than {most_bytes >> 20} MiB"
     return ""

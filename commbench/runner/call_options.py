@@ -112,9 +112,8 @@ class CallOptions:
         is_varied=True, default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
-        "", "Check every element on every rank: of a case's first call, of further calls before "
-        "and between its batches as 5 % of the time allows, and of one call at least after them. "
-        "Timed calls are not checked.", plan="check", chooses_calls=False,
+        "", "Check every element on every rank: of a case's first call, and of further, untimed "
+        "calls as 5 % of the time allows.", plan="check", chooses_calls=False,
     )  # fmt: skip
 
     numerics: bool = _what(
@@ -128,14 +127,12 @@ class CallOptions:
     )  # fmt: skip
 
     mesh: str = _group(
-        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
-        "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
-        plan="mesh", default_text="none",
+        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. -1 takes the "
+        "rest.", plan="mesh", default_text="none",
     )  # fmt: skip
     over: tuple[str, ...] = _group(
         "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
-        "all ranks.", plan="over", parse=list_of(str.lower),
-        default_text="every dimension of the mesh",
+        "all ranks.", plan="over", parse=list_of(str.lower), default_text="every dimension",
     )  # fmt: skip
     mesh_order: str = _group(
         "ORDER", "Order of the mesh's dimensions, the fastest first, as Megatron writes it: "
@@ -158,15 +155,15 @@ class CallOptions:
         "at a time; both: also shows how much they slow each other.", plan="concurrency",
     )  # fmt: skip
     open_groups: int = _group(
-        "N", "Make N process groups of all ranks before anything is measured. They stay unused; a "
-        "job with many groups has them, too.", plan="open_groups", chooses_calls=False,
+        "N", "Make N groups of all ranks first, which stay unused.", plan="open_groups",
+        chooses_calls=False,
     )  # fmt: skip
 
     tensors: tuple[str, ...] = _forms(
         "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
-        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
-        "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags="--tensors --split",
-        plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
+        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients: 1 MiB, "
+        "then 25 MiB each. Several with commas.", flags="--tensors --split", plan="tensors",
+        parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
         needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
@@ -184,11 +181,9 @@ class CallOptions:
     )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
         "WORK", "Compute during the communication, and measure each alone and both at once. "
-        "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
-        "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
-        "communication. A third part fixes how many units are computed: "
-        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=list_of(parse_overlap),
-        is_varied=True,
+        "matmul[:MxNxK[:UNITS]]: products of matrices, on GPUs of two shapes (matmul:exact, "
+        "matmul:ragged); memory[:SIZE]: copies; none: only the communication. Several with commas.",
+        plan="overlap", parse=list_of(parse_overlap), is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(
         "R", "Compute R times as long as the communication takes alone.", plan="overlap_ratio",

@@ -72,10 +72,11 @@ class Job:
 def make_job(
     run: RunOptions,
     words: Sequence[str],
+    *,
     nodes: int,
-    ranks_per_node: int,
-    gpus_per_node: int | None,
-    variables: Sequence[str],
+    nproc_per_node: int,
+    gpus_per_node: int | None = None,
+    env: Sequence[str] = (),
 ) -> Job:
     """The job that runs `commbench run WORDS`, whose options are `run`.
 
@@ -85,18 +86,18 @@ def make_job(
     backend = BACKENDS.get(run.backend or "")
     device = run.device or (backend.devices[0] if backend else "cpu")
     if gpus_per_node is None:
-        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+        gpus_per_node = 0 if device == "cpu" else nproc_per_node
     job = Job(
         title=run.name,
         words=tuple(words),
         output=None if run.output is None else str(run.output),
         nodes=nodes,
-        ranks_per_node=ranks_per_node,
+        ranks_per_node=nproc_per_node,
         gpus_per_node=gpus_per_node,
-        variables=parse_variables(variables),
+        variables=parse_variables(env),
         workload=str(run.workload or ""),
     )
-    plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
+    plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
     if run.backend:
         require_ready_case(plan)
         require_nccl(plan.backend, plan.nccl_options)

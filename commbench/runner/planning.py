@@ -105,12 +105,11 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.launchers import LAUNCHERS, NodeConfig
+    from commbench.launch.launchers import RAY, NodeConfig
     from commbench.worker.groups import make_nccl_options
 
-    is_elsewhere = not rank_context and LAUNCHERS[options.launcher].starts_all_nodes
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
-    if is_elsewhere:
+    if options.launcher == RAY and not rank_context:
         from commbench.launch.ray_cluster import ray_capabilities
 
         capabilities = ray_capabilities(options.nnodes)

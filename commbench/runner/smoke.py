@@ -15,6 +15,7 @@ from commbench.output import ci
 from commbench.plan.plan import Plan
 from commbench.results.schema import OK, WRONG, Measurement
 from commbench.runner.launched_ranks import run_temporarily
+from commbench.runner.planning import plan_run
 from commbench.runner.run_options import parse_options
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, TIME, Column
@@ -55,20 +56,11 @@ class SmokeResult(Result, view="runner.smoke", rows="operations"):
 
 def plan_smoke(given: dict[str, Any]) -> Plan:
     """The plan of the smoke test with these run options."""
-    from commbench.launch.devices import import_torch
-
     options = parse_options(
         {"op": ("all", "p2p"), "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
          "order": "ascending", **given}
     )  # fmt: skip
-    import_torch()
-    from commbench.launch.devices import choose_target, detect_capabilities
-
-    target = choose_target(
-        detect_capabilities(), options.backend, options.device, options.ranks_per_node
-    )
-    plan = options.plan(target.backend, target.device, target.ranks_per_node)
-    return replace(plan, budget_s=BUDGET_S)
+    return replace(plan_run(options).plan, budget_s=BUDGET_S)
 
 
 def run_smoke(plan: Plan) -> SmokeResult:
