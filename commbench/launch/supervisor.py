@@ -31,9 +31,7 @@ from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hang_analysis import STOPPED
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
-CRASHED_HINT = (
-    "the lines above, if there are any, show where; `commbench env` lists the versions in use"
-)
+CRASHED_HINT = "the lines above may show where; `commbench env` lists the versions in use"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 EARLY_EXIT_HINT = "something in that process called exit: a library, or a signal handler"
 FAILED_HINT = "COMMBENCH_TRACEBACK=1 shows where"

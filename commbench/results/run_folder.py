@@ -66,10 +66,9 @@ def empty_folder(folder: Path) -> Path:
 def find_sweep(text: str) -> Path | None:
     """The folder of the sweep that `text` names: as a path, or by its folder's name or its label
     under results/, where the newest counts; else None."""
-    folders = [Path(text), RESULTS / text]
-    with suppress(OSError):
-        labelled = [f for f in RESULTS.iterdir() if re.fullmatch(_SWEEP_STAMP, f.name)]
-        folders += sorted((f for f in labelled if f.name.endswith(f"-sweep-{text}")), reverse=True)
+    labelled = [f for f in _stored_folders() if re.fullmatch(_SWEEP_STAMP, f.name)]
+    named = sorted((f for f in labelled if f.name.endswith(f"-sweep-{text}")), reverse=True)
+    folders = [Path(text), RESULTS / text, *named]
     return next((folder for folder in folders if files.is_file(folder / SWEEP)), None)
 
 
@@ -153,21 +152,21 @@ def find_newest() -> Path:
     return max(runs).folder
 
 
+def _stored_folders() -> list[Path]:
+    """What is in the folder results."""
+    with suppress(OSError):
+        return [*RESULTS.iterdir()]
+    return []
+
+
 def list_stored_runs() -> list[StoredRun]:
     """The runs under results/, in no order."""
-    try:
-        folders = [folder for folder in RESULTS.iterdir() if holds_run(folder)]
-    except OSError:
-        return []
-    return [read_ends(folder) for folder in folders]
+    return [read_ends(folder) for folder in _stored_folders() if holds_run(folder)]
 
 
 def list_sweeps() -> list[str]:
     """The names of the folders of sweeps under results/, the newest first by their names."""
-    try:
-        return sorted((f.name for f in RESULTS.iterdir() if files.is_file(f / SWEEP)), reverse=True)
-    except OSError:
-        return []
+    return sorted((f.name for f in _stored_folders() if files.is_file(f / SWEEP)), reverse=True)
 
 
 def read_ends(folder: Path) -> StoredRun:
