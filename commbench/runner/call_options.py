@@ -92,9 +92,10 @@ class CallOptions:
         plan="placement", is_varied=True,
     )  # fmt: skip
     rounding: str = _what(
-        "HOW", "How the block of a rank is rounded down. exact: to whole elements; nccl-tests: to "
-        "16 bytes.", plan="rounding",
-    )  # fmt: skip
+        "HOW",
+        "How blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
+        plan="rounding",
+    )
     timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
@@ -107,9 +108,9 @@ class CallOptions:
         ),
     )  # fmt: skip
     buffers: str | None = _what(
-        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
-        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
-        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
+        "WHICH", "hot: each call uses the same buffers; rotating: the next of up to 32, as in "
+        "nccl-tests; both.", default=None, plan="buffers", is_varied=True,
+        default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
         "", "Check every element on every rank: of a case's first call, and of further, untimed "
@@ -117,9 +118,8 @@ class CallOptions:
     )  # fmt: skip
 
     numerics: bool = _what(
-        "", "Compare sums with exact ones: the errors, whether all ranks and repeated calls have "
-        "the same bits. Compressed forms always are. Untimed.", plan="numerics",
-        needs=lambda o: o.reduces, chooses_calls=False,
+        "", "Compare sums with exact ones, and the bits of ranks and repeated calls. Untimed.",
+        plan="numerics", needs=lambda o: o.reduces, chooses_calls=False,
     )  # fmt: skip
     data: str = _what(
         "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
@@ -135,9 +135,9 @@ class CallOptions:
         "all ranks.", plan="over", parse=list_of(str.lower), default_text="every dimension",
     )  # fmt: skip
     mesh_order: str = _group(
-        "ORDER", "Order of the mesh's dimensions, the fastest first, as Megatron writes it: "
-        "tp-cp-ep-dp-pp. Or a preset: megatron, torchtitan, scaletorch.", plan="mesh_order",
-        default_text="as given, the last one fastest", is_varied=True,
+        "ORDER", "The mesh's dimensions, the fastest first, as Megatron writes it: tp-cp-ep-dp-pp. "
+        "Or megatron, torchtitan, scaletorch.", plan="mesh_order", is_varied=True,
+        default_text="as given, the last one fastest",
     )  # fmt: skip
     groups: str = _group(
         "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "

@@ -16,6 +16,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -142,19 +143,9 @@ def render(template: str, **values: Any) -> str:
     )
     # Kubernetes would replace `$(NAME)` by a variable.
     literally = {"literally": lambda text: text.replace("$", "$$")}
-    environment.filters |= {"quote": shlex.quote, "yaml": yaml_text, **literally}
+    in_yaml = partial(json.dumps, ensure_ascii=False)
+    environment.filters |= {"quote": shlex.quote, "yaml": in_yaml, **literally}
     return environment.get_template(template).render(values).rstrip("\n") + "\n"
-
-
-def yaml_text(text: str) -> str:
-    """A text in YAML. One that some version of YAML may read as another value, such as `1e3` and
-    `y`, goes in quotes."""
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
-_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
 
 
 _SLURM_NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")

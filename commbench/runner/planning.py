@@ -56,7 +56,8 @@ class PlannedRun:
     @property
     def is_reporter(self) -> bool:
         """Whether this process writes and reports the run: rank 0, or the launcher of node 0."""
-        return is_reporter(self.options, self.rank_context)
+        rank = self.rank_context.rank if self.rank_context else self.options.node_rank
+        return rank == 0
 
     @property
     def summary(self) -> str:
@@ -84,11 +85,6 @@ def find_rank_context(options: RunOptions) -> RankContext | None:
     from commbench.launch.launchers import detect_rank_context
 
     return detect_rank_context(options.master_addr, options.master_port)
-
-
-def is_reporter(options: RunOptions, rank_context: RankContext | None) -> bool:
-    """Whether this process is rank 0, or the launcher of node 0."""
-    return (rank_context.rank if rank_context else options.node_rank) == 0
 
 
 def plan_run(options: RunOptions, progress: RunProgress | None = None) -> PlannedRun:

@@ -72,9 +72,10 @@ class RunOptions(CallOptions):
         "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
     )
     order: str = _how_long(
-        "ORDER", "shuffled: each case several times, in random order; ascending: one case after "
-        "the other.", plan="order",
-    )  # fmt: skip
+        "ORDER",
+        "shuffled: cases in random order, several times; ascending: one by one.",
+        plan="order",
+    )
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
         "K", "Measure in K launches: each has fresh processes, connections and memory.",
@@ -115,16 +116,12 @@ class RunOptions(CallOptions):
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
-        "N", "Number of nodes. Start the same command on each of them.", default=1,
-        limits=(1, MOST_RANKS),
-    )  # fmt: skip
-    node_rank: int = _nodes(
-        "R", "Number of this node, from 0. Node 0 prints and writes the results.", default=0
+        "N", "Nodes. Start the same command on each.", default=1, limits=(1, MOST_RANKS)
     )
+    node_rank: int = _nodes("R", "Number of this node. Node 0 writes the results.", default=0)
     master_addr: str | None = _nodes(
-        "HOST", "Host of node 0, as the other nodes reach it. Several nodes need it.",
-        default=None, default_text="127.0.0.1",
-    )  # fmt: skip
+        "HOST", "Host of node 0, as others reach it.", default=None, default_text="127.0.0.1"
+    )
     master_port: int | None = _nodes(
         "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
     )
@@ -169,7 +166,7 @@ class RunOptions(CallOptions):
     )
     plots: bool = _output("", "Draw plots.", default=True, reach=USER, refused_by=("measure",))
     nccl_log: bool = _output(
-        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
+        "", "Let NCCL log what it makes.", default=True, refused_by=("measure",)
     )
     history: bool = _output(
         "", "Add the run to the history.", default=False, reach=USER,

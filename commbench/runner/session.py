@@ -17,7 +17,7 @@ from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
 from commbench.runner import launched_ranks
 from commbench.runner.option import Option, value_text
-from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
+from commbench.runner.planning import RunListener, find_rank_context, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 
@@ -34,7 +34,7 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     if options.resume is not None:
         progress = find_resumable(options)
         if not launched_ranks.remaining_tasks(progress):
-            if not is_reporter(options, rank_context):
+            if (rank_context.rank if rank_context else options.node_rank) != 0:
                 return None
             whole = complete(progress)
             listener.status(f"{whole.path} is complete: there is nothing to resume")

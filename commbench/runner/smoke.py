@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, UnavailableError, WrongResultError
+from commbench.errors import CommbenchError, UnavailableError
 from commbench.output import ci
 from commbench.plan.plan import Plan
-from commbench.results.schema import OK, WRONG, Measurement
+from commbench.results.schema import OK, Measurement
 from commbench.runner.launched_ranks import run_temporarily
 from commbench.runner.planning import plan_run
 from commbench.runner.run_options import parse_options
+from commbench.runner.session import require_correct
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, TIME, Column
 from commbench.views.document import BAD, GOOD, Document, Table
@@ -66,16 +67,21 @@ def plan_smoke(given: dict[str, Any]) -> Plan:
 def run_smoke(plan: Plan) -> SmokeResult:
     """Measure every operation once; an error that ends the run becomes part of the result."""
     started = time.monotonic()
-    measurements: Sequence[Measurement] = ()
     error: CommbenchError | None = None
     try:
-        measurements = run_temporarily(plan, "smoke").measurements
+        run = run_temporarily(plan, "smoke")
+        require_correct(run)
     except CommbenchError as ended:
-        error = ended
-        measurements = ended.run.measurements if ended.run else ()
+        error, run = ended, ended.run
+    measurements = run.measurements if run else ()
     planned = Counter(case.operation for case in plan.cases())
     operations = tuple(_summarise(name, planned[name], measurements) for name in plan.operations)
-    error = error or _find_error(operations, measurements)
+    failed = next((o for o in operations if o.failure), None)
+    if failed and not error:
+        error = UnavailableError(
+            f"{failed.name} cannot be run here: {failed.failure}",
+            "`commbench env` prints what this torch offers",
+        )
     time_s = time.monotonic() - started
     return SmokeResult(plan.world_size, plan.backend, plan.device, operations, error, time_s)
 
@@ -88,25 +94,6 @@ def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> 
         failure = f"the run ended after {len(found)} of {planned} cases"
     seconds = sum(batch.elapsed_s for m in found for batch in m.batches)
     return OperationResult(name, len(found), seconds, failure)
-
-
-def _find_error(
-    operations: Sequence[OperationResult], measurements: Sequence[Measurement]
-) -> CommbenchError | None:
-    """WrongResultError for wrong results, UnavailableError for an operation that cannot be run."""
-    wrong = [m for m in measurements if m.status == WRONG]
-    if wrong:
-        return WrongResultError(
-            f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
-            "do not trust results of this machine until the cause is known",
-        )
-    for operation in operations:
-        if operation.failure:
-            return UnavailableError(
-                f"{operation.name} cannot be run here: {operation.failure}",
-                "`commbench env` prints what this torch offers",
-            )
-    return None
 
 
 SUITE = "commbench smoke"
