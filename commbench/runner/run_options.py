@@ -166,7 +166,7 @@ class RunOptions(CallOptions):
     )
     plots: bool = _output("", "Draw plots.", default=True, reach=USER, refused_by=("measure",))
     nccl_log: bool = _output(
-        "", "Let NCCL log what it makes.", default=True, refused_by=("measure",)
+        "", "Let NCCL log how it makes its communicator.", default=True, refused_by=("measure",)
     )
     history: bool = _output(
         "", "Add the run to the history.", default=False, reach=USER,
