@@ -99,7 +99,6 @@ def _as_argument(found: re.Match[str]) -> str:
 class UsageError(CommbenchError):
     """The request is wrong: an unknown name, a malformed size, contradictory options."""
 
-    exit_code = 2
     field = ""
     """The field whose value is wrong, where it is one; the message begins with its name."""
 

@@ -114,26 +114,19 @@ def _parse_item(item: str, whole: str) -> tuple[int, ...]:
         raise UsageError(f"sizes {whole!r} {trouble}", "write for example 8,1K,1M-1G")
     extent, colon, step = item.partition(":")
     low, dash, high = extent.partition("-")
-    if not dash:
-        if colon:
-            raise UsageError(f"{item!r} has a step but no range", "write for example 1K-1G:x4")
+    if not dash and not colon:
         return (parse_size(low),)
     if not low.strip() and high.strip().isdecimal():
         raise UsageError(f"size {item} is below 1", "write a number of bytes, such as 1K")
-    if not low.strip() or not high.strip():
-        missing = "end" if low.strip() else "beginning" if high.strip() else "beginning and no end"
-        raise UsageError(f"the range {item!r} has no {missing}", "write both: 1K-1G")
-    if colon and not step:
-        raise UsageError(f"{item!r} has a colon and no step", "write for example :x4 or :+1M")
+    if not low.strip() or not high.strip() or (colon and not step):
+        raise UsageError(f"{item!r} is not a range", "write 1K-1G, 1K-1G:x4 or 1M-16M:+1M")
     if re.fullmatch(r"\+\s*0+(\.0+)?\s*[A-Za-z]*", step):
         raise UsageError(f"the step {step} does not increase sizes", "add at least 1, such as :+1M")
     if step[:1] == "+":
         return size_range(parse_size(low), parse_size(high), add=parse_size(step[1:]))
     if step and not re.fullmatch(r"x\d+(\.\d+)?", step):
-        raise UsageError(
-            f"{item!r} has an unknown step {step!r}",
-            "write :x4 to multiply by 4, :+1M to add 1 MiB",
-        )
+        hint = "write :x4 to multiply by 4, :+1M to add 1 MiB"
+        raise UsageError(f"{item!r} has an unknown step {step!r}", hint)
     return size_range(parse_size(low), parse_size(high), factor=float(step[1:] or 2))
 
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -401,12 +401,13 @@ def run_with_fault(spec: dict[str, Any]) -> None:
 
 def plant(spec: dict[str, Any]) -> None:
     """Make the culprit run the fault's code when it comes to the fault's phase."""
-    from commbench.launch import torch_internals
     from commbench.launch.devices import import_torch
 
     import_torch()
+    from commbench.launch import elastic
+
     # Spawned ranks import this script, and so get the fault too.
-    torch_internals._without_main_module = nullcontext
+    elastic._preparation_without_main = elastic._PREPARATION
     from commbench.plan.operations import OPERATIONS
     from commbench.worker import communicator, entrypoint, verify
 

@@ -22,7 +22,7 @@ from synthetic_step import WORKLOAD
 from synthetic_traces import DUMP
 
 from commbench.cli.commands import COMMANDS, command
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 
 ENDS_BEFORE = {
     "run": (["--dry-run"],),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commbench.jobs.scripts import Job
+from commbench.runner.jobs import Job
 
 HOSTILE = (
     "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a b\\", "#",

@@ -46,9 +46,9 @@ def test_random_command_lines_end_as_they_should(tmp_path: Path, lines: int) -> 
 
 
 UNREADABLE = {
-    "fifo": "cannot read fifo: it is a FIFO, not a file",
-    "zero": "cannot read zero: it is a device, not a file",
-    "socket": "cannot read socket: it is a socket, not a file",
+    "fifo": "cannot read fifo: it is no regular file",
+    "zero": "cannot read zero: it is no regular file",
+    "socket": "cannot read socket: it is no regular file",
     "loop": "cannot read loop: Too many levels of symbolic links", "huge": "huge",
     "huge.csv": "huge.csv", "binary": "binary", "dir": "dir", "x" * 5000: "",
     "unnamed\udcff": "unnamed",
@@ -59,8 +59,8 @@ READERS = (
     ["check", "a", "--against", "FILE"], ["import", "FILE", "--output", "new"],
 )  # fmt: skip
 OTHERS = {
-    ("check", "a", "--rules", "fifo"): (6, "cannot read fifo: it is a FIFO, not a file"),
-    ("check", "a", "--rules", "zero"): (6, "cannot read zero: it is a device, not a file"),
+    ("check", "a", "--rules", "fifo"): (6, "cannot read fifo: it is no regular file"),
+    ("check", "a", "--rules", "zero"): (6, "cannot read zero: it is no regular file"),
     ("check", "a", "--rules", "huge"): (6, "cannot read huge: it is larger than 1 MiB"),
     ("check", "a", "--rules", "dir"): (6, "cannot read dir: Is a directory"),
     ("check", "a", "--rules", "deep.toml"): (2, "deep.toml is not valid TOML"),

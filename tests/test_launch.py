@@ -28,8 +28,8 @@ from synthetic_replay import WORKLOAD
 
 from commbench.plan.workload import workload_values
 from commbench.readers.traces.registry import read_trace
+from commbench.results.files import write_workload
 from commbench.results.journal_reader import read_run
-from commbench.results.workload_file import write_workload
 
 RUN = ["run", "--no-plots"]
 LONG = ["--sizes", "1K-1M", "--dtype", "float32,int16", "--iters", "1000", "--label", "long"]

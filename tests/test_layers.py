@@ -124,7 +124,7 @@ def test_no_import_runs_upwards_or_sideways() -> None:
 
 
 MAKES_DATA = re.compile(
-    r"commbench\.(analysis|worker|launch|readers|runner\.(session|smoke|planning)"
+    r"commbench\.(analysis|worker|launch|readers|runner\.(session|planning)"
     r"|answers\.(doctor\.checkup|show\.plots)|results\.(journal|journal_reader))\b"
 )
 """What a command gets by the Python functions, so that there is no second way to the same data."""

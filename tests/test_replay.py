@@ -11,7 +11,7 @@ from commands import Commbench, start_command
 from synthetic_workload import TWO_RANKS
 
 from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 from commbench.workloads.data_parallel import ddp_workload, fsdp_workload
 from commbench.workloads.megatron import megatron_workload
 from commbench.workloads.megatron_calls import Training

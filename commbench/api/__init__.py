@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from commbench.answers.sweep.result import SweepResult
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import Setting
-    from commbench.api.expectations import expect, expect_run
-    from commbench.api.fleets import fleet, preflight
     from commbench.api.foresee import advise, fit_model, predict
+    from commbench.api.judging import expect, expect_run, fleet, preflight
     from commbench.api.keywords import SweepKeywords
     from commbench.api.measuring import (
         init,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
         soak,
     )
     from commbench.api.runs import AnyRun
-    from commbench.jobs.scripts import KubernetesOptions, SlurmOptions
     from commbench.runner.run_options import RunOptions
     from commbench.runner.smoke import SmokeResult
 
@@ -71,12 +69,11 @@ __all__ = [
     "soak", "sweep", "workload",
 ]  # fmt: skip
 _LAZY = {
-    "api.fleets": ("fleet", "preflight"),
+    "api.judging": ("expect", "expect_run", "fleet", "preflight"),
     "api.measuring": (
         "init", "measure", "pairs", "plan_options", "replay", "run", "run_options", "soak",
     ),
     "api.foresee": ("advise", "fit_model", "predict"),
-    "api.expectations": ("expect", "expect_run"),
 }  # fmt: skip
 
 
@@ -156,25 +153,6 @@ def environment() -> Environment:
     return Environment(gather_facts(), devices=gpus)
 
 
-def job_script(
-    run: RunOptions,
-    words: Sequence[str],
-    options: SlurmOptions | KubernetesOptions,
-    *,
-    nodes: int,
-    nproc_per_node: int,
-    gpus_per_node: int | None = None,
-    env: Sequence[str] = (),
-) -> str:
-    """A script for Slurm or a manifest for Kubernetes that runs `commbench run WORDS`.
-
-    `run` are the options that `words` hold. Raises the error that every rank would raise.
-    """
-    from commbench.jobs.scripts import make_job
-
-    return options.script(make_job(run, words, nodes, nproc_per_node, gpus_per_node, env))
-
-
 def compare(
     a: AnyRun,
     b: AnyRun,
@@ -194,22 +172,17 @@ def compare(
     run that is named twice, for runs that have no row in common and, unless `force`, for runs that
     differ in what must match.
     """
-    from commbench.answers.compare.comparison import (
-        COMPARED,
-        compare,
-        require_comparable,
-        require_two_runs,
-    )
+    from commbench.answers.compare import comparison
 
     within = parse_tolerance(tolerance)
     hints = ImportHints(ranks, op, dtype)
-    first, second = (as_results(run, COMPARED, notify, hints) for run in (a, b))
-    require_two_runs(first, second)
-    comparison = compare(first, second, within)
-    for side in (comparison.a, comparison.b):
+    first, second = (as_results(run, comparison.COMPARED, notify, hints) for run in (a, b))
+    comparison.require_two_runs(first, second)
+    found = comparison.compare(first, second, within)
+    for side in (found.a, found.b):
         schema.tell_incomplete(side, notify)
-    require_comparable([comparison], force)
-    return comparison
+    comparison.require_comparable([found], force)
+    return found
 
 
 HISTORY = "history"
@@ -271,7 +244,7 @@ def check(
     checked = as_loaded_run(as_results(run, CHECKED, notify, hints), CHECKED)
     hardware = None
     if expect is not None:
-        from commbench.api.expectations import expected_rules
+        from commbench.api.judging import expected_rules
 
         more, hardware = expected_rules(checked, expect, published, tolerance, notify)
         rules = [*rules, *more]

@@ -86,31 +86,25 @@ def _open(
     notify: Callable[[str], None],
 ) -> Source:
     """The times of a run, of another tool's file, or of a table of published figures."""
+    from commbench.answers.cost import observations
     from commbench.answers.cost.machine import WARNING
-    from commbench.answers.cost.observations import (
-        PREDICTED,
-        observe,
-        observe_curves,
-        read_published,
-        table_columns,
-    )
     from commbench.answers.cost.selection import Source
     from commbench.answers.expect.curves import PUBLISHED, published_of
 
     if isinstance(run, str) and run.startswith(PUBLISHED):
-        return Source(run, observe_curves(published_of(run.removeprefix(PUBLISHED))))
-    if isinstance(run, (str, Path)) and (columns := table_columns(Path(run))):
-        if columns >= PREDICTED:
+        return Source(run, observations.observe_curves(published_of(run.removeprefix(PUBLISHED))))
+    if isinstance(run, (str, Path)) and (columns := observations.table_columns(Path(run))):
+        if columns >= observations.PREDICTED:
             notes.append(
                 f"{WARNING}{Path(run).stem} has predictions, not measurements: a fit to them knows "
                 "no more than the machine that made them. Intervals of new predictions are at "
                 "least as wide as theirs."
             )
-        return Source(Path(run).stem, read_published(Path(run)))
+        return Source(Path(run).stem, observations.read_published(Path(run)))
     ranks, op, dtype, *_ = hints
     loaded = load_rows(run, ranks=ranks, op=op, dtype=dtype, notify=notify)
     schema.tell_incomplete(loaded, notify)
-    return Source(loaded.name, observe(loaded, ranks_per_node, notes), loaded.header)
+    return Source(loaded.name, observations.observe(loaded, ranks_per_node, notes), loaded.header)
 
 
 def predict(

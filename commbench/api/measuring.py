@@ -151,10 +151,9 @@ def _numbers(option: str, text: str | None, example: str) -> list[int | None]:
     if text is None:
         return [None]
     texts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in texts):
+    are_numbers = all(part.isascii() and part.isdigit() for part in texts)
+    if not are_numbers or (option == "--ranks" and 0 in map(int, texts)):
         raise value_error(option, f"{text!r} is no list of numbers", f"write {option} {example}")
-    if option == "--ranks" and 0 in map(int, texts):
-        raise value_error(option, f"{text!r} has a run without ranks", f"write {option} {example}")
     return list(dict.fromkeys(map(int, texts)))
 
 

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from commbench.errors import UsageError
 from commbench.plan.links import parse_peak
 from commbench.readers.source import NO_HINTS, ImportHints
-from commbench.results import schema
+from commbench.results import run_folder, schema
 from commbench.results.files import write_new
-from commbench.results.run_folder import (
-    StoredRun,
-    create_folder,
-    find_run,
-    find_sweep,
-    list_stored_runs,
-    new_folder,
-)
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
 from commbench.validation import brief, with_known_keywords
@@ -149,12 +141,12 @@ def load(
         return run
     if not isinstance(run, (str, Path)):
         return Run(*require_samples(_require_run(run)))
-    return Run(*open_run(find_run(str(run), notify), ImportHints(ranks, op, dtype)))
+    return Run(*open_run(run_folder.find_run(str(run), notify), ImportHints(ranks, op, dtype)))
 
 
-def list_runs() -> list[StoredRun]:
+def list_runs() -> list[run_folder.StoredRun]:
     """The runs in the folder `results`, the newest first: label, start, operations, status."""
-    return sorted(list_stored_runs(), reverse=True)
+    return sorted(run_folder.list_stored_runs(), reverse=True)
 
 
 def frame(*runs: AnyRun) -> DataFrame:
@@ -239,7 +231,9 @@ def import_results(
         require_label(label)
     found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
-    folder = create_folder(Path(output) if output else new_folder(as_label(header.label)))
+    folder = run_folder.create_folder(
+        Path(output) if output else run_folder.new_folder(as_label(header.label))
+    )
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
     return imported
@@ -299,7 +293,7 @@ def as_results(
         return _require_run(run)
     from commbench.analysis.load import load
 
-    return load(find_run(str(run), notify), columns, hints or NO_HINTS)
+    return load(run_folder.find_run(str(run), notify), columns, hints or NO_HINTS)
 
 
 def _require_run(run: Any) -> schema.Run | LoadedRun:
@@ -343,6 +337,6 @@ def _reported(what: AnyRun | Reported) -> Reported:
     from commbench.analysis.load import LoadedRun
     from commbench.answers.sweep.result import load_sweep
 
-    if isinstance(what, (str, Path)) and find_sweep(str(what)):
+    if isinstance(what, (str, Path)) and run_folder.find_sweep(str(what)):
         return load_sweep(what)
     return load_rows(what) if isinstance(what, (str, Path, schema.Run, LoadedRun)) else what

@@ -58,7 +58,7 @@ def load(
     them. `name` is by default that of the file, or of the folder of several files. Raises
     RecordsError for a file that cannot be read, for traces without a common step, and for those
     of which no call has a size."""
-    from commbench.results.workload_file import is_workload, read_workload
+    from commbench.results.files import is_workload, read_workload
 
     if not paths:
         raise UsageError("no file is given", "give a workload, or traces")
@@ -88,7 +88,7 @@ def load(
 @with_known_keywords
 def save(workload: workload.Workload, path: str | Path) -> None:
     """Write a workload into a new file; raises RecordsError where that is not possible."""
-    from commbench.results.workload_file import write_workload
+    from commbench.results.files import write_workload
 
     write_workload(Path(path), workload)
 

@@ -13,17 +13,8 @@ from typing import Any, NoReturn
 import typer
 from typer import Option
 
-from commbench import __version__
+from commbench import __version__, errors
 from commbench.cli.commands import COMMANDS, HELP_SETTINGS, LazyGroup
-from commbench.errors import (
-    DEFECT,
-    CommbenchError,
-    Interrupted,
-    closest,
-    first_line,
-    from_os_error,
-    ignore_interruptions,
-)
 from commbench.output.console import OutputClosedError, print_error, print_result
 
 app = typer.Typer(
@@ -66,7 +57,7 @@ def commbench(
 def main() -> NoReturn:
     """Run the command line; every error becomes two lines and an exit code."""
     _prepare_streams()
-    CommbenchError.names_options = True
+    errors.CommbenchError.names_options = True
     try:
         code = app(standalone_mode=False, prog_name="commbench")
         sys.stdout.flush()
@@ -75,13 +66,13 @@ def main() -> NoReturn:
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         print_error("stopped by SIGINT", "nothing was finished: run the same command again")
-        code = Interrupted("").exit_code
+        code = errors.Interrupted("").exit_code
     except (BrokenPipeError, OutputClosedError):
         _give_up_output()
         code = 128 + signal.SIGPIPE
-    except CommbenchError as error:
-        if isinstance(error, Interrupted):
-            ignore_interruptions()
+    except errors.CommbenchError as error:
+        if isinstance(error, errors.Interrupted):
+            errors.ignore_interruptions()
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
@@ -91,13 +82,13 @@ def main() -> NoReturn:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if isinstance(error, OSError | MemoryError | ImportError):
-            known = from_os_error(error)
+            known = errors.from_os_error(error)
             print_error(known.message, known.hint)
             code = known.exit_code
         else:
             hint = "report it, with what COMMBENCH_TRACEBACK=1 makes the same command print"
-            print_error(f"commbench itself has failed: {first_line(error)}", hint)
-            code = DEFECT
+            print_error(f"commbench itself has failed: {errors.first_line(error)}", hint)
+            code = errors.DEFECT
         _give_up_output()
     _leave(code if isinstance(code, int) else 0)
 
@@ -150,7 +141,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     path = str(error.ctx.command_path) if error.ctx else path
     option = getattr(error, "option_name", "")
     known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
-    guess = known.get(closest(option.lstrip("-"), known), "")
+    guess = known.get(errors.closest(option.lstrip("-"), known), "")
     error.possibilities = None  # the message would list them all
     text = str(getattr(error, "format_message", error.__str__)())
     message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")
@@ -162,14 +153,8 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
-    elif path == "commbench run" and (extra := re.search(r"too many: (\S+\.json)$", message)):
-        hint = f"write --workload before the file of a workload: --workload {extra[1]}"
-    elif path == "commbench advise" and option in ("--topk", "--experts", "--hidden", "--tokens"):
-        hint = "compare both ways to experts with --op all_gather,reduce_scatter,all_to_all of run"
     elif path == "commbench advise" and option == "--blocks":
         hint = "`commbench workload fsdp` makes the step of a model, and `replay` measures it"
-    elif path.startswith("commbench workload ") and option == "--ranks":
-        hint = "write --mesh instead, which says how many ranks there are: --mesh dp=2"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith(" is missing") and (example := _example(error)):

@@ -13,8 +13,7 @@ import typer
 
 from commbench import api
 from commbench.api.measuring import init_options, pairs_options, replay_options, soak_options
-from commbench.cli.commands import Show, given_options, parse_words
-from commbench.cli.options import print_or_write
+from commbench.cli.commands import Show, given_options, parse_words, print_or_write
 from commbench.errors import GATE_FAILS, CommbenchError, Interrupted, UsageError
 from commbench.output.ci import add_to_summary
 from commbench.output.console import print_error, print_status, print_workflow_command
@@ -262,7 +261,7 @@ def smoke(show: Show, junit: Path | None, **given: Any) -> None:
     commbench smoke --nproc-per-node 4 --junit report.xml
     commbench smoke --mesh dp=2,tp=2                  groups of ranks, on 4 ranks
     """
-    from commbench.runner.smoke_document import VIEW, smoke_annotation, smoke_junit
+    from commbench.runner.smoke import VIEW, smoke_annotation, smoke_junit
 
     if junit:
         require_new(junit)  # before the measurement, which takes seconds
@@ -313,7 +312,7 @@ def job_slurm(context: typer.Context, setup: list[str], **given: Any) -> None:
     commbench job slurm --nodes 2 --nproc-per-node 4 \\
         --setup 'source venv/bin/activate' --output job.sh -- --op all_gather
     """
-    from commbench.jobs.scripts import SlurmOptions
+    from commbench.runner.jobs import SlurmOptions
 
     _print_job(context.args, SlurmOptions, setup=tuple(setup), **given)
 
@@ -330,12 +329,14 @@ def job_kubernetes(context: typer.Context, resource: list[str], **given: Any) ->
         --image registry.example/commbench:1 --kind pytorchjob -- --backend gloo
     commbench job kubernetes --nodes 60 --spare 4 --preflight ...    in bash
     """
-    from commbench.jobs.scripts import KubernetesOptions, parse_resources
+    from commbench.runner.jobs import KubernetesOptions, parse_resources
 
     _print_job(context.args, KubernetesOptions, resources=parse_resources(resource), **given)
 
 
 def _print_job(words: list[str], of: type[Any], output: Path | None, **given: Any) -> None:
     job = {n: given.pop(n) for n in ("nodes", "nproc_per_node", "gpus_per_node", "env")}
+    from commbench.runner.jobs import make_job
+
     run = parse_words(words, "job")
-    print_or_write(api.job_script(run, words, of(**given), **job), output)
+    print_or_write(of(**given).script(make_job(run, words, **job)), output)

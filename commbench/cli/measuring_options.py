@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.runner.option import Option, value_text
 
 WHAT = "What to measure"
@@ -106,9 +106,7 @@ SWEEP = {
         "SWEEP", "Continue the sweep in this folder: measure what is missing. With it, only "
         "--tolerance, --export, --format and --verbose are accepted.", type=str,
     ),
-    "export": Option(
-        "nccl-tuner", "Also write the best settings as a configuration of NCCL's tuner plugin."
-    ),
+    "export": Option("nccl-tuner", "Also write a configuration of NCCL's tuner plugin."),
     "force": switch("Accept variables that the backend does not read."),
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
     "verbose": switch("Print all settings of each case, and explain every warning."),
@@ -124,10 +122,7 @@ SMOKE = {
 }
 VARIABLES = Option("NAME=VALUE", "Environment variable of every rank. May be repeated.")
 PREFLIGHT = {
-    "hosts": Option(
-        "FILE|LIST", "The hosts: node1,node2, or a file with a name in each line.  [default: those "
-        "of Slurm's allocation]", type=str,
-    ),
+    "hosts": Option("FILE|LIST", "node1,node2, or a file of names.  [default: Slurm's]", type=str),
     "need": Option("N", "So many hosts have to be good.  [default: all]", type=int),
     "start": Option(
         "HOW", "What starts a program on a host: srun, ssh, mpirun, kubectl, one of these with "
@@ -154,9 +149,7 @@ NODES_FIRST = {
     "preflight": switch("Test the nodes first, and run on good ones: `commbench preflight`."),
     "spare": Option("N", "Nodes beside those of the run, for --preflight to choose from."),
 }
-GPUS_PER_NODE = Option(
-    "N", "GPUs of each node.  [default: one per rank if it uses nccl or cuda, else 0]"
-)
+GPUS_PER_NODE = Option("N", "GPUs of each node.  [default: one per rank that uses one]")
 JOB_SLURM = {
     **NODES,
     "gpus_per_node": GPUS_PER_NODE,
@@ -164,13 +157,9 @@ JOB_SLURM = {
     "account": Option("NAME", "Account to charge."),
     "time": Option("T", "Time limit: 30m, 2h, 1d, or in the notation of Slurm."),
     "cpus_per_task": Option("N", "CPUs of each rank.  [default: Slurm's]"),
-    "exclusive": Option(
-        "", "Whole nodes, or nodes that other jobs use too.", flags="--exclusive/--shared"
-    ),
+    "exclusive": Option("", "Whole nodes, or shared ones.", flags="--exclusive/--shared"),
     "container": Option("IMAGE", "Image in which the ranks run; needs the plugin pyxis."),
-    "setup": Option(
-        "LINE", "Shell command before the run, such as 'module load cuda'. May be repeated."
-    ),
+    "setup": Option("LINE", "Shell command before the run: 'module load cuda'. May be repeated."),
     **NODES_FIRST,
     "env": VARIABLES,
     "output": NEW_FILE,
@@ -179,9 +168,7 @@ JOB_KUBERNETES = {
     **NODES,
     "image": Option("IMAGE", "Image of the pods; it contains torch and commbench."),
     "gpus_per_node": GPUS_PER_NODE,
-    "kind": Option(
-        "KIND", "trainjob, of Kubeflow Trainer; or pytorchjob, of the older Training Operator."
-    ),
+    "kind": Option("KIND", "trainjob, of Kubeflow Trainer; or pytorchjob, of the older operator."),
     "name": Option("NAME", "Name of the job.  [default: commbench-LABEL]"),
     "namespace": Option("NAME", "Namespace.  [default: kubectl's]"),
     "claim": Option("NAME", "PersistentVolumeClaim that keeps the results."),
@@ -204,9 +191,7 @@ WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path, flags="--outpu
 RANKS_PER_NODE = Option("N", "Ranks on each host.")
 TRANSFORMER = {
     "model": Option("NAME", "A public model: llama-3-8b and others (docs/replay.md).", type=str),
-    "params": Option(
-        "NUMBER", "Parameters: 350M, 7B, 7e9. The embedding gets what the layers leave.", type=str
-    ),
+    "params": Option("NUMBER", "Parameters: 350M, 7B, 7e9.", type=str),
     "layers": Option("N", "Layers of a transformer.", type=int),
     "hidden": Option("N", "Its hidden size.", type=int),
     "ffn": Option("N", "Inner size of its feed-forward network or of an expert.", type=int),
@@ -226,24 +211,18 @@ WORKLOAD_SHOW = {
 WORKLOAD_IMPORT = {
     "traces": TRACES,
     "output": WORKLOAD_FILE._replace(default=...),
-    "name": Option(
-        "NAME", "Name of the workload.  [default: that of the file or folder]", type=str
-    ),
+    "name": Option("NAME", "Name of the workload.  [default: that of the file]", type=str),
 }
 WORKLOAD_DDP = {
     "mesh": Option("DIMENSIONS", "Ranks: dp=8.", type=str, default=...),
     **TRANSFORMER,
     "dtype": Option("DTYPE", "Of parameters and gradients.", default="float32"),
-    "bucket": Option(
-        "SIZE", "bucket_cap_mb as a size.  [default: 25M, and 1M for the first bucket]"
-    ),
+    "bucket": Option("SIZE", "bucket_cap_mb as a size.  [default: 25M, the first 1M]"),
     "ranks_per_node": RANKS_PER_NODE,
     "output": WORKLOAD_FILE,
 }
 WORKLOAD_FSDP = {
-    "mesh": Option(
-        "DIMENSIONS", "Ranks: dp_shard=8, or dp_replicate=2,dp_shard=8.", type=str, default=...
-    ),
+    "mesh": Option("DIMENSIONS", "Ranks: dp_replicate=2,dp_shard=8.", type=str, default=...),
     **TRANSFORMER,
     "dtype": Option("DTYPE", "param_dtype of MixedPrecisionPolicy.", default="bfloat16"),
     "reduce_dtype": Option("DTYPE", "reduce_dtype of MixedPrecisionPolicy.", default="float32"),
@@ -261,13 +240,8 @@ WORKLOAD_MEGATRON = {
     "dtype": Option("DTYPE", "Of activations and parameters."),
     "reduce_dtype": Option("DTYPE", "In which gradients are reduced.", type=str, default="float32"),
     "sequence_parallel": Option("", "With tp."),
-    "distributed_optimizer": Option(
-        "", "Reduce-scatter gradients and gather parameters, or all-reduce gradients.",
-    ),
-    "bucket": Option(
-        "SIZE", "Bytes of a bucket of gradients.  [default: of max(40e6, 1e6 x dp) parameters]",
-        type=str,
-    ),
+    "distributed_optimizer": Option("", "Reduce-scatter gradients, gather parameters."),
+    "bucket": Option("SIZE", "A bucket of gradients.  [default: Megatron's]", type=str),
     "ranks_per_node": RANKS_PER_NODE,
     "output": WORKLOAD_FILE,
 }  # fmt: skip
@@ -278,6 +252,7 @@ AFTER_DASHES: Mapping[str, Any] = {
 BESIDE_OWN: Mapping[str, Any] = {
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True}
 }
+_JOBS = "commbench.runner.jobs"
 _WORKLOAD, _SHOWN_WORKLOAD = "commbench.api.workload", "workloads.document"
 COMMANDS = {
     "run": Command("measuring", all_of_run),
@@ -286,17 +261,17 @@ COMMANDS = {
     "soak": Command("measuring", of_soak),
     "init": Command("measuring", of_init),
     "sweep": Command("measuring", SWEEP, ("sweep",), "answers.sweep.document", BESIDE_OWN),
-    "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke_document"),
+    "smoke": Command("measuring", SMOKE, ("smoke",), "runner.smoke"),
     "preflight": Command(
         "measuring", PREFLIGHT, ("preflight",), "answers.preflight.document", AFTER_DASHES
     ),
     "job slurm": Command(
-        "measuring", JOB_SLURM, ("commbench.jobs.scripts.SlurmOptions", "job_script"),
+        "measuring", JOB_SLURM, (f"{_JOBS}.SlurmOptions", f"{_JOBS}.make_job"),
         typer_settings=AFTER_DASHES,
     ),
     "job kubernetes": Command(
         "measuring", JOB_KUBERNETES,
-        ("commbench.jobs.scripts.KubernetesOptions", "job_script"), typer_settings=AFTER_DASHES,
+        (f"{_JOBS}.KubernetesOptions", f"{_JOBS}.make_job"), typer_settings=AFTER_DASHES,
     ),
     "workload show": Command("subcommands", WORKLOAD_SHOW, view=_SHOWN_WORKLOAD),
     "workload import": Command("subcommands", WORKLOAD_IMPORT, view=_SHOWN_WORKLOAD),

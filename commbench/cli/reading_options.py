@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commbench.answers.show.formats import FORMAT_HELP, PEAK_HELP
-from commbench.cli.options import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
+from commbench.cli.commands import AS_DOCUMENT, JUNIT, NEW_FILE, OUTPUT, Command, argument, switch
 from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_HELP
 from commbench.runner.option import Option
 
@@ -19,13 +19,9 @@ FILE_HINTS = {
 }
 """What describes another tool's file."""
 LIMITS = {
-    "against": Option(
-        "BASELINE", "The earlier run that --max-slowdown refers to; `history`: the level of the "
-        "history since its last step.", RULE,
-    ),
+    "against": Option("BASELINE", "An earlier run; `history`: its level since a step.", RULE),
     "max_slowdown": Option(
-        "[OP:][SIZES:]PERCENT", "How much slower than in BASELINE a row may be.  [default: 10% "
-        "with --against]", RULE,
+        "[OP:][SIZES:]PERCENT", "How much slower a row may be.  [default: 10% with --against]", RULE
     ),
     "min_busbw": Option(
         "[OP:][SIZES:]GB/s", "Least bus bandwidth: all_reduce:1M-1G:3.0GB/s.", RULE
@@ -35,23 +31,22 @@ LIMITS = {
         "step=NAME:120ms or step=NAME:variant=HOW:120ms.", RULE,
     ),
     "expect": Option(
-        "run|published|GPU[:NICS][:K nodes]", "Compare with what others published and what is "
-        "possible on the hardware that the run names, or on this: h100:8x400G. `published`: "
-        "compare each row with curves of sound machines.", RULE,
+        "run|published|GPU[:NICS][:K nodes]", "Compare with what the hardware of the run, or this "
+        "one, allows: h100:8x400G; or with published curves of sound machines.", RULE,
     ),
 }  # fmt: skip
 RULES_FILE = Option("FILE.toml", "Read rules from a file; docs/comparing.md shows one.", RULE, Path)
 LENIENCE = {
     "undecided": Option(
         "pass|fail", "Count a row whose interval contains the limit as passed or failed.  "
-        "[default: neither; such a row prevents a verdict (exit code 7), unless its value is "
-        "within the limit and another row passes]", VERDICT,
+        "[default: neither, and there may be no verdict]", VERDICT,
     ),
     "allow_unmatched": switch(
         "Ignore rows that only one of the two runs has, and rules that match no row.", VERDICT
     ),
     "allow_unchecked": switch("Let rows pass that nobody checked.", VERDICT),
 }  # fmt: skip
+FORCE = switch("Compare runs although ranks, nodes, device or CPU mode differ.")
 HARDWARE, GIVEN, CURVES = "Hardware", "Is this plausible?", "Published curves"
 STEP = "The training step"
 SHOW = {
@@ -78,10 +73,7 @@ PLOT = {
         "DIR|FILE", "Folder for busbw.png and time.png, or one new file: .png, .svg, .pdf.  "
         "[default: the folder of the first run]", flags="--output -o",
     ),
-    "peak": Option(
-        "SPEED", "Mark a speed: 450GB/s, 400Gbit/s, or a name that `commbench links` lists.  "
-        "[default: that of the runs]",
-    ),
+    "peak": Option("SPEED", "Mark a speed: 450GB/s, or a link.  [default: that of the runs]"),
     **FILE_HINTS,
 }  # fmt: skip
 EXPLAIN = {
@@ -92,17 +84,9 @@ EXPLAIN = {
     "dtype": Option("DTYPE", "With OP: element type.  [default: float32]", flags="--dtype -d"),
     "timing": Option("HOW", f"With OP. {TIMING_HELP}.  [default: {DEFAULT_TIMING}]"),
     "nodes": Option("K", "With OP: number of nodes.  [default: 1]"),
-    "op": Option(
-        "OP", "With RUN: only the rows of this operation. Of another tool's file: the operation "
-        "that it measured.",
-    ),
-    "peak": Option(
-        "SPEED", "Compare busbw with a speed in one direction: 450GB/s, 400Gbit/s, 400GB/s/node, "
-        "or a link of `commbench links`.",
-    ),
-    "model": Option(
-        "MACHINE", "Compare with what the machine file of `commbench model fit` predicts."
-    ),
+    "op": Option("OP", "With RUN: only the rows of this operation."),
+    "peak": Option("SPEED", "Compare busbw with a speed: 450GB/s, 400GB/s/node, or a link."),
+    "model": Option("MACHINE", "Compare with predictions of a file of `commbench model fit`."),
     **AS_DOCUMENT,
 }  # fmt: skip
 OPS = {
@@ -138,23 +122,19 @@ REPORT = {
     **LENIENCE,
     "tolerance": Option(
         "PERCENT", "Of several runs: differences up to this count as the same.  [default: 5%] "
-        "With --expect: how far below the lowest figure of others a row may be.  [default: 20%]",
-        VERDICT,
+        "With --expect: as that of `commbench check`.", VERDICT,
     ),
-    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ.", VERDICT),
+    "force": FORCE._replace(group=VERDICT),
     **FILE_HINTS,
 }  # fmt: skip
 COMPARE = {
     "first": argument("A", "The run that others are compared with: a label, folder or file."),
     "others": argument("B...", "The runs that are compared with A.", list[str]),
     "tolerance": Option("PART", "Differences up to this count as the same."),
-    "force": switch("Compare runs although ranks, nodes, device or CPU mode differ."),
+    "force": FORCE,
     "format": Option("FORMAT", "text, markdown, html, json or csv.", type=str, default="text"),
     "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
-    "plot": Option(
-        "FILE", "Draw the comparison into a new file: .png, .svg, .pdf. With several operations, "
-        "dtypes or timings use --output.", type=Path,
-    ),
+    "plot": Option("FILE", "Draw one picture into a new file: .png, .svg, .pdf.", type=Path),
     "output": Option("DIR", "Draw a picture of each operation into this folder.", type=Path),
     "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
     **FILE_HINTS,
@@ -176,16 +156,10 @@ CHECK = {
     "db": DB._replace(group=RULE),
     "rules": RULES_FILE,
     **LENIENCE,
-    "force": switch(
-        "Compare with BASELINE although ranks, nodes, device or CPU mode differ.", VERDICT
-    ),
+    "force": FORCE._replace(group=VERDICT),
     "junit": JUNIT,
-    "json": Option(
-        "FILE.json", "Write the verdict, the rules and all rows to a new file.", OUTPUT, Path
-    ),
-    "verbose": switch(
-        "Print every row.  [default: the rows that fail or are undecided, 20 per rule]", OUTPUT
-    ),
+    "json": Option("FILE.json", "Write the verdict and all rows to a new file.", OUTPUT, Path),
+    "verbose": switch("Print every row, not only 20 that fail or are undecided.", OUTPUT),
     **AS_DOCUMENT,
     **FILE_HINTS,
 }  # fmt: skip
@@ -199,11 +173,9 @@ FLEET = {
     "db": DB._replace(group=VERDICT),
     "nodes": Option(
         "FILE|LIST", "The nodes that there should be: node1,node2, or a file with a name in each "
-        "line. Those without a complete run are missing.", VERDICT, str,
+        "line.", VERDICT, str,
     ),
-    "false_alarms": Option(
-        "PERCENT", "Probability that a sound fleet has any node to drain.", VERDICT
-    ),
+    "false_alarms": Option("PERCENT", "Probability that a sound fleet has one to drain.", VERDICT),
     "tolerance": Option("PERCENT", "A node that is slower by at most this passes.", VERDICT),
     "output": Option(
         "DIR", "New folder for pass.txt, drain.txt, again.txt, missing.txt, junit.xml, fleet.json, "
@@ -218,26 +190,19 @@ ADVISE = {
     "params": Option("NUMBER", "Parameters of the model: 350M, 7B, 7e9.", STEP),
     "model_bytes": Option("SIZE", "Bytes of all gradients, instead of --params.", STEP),
     "backward": Option(
-        "TIME", "The backward pass without communication: 300ms.  [default: as long as the "
-        "communication]", STEP,
+        "TIME", "The backward pass alone: 300ms.  [default: as long as the communication]", STEP
     ),
     "tensors": Option(
-        "N", "Gradients of equal size, which become ready one by one.  [default: so many that "
-        "each bucket is exactly full]", STEP,
+        "N", "Gradients of equal size.  [default: so many that each bucket is full]", STEP
     ),
-    "bucket_cap": Option(
-        "SIZE", "The bucket size in use, to compare with.  [default: torch's, 25M after a first "
-        "of 1M]", STEP,
-    ),
+    "bucket_cap": Option("SIZE", "The bucket size in use.  [default: 25M, the first 1M]", STEP),
     "tolerance": Option("PART", "Gains up to this count as none.", OUTPUT),
     "format": AS_DOCUMENT["format"],
     "output": AS_DOCUMENT["output"]._replace(
         help="New file: .txt, .md, .html or .json; or a picture of the times over the bucket size: "
         ".png, .svg, .pdf.  [default: print the text]",
     ),
-    "verbose": switch(
-        "Print all bucket sizes, and what a replay lacks for advice about single calls.", OUTPUT
-    ),
+    "verbose": switch("Print all bucket sizes, and what advice about single calls lacks.", OUTPUT),
     **FILE_HINTS,
 }  # fmt: skip
 MODEL_FIT = {
@@ -252,15 +217,9 @@ MODEL_FIT = {
     ),
     "name": Option("NAME", "Name of the machine.  [default: that of FILE]"),
     "ranks_per_node": Option("N", "Ranks on each host, if the file does not say it.", FOREIGN),
-    "ranks": Option(
-        "N", "Fit only groups of so many ranks. Needed for a file that does not say its ranks."
-    ),
-    "op": Option(
-        "OP", "Fit only this operation. Needed for a file that does not say its operation."
-    ),
-    "dtype": Option(
-        "DTYPE", "Fit only this element type. Needed for a file that does not say its type."
-    ),
+    "ranks": Option("N", "Fit only groups of so many ranks; or of a file that does not say it."),
+    "op": Option("OP", "Fit only this operation; or of a file that does not say it."),
+    "dtype": Option("DTYPE", "Fit only this element type; or of a file that does not say it."),
     "format": Option("FORMAT", "text, markdown, html or json.", type=str, default="text"),
 }  # fmt: skip
 MACHINE = argument("MACHINE", "File that `commbench model fit` wrote.")
@@ -270,15 +229,10 @@ MODEL_PREDICT = {
     "ranks": Option(
         "N", "Numbers of ranks: 512, or 8,64,512, or 8-512 (doubles).", type=str, default=...
     ),
-    "ranks_per_node": Option(
-        "N", "Ranks on each host.  [default: as measured; if one host was, all]"
-    ),
+    "ranks_per_node": Option("N", "Ranks on each host.  [default: as measured; on one host, all]"),
     "op": Option("OP", "Operations.  [default: all of the machine]", type=str),
     "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
-    "variant": Option(
-        "WORDS", "What the calls have besides, such as bfloat16, where the machine has several "
-        "models of an operation.",
-    ),
+    "variant": Option("WORDS", "Which of several models of an operation, such as bfloat16."),
     "format": Option(
         "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner "
         "(docs/models.md).  [default: by the ending of FILE, else text]", type=str,
@@ -294,8 +248,7 @@ LINKS = {
     **AS_DOCUMENT,
 }
 EXPECT = {
-    "run": argument("[RUN]", "A run, to compare each of its rows with published curves.",
-                    default=None),
+    "run": argument("[RUN]", "A run, to compare its rows with published curves.", default=None),
     "published": PUBLISHED._replace(group=CURVES),
     "save_curve": Option("FILE.csv", "Write RUN's times as curves into a new file.", CURVES),
     "ranks": FILE_HINTS["ranks"],
@@ -305,17 +258,9 @@ EXPECT = {
         "l40s, rtx5090, rtx-pro-6000, mi250x, mi300x, mi325x, mi350x, mi355x.", HARDWARE, list[str],
     ),
     "nodes": Option("K", "Number of nodes.", HARDWARE),
-    "gpus_per_node": Option(
-        "N", "Ranks on each node.  [default: 8; 4 for GB200 and GB300]", HARDWARE
-    ),
-    "nic": Option(
-        "NICS", "Network of each node: 8x400G (Gbit/s), 8xib-ndr, efa, 400GB/s, or a link of "
-        "`commbench links`.", HARDWARE,
-    ),
-    "link": Option(
-        "SPEED", "Speed of an accelerator's links, one way: 450GB/s, or a name.  [default: that "
-        "of the accelerator]", HARDWARE,
-    ),
+    "gpus_per_node": Option("N", "Ranks on each node.  [default: 8; 4 for GB200, GB300]", HARDWARE),
+    "nic": Option("NICS", "Network of a node: 8x400G (Gbit/s), 8xib-ndr, efa, 400GB/s.", HARDWARE),
+    "link": Option("SPEED", "Links of an accelerator, one way: 450GB/s, or a name.", HARDWARE),
     "op": Option("OP", "Operation.  [default: all_reduce]"),
     "size": Option("SIZE", "Size, as printed by run and nccl-tests: 8G.  [default: large]"),
     "algorithm": Option("NAME", "Only figures of this algorithm: ring, tree, nvls, nvlstree."),
@@ -323,10 +268,7 @@ EXPECT = {
     "busbw": Option("SPEED", "Bus bandwidth: 430GB/s.", GIVEN),
     "algbw": Option("SPEED", "Algorithm bandwidth: 250GB/s.", GIVEN),
     "time": Option("T", "Time of one call, with --size: 4.2ms.", GIVEN),
-    "tolerance": Option(
-        "PERCENT", "How far below the lowest figure of others a bandwidth is plausible.  "
-        "[default: 20%]",
-    ),
+    "tolerance": Option("PERCENT", "How far below figures of others is plausible.  [default: 20%]"),
     **AS_DOCUMENT,
 }  # fmt: skip
 DOCTOR = {

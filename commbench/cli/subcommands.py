@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from commbench import api
-from commbench.cli.commands import Show
+from commbench.cli.commands import Show, print_or_write
 from commbench.cli.measuring_options import EXPERTS, TRANSFORMER
-from commbench.cli.options import print_or_write
 from commbench.errors import UsageError
 from commbench.output.console import print_result, print_status
 from commbench.plan.dtypes import find_dtype
@@ -149,7 +148,7 @@ def workload_show(show: Show, traces: list[Path]) -> None:
     commbench workload show rank0.json.gz rank1.json.gz --format json
     commbench workload show step.json -o step.html
     """
-    from commbench.results.workload_file import is_workload
+    from commbench.results.files import is_workload
 
     if len(traces) == 1 and is_workload(traces[0]):
         show(api.workload.load(traces[0]))

@@ -52,12 +52,13 @@ def describe_cpu_mode(name: str) -> str:
 def cpu_mode_calls(name: str) -> list[str]:
     """What a program calls to be scheduled so: lines of Python."""
     mode = MODES[name]
-    names = {None: "", os.SCHED_BATCH: "os.SCHED_BATCH", os.SCHED_FIFO: "os.SCHED_FIFO"}
-    policy = names[mode.policy]
-    priority = REALTIME_PRIORITY * (mode.policy == os.SCHED_FIFO)
     calls = ["os.sched_setaffinity(0, [local_rank])"] if mode.is_pinned else []
-    if policy:
-        calls.append(f"os.sched_setscheduler(0, {policy}, os.sched_param({priority}))")
+    if mode.policy == os.SCHED_BATCH:
+        calls.append("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
+    elif mode.policy == os.SCHED_FIFO:
+        calls.append(
+            f"os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param({REALTIME_PRIORITY}))"
+        )
     return calls
 
 

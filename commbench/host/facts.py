@@ -56,7 +56,6 @@ class HostFacts(NamedTuple):
     """Share of the control group's periods so far in which it had used up its time."""
     isolated_cores: str | None = None
     clock_source: str | None = None
-    clock_sources: tuple[str, ...] = ()
     clock_step_s: float | None = None
     clock_read_s: float | None = None
     frequency_driver: str | None = None
@@ -80,7 +79,6 @@ class HostFacts(NamedTuple):
     """The last-level cache of the first core."""
     cache_cores: int | None = None
     """How many of the usable cores share it."""
-    loopback_mtu: int | None = None
 
     @property
     def ranks_fit(self) -> int:
@@ -167,7 +165,6 @@ def _read_processors(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
         "isolated_cores": procfs.read_text(host / CPU / "isolated"),
         "frequency_driver": procfs.read_text(folders[0] / "cpufreq/scaling_driver"),
         "governors": tuple(sorted(governor for governor in governors if governor)),
-        "loopback_mtu": procfs.read_number(host / "sys/class/net/lo/mtu"),
     } | _read_cache(folders[0] / "cache", usable)
 
 
@@ -207,7 +204,6 @@ def _read_clock(host: Path) -> dict[str, Any]:
     step_s, read_s = measure_clock(time.perf_counter_ns)
     return {
         "clock_source": procfs.read_text(folder / "current_clocksource"),
-        "clock_sources": tuple((procfs.read_text(folder / "available_clocksource") or "").split()),
         "clock_step_s": step_s,
         "clock_read_s": read_s,
     }

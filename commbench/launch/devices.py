@@ -86,8 +86,12 @@ class Capabilities:
 
     def devices_of(self, backend: str) -> tuple[str, ...]:
         """The device types that a backend serves and that are here, its default first."""
-        served = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
-        return tuple(d for d in self.registered.get(backend, served) if d in self.devices)
+        return tuple(device for device in self.served_by(backend) if device in self.devices)
+
+    def served_by(self, backend: str) -> tuple[str, ...]:
+        """The device types that a backend serves."""
+        known = BACKENDS.get(backend)
+        return known.devices if known else self.registered.get(backend, ("cpu",))
 
     @property
     def backends_text(self) -> str:
@@ -223,10 +227,9 @@ def _choose_device(
     if backend:
         served = capabilities.devices_of(backend)
         if not served:
-            known = BACKENDS[backend].devices if backend in BACKENDS else ("cpu",)
-            devices = capabilities.registered.get(backend, known)
+            devices = " or ".join(capabilities.served_by(backend))
             raise UnavailableError(
-                f"backend {backend} needs a {' or '.join(devices)} device, and there is none here",
+                f"backend {backend} needs a {devices} device, and there is none here",
                 "use --backend gloo, which runs on the CPU",
             )
         return served[0], "the backend's device"

@@ -158,23 +158,14 @@ def describe_failure(error: Exception, rank: int) -> RankError:
     )
 
 
-class Launcher(NamedTuple):
-    """What starts ranks from here."""
-
-    about: str
-    """For the help."""
-    starts_all_nodes: bool = False
-    """One command starts the ranks of all nodes, and this host need not be one of them."""
-
-
+RAY = "ray"
 LAUNCHERS = {
-    "agent": Launcher("torchrun's agent, called as a library"),
-    "torchrun": Launcher("the torchrun command"),
-    "ray": Launcher(
-        "actors of a Ray cluster, on all nodes with one command", starts_all_nodes=True
-    ),
+    "agent": "torchrun's agent, called as a library",
+    "torchrun": "the torchrun command",
+    RAY: "actors of a Ray cluster, on all nodes with one command",
 }
-"""By their names in --launcher."""
+"""What starts ranks from here, by its name in --launcher, for the help. That of Ray starts the
+ranks of all nodes, and this host need not be one of them."""
 
 PROGRESS = re.compile(r"\[\d+ %\] ")
 """The beginning of lines about progress. torchrun's own lines are not printed."""

@@ -17,17 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed import FileStore, PrefixStore, TCPStore
-from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
+from torch.distributed.elastic import rendezvous as elastic
 
 from commbench.errors import CommbenchError, UnavailableError, first_line
+from commbench.launch.elastic import raise_missed_signal
 from commbench.launch.supervisor import CHECKS_PER_S, NodeExitProtocol, RankSupervisor
-from commbench.launch.torch_internals import raise_missed_signal
 from commbench.output.text import list_some
 
 POLL_S = 0.05
@@ -43,14 +37,14 @@ DECIDED = "decided"
 """Key of a counter: whether it has said so. Adding 0 reads it, in all versions of torch."""
 
 
-class SingleRendezvous(RendezvousHandler):
+class SingleRendezvous(elastic.RendezvousHandler):
     """A rendezvous that happens once. Where the agent asks whether more nodes wait, which it does
     after each look at its ranks, the supervisor checks them too."""
 
     name: str
     """Of the rendezvous in torch's registry."""
 
-    def __init__(self, parameters: RendezvousParameters) -> None:
+    def __init__(self, parameters: elastic.RendezvousParameters) -> None:
         self._run_id = str(parameters.run_id)
         self._supervisor: RankSupervisor = parameters.config["supervisor"]
 
@@ -88,14 +82,14 @@ class FileRendezvous(SingleRendezvous):
 
     name = "commbench-file"
 
-    def __init__(self, parameters: RendezvousParameters) -> None:
+    def __init__(self, parameters: elastic.RendezvousParameters) -> None:
         super().__init__(parameters)
         self._file = str(Path(parameters.endpoint) / "agent")
 
-    def next_rendezvous(self) -> RendezvousInfo:
+    def next_rendezvous(self) -> elastic.RendezvousInfo:
         store = FileStore(self._file, 1)
         # Ranks use a file of their own; address and port only set MASTER_ADDR and MASTER_PORT.
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
+        return elastic.RendezvousInfo(store, 0, 1, elastic.RendezvousStoreInfo("127.0.0.1", 0))
 
 
 class TcpStoreRendezvous(SingleRendezvous):
@@ -106,7 +100,7 @@ class TcpStoreRendezvous(SingleRendezvous):
 
     name = "commbench-nodes"
 
-    def __init__(self, parameters: RendezvousParameters) -> None:
+    def __init__(self, parameters: elastic.RendezvousParameters) -> None:
         super().__init__(parameters)
         host, _, port = parameters.endpoint.rpartition(":")
         self._host, self._port = host, int(port)
@@ -124,12 +118,12 @@ class TcpStoreRendezvous(SingleRendezvous):
     def use_agent_store(self) -> bool:
         return True
 
-    def next_rendezvous(self) -> RendezvousInfo:
+    def next_rendezvous(self) -> elastic.RendezvousInfo:
         deadline = time.monotonic() + self._timeout_s
         store = self._await_nodes(deadline) if self._rank == 0 else self._join(deadline)
         self._node_exit.start(store, lambda: self._open_store(OWN_PORT_S))
-        address = RendezvousStoreInfo(self._host, self._port)
-        return RendezvousInfo(store, self._rank, self._count, address)
+        address = elastic.RendezvousStoreInfo(self._host, self._port)
+        return elastic.RendezvousInfo(store, self._rank, self._count, address)
 
     def _await_nodes(self, deadline: float) -> Any:
         """Node 0: open the store, and wait for the others."""
@@ -241,5 +235,5 @@ def _missing_error(refusal: str) -> UnavailableError:
 
 def register(handler: type[SingleRendezvous]) -> str:
     """Register a rendezvous with torch; returns its name for the agent."""
-    rendezvous_handler_registry.register(handler.name, handler)
+    elastic.rendezvous_handler_registry.register(handler.name, handler)
     return handler.name

@@ -26,27 +26,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench.errors import CommbenchError, Interrupted, RankError, first_line, from_wire, to_wire
-from commbench.launch.torch_internals import RankExit, release_exit_barrier
 from commbench.plan.plan import Plan
 from commbench.worker.watchdog import rank_state
 from commbench.worker.watchdog.hangs import STOPPED
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    JOINING,
-    LOST_RANK_HINT,
-    Delays,
-    RankState,
-    read_delays,
-    read_states,
-)
 
 KILLED_HINT = "if nobody killed it, look for the out-of-memory killer in dmesg"
-CRASHED_HINT = (
-    "the lines above, if there are any, show where; `commbench env` lists the versions in use"
-)
+CRASHED_HINT = "the lines above may show where; `commbench env` lists the versions in use"
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 EARLY_EXIT_HINT = "something in that process called exit: a library, or a signal handler"
 FAILED_HINT = "COMMBENCH_TRACEBACK=1 shows where"
+
+
+class RankExit(NamedTuple):
+    """How a process that the agent started has failed."""
+
+    exit_code: int
+    """As of a subprocess: below 0, the number of the signal that ended it."""
+    timestamp: int
+    """When the exception was raised, in Unix seconds; 0 where that is not known."""
+    message: str
+    """The exception that ended it; empty where there was none."""
 
 
 class LaunchOutcome(NamedTuple):
@@ -73,7 +72,9 @@ def make_outcome(scratch_dir: Path, failures: Mapping[int, RankExit], plan: Plan
         )
     rank = min(primary or failures, key=lambda rank: failures[rank].timestamp)
     exit_code, _, message = failures[rank]
-    doing = _describe_state(read_states(scratch_dir).get(rank, RankState()), plan)
+    doing = _describe_state(
+        rank_state.read_states(scratch_dir).get(rank, rank_state.RankState()), plan
+    )
     if exit_code < 0:
         how = f"was killed by {_signal_name(-exit_code)}{doing}"
         hint = CRASHED_HINT if -exit_code in CRASHES else KILLED_HINT
@@ -94,8 +95,8 @@ def _make_rank_error(scratch_dir: Path, rank: int, how: str, hint: str) -> RankE
     return RankError(f"rank {rank} on {socket.gethostname()} {how}", hint, details if lines else "")
 
 
-def _describe_state(state: RankState, plan: Plan) -> str:
-    return "" if state.phase == DONE else f" while {state.describe(plan.cases())}"
+def _describe_state(state: rank_state.RankState, plan: Plan) -> str:
+    return "" if state.phase == rank_state.DONE else f" while {state.describe(plan.cases())}"
 
 
 def _signal_name(number: int) -> str:
@@ -112,7 +113,7 @@ class RankSupervisor:
     def __init__(self, scratch_dir: Path, plan: Plan) -> None:
         self._scratch_dir = scratch_dir
         self._plan = plan
-        self._delays = read_delays()
+        self._delays = rank_state.read_delays()
         self._checked = time.monotonic()
         self._heartbeats: dict[int, tuple[int, float]] = {}
         """By rank: its number of heartbeats, and when that was seen first."""
@@ -126,7 +127,7 @@ class RankSupervisor:
             return
         is_late = now - self._checked > self._delays.late_s  # this process was not scheduled either
         self._checked = now
-        for rank, state in read_states(self._scratch_dir).items():
+        for rank, state in rank_state.read_states(self._scratch_dir).items():
             self._raise_if_exited(rank, state)
             heartbeats, since = self._heartbeats.get(rank, (-1, now))
             if is_late or heartbeats != state.heartbeats:
@@ -136,15 +137,18 @@ class RankSupervisor:
 
     def is_joining(self) -> bool:
         """Whether a rank of this node still waits for others to join."""
-        return any(state.phase <= JOINING for state in read_states(self._scratch_dir).values())
+        return any(
+            state.phase <= rank_state.JOINING
+            for state in rank_state.read_states(self._scratch_dir).values()
+        )
 
     def kill_ranks(self) -> None:
         """Kill all ranks of this node, also those that are stopped and cannot react to SIGTERM."""
-        for state in read_states(self._scratch_dir).values():
+        for state in rank_state.read_states(self._scratch_dir).values():
             rank_state.kill_process(state.pid)
 
-    def _raise_if_exited(self, rank: int, state: RankState) -> None:
-        if state.phase == DONE or rank_state.is_process_alive(state.pid):
+    def _raise_if_exited(self, rank: int, state: rank_state.RankState) -> None:
+        if state.phase == rank_state.DONE or rank_state.is_process_alive(state.pid):
             return
         # With any other code than 0, the agent would have noticed it since the last check.
         if rank in self._missing:
@@ -152,11 +156,11 @@ class RankSupervisor:
             raise _make_rank_error(self._scratch_dir, rank, how, EARLY_EXIT_HINT)
         self._missing.add(rank)
 
-    def _has_stopped(self, state: RankState, silent_s: float) -> bool:
+    def _has_stopped(self, state: rank_state.RankState, silent_s: float) -> bool:
         limit_s = self._plan.timeout_s + state.expected_ms / 1e3 + self._delays.supervisor_s
-        return bool(state.pid) and state.phase != DONE and silent_s > limit_s
+        return bool(state.pid) and state.phase != rank_state.DONE and silent_s > limit_s
 
-    def _end(self, rank: int, state: RankState, silent_s: float) -> None:
+    def _end(self, rank: int, state: rank_state.RankState, silent_s: float) -> None:
         error = RankError(
             f"rank {rank} on {socket.gethostname()} {STOPPED}: no heartbeat for {silent_s:.0f} s, "
             f"last seen {state.describe(self._plan.cases())}",
@@ -166,6 +170,9 @@ class RankSupervisor:
         rank_state.kill_process(state.pid)
 
 
+EXIT_BARRIER = "torchelastic/agent/terminal_state"
+"""`_TERMINAL_STATE_SYNC_ID` of torch.distributed.elastic.agent.server.api, the prefix of the keys
+of the barrier at which agents of several nodes wait for each other when their ranks are done."""
 POLL_S = 0.02
 CHECKS_PER_S = 500
 """How often all nodes together look whether a launch that ends has a root cause."""
@@ -186,9 +193,9 @@ class NodeExitProtocol:
     reads the root cause when it ends.
     """
 
-    def __init__(self, node: int, nodes: int, delays: Delays | None = None) -> None:
+    def __init__(self, node: int, nodes: int, delays: rank_state.Delays | None = None) -> None:
         self._node, self._nodes = node, nodes
-        self._delays = delays or read_delays()
+        self._delays = delays or rank_state.read_delays()
         self._beat_s = self._delays.launcher_beat_s(nodes)
         self._store: Any = None
         self._root_cause: CommbenchError | None = None
@@ -250,7 +257,7 @@ class NodeExitProtocol:
             except (RuntimeError, OSError) as error:
                 if store and not self._is_ending:
                     self._root_cause = RankError(
-                        f"{NODE_0_LOST}: {first_line(error)}", LOST_RANK_HINT
+                        f"{NODE_0_LOST}: {first_line(error)}", rank_state.LOST_RANK_HINT
                     )
                 if store:
                     return
@@ -270,7 +277,7 @@ class NodeExitProtocol:
                 lost = RankError(
                     f"node {node} on {host} sent no heartbeat for {now - since:.0f} s: "
                     "its launcher ended, or the network is down",
-                    LOST_RANK_HINT,
+                    rank_state.LOST_RANK_HINT,
                 )
         self._lost_node = lost
         is_agent_waiting = now - self._agent_checked > self._delays.heartbeat_s
@@ -306,6 +313,13 @@ class NodeExitProtocol:
         now, gone_s = time.monotonic(), max(self._delays.node_gone_s, 2 * self._beat_s)
         gone = {node for node, (_, since) in self._heartbeats.items() if now - since > gone_s}
         return all(n or node in gone for node, n in enumerate(self._count(store, key)))
+
+
+def release_exit_barrier(store: Any, nodes: int) -> None:
+    """Let agents go that wait for this node after their ranks are done, for up to 300 s: do what
+    torch.distributed.elastic.utils.store.barrier does, without waiting."""
+    if store.add(f"{EXIT_BARRIER}/num_members", 1) >= nodes:
+        store.set(f"{EXIT_BARRIER}/last_member", "")
 
 
 def _start_thread(function: Callable[..., None], *arguments: Any) -> threading.Thread:

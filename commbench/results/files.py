@@ -1,28 +1,25 @@
-"""Checks before a file named by the user is read, and writing of a file completely or not at all.
+"""Checks before a file named by the user is read, and writing of a file completely or not at all;
+and the file of a workload (plan.workload).
 
 Only regular files are read: reading a FIFO would wait for a writer, and a device has no end.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO
 
 from commbench.errors import RecordsError, unwritable_error
-
-_KINDS = (
-    (stat.S_ISDIR, "Is a directory"),
-    (stat.S_ISFIFO, "it is a FIFO, not a file"),
-    (stat.S_ISSOCK, "it is a socket, not a file"),
-    (lambda _: True, "it is a device, not a file"),
-)
-
+from commbench.plan.workload import KIND, Workload, make_workload, workload_values
 
 GZIP = b"\x1f\x8b"
 """How a compressed file begins."""
@@ -40,7 +37,7 @@ def why_unreadable(path: Path, most_bytes: int | None = None) -> str:
     except ValueError as error:
         return str(error)
     if not stat.S_ISREG(found.st_mode):
-        return next(reason for is_kind, reason in _KINDS if is_kind(found.st_mode))
+        return "Is a directory" if stat.S_ISDIR(found.st_mode) else "it is no regular file"
     if most_bytes is not None and found.st_size > most_bytes:
         return f"it is larger than {most_bytes >> 20} MiB"
     return ""
@@ -143,3 +140,42 @@ def require_new(path: Path) -> None:
     write_new(path, b"")
     with suppress(OSError):
         path.unlink()
+
+
+LARGEST_FILE_BYTES = 1 << 28
+
+
+def write_workload(path: Path, workload: Workload) -> None:
+    """Write a new file; RecordsError where it exists or cannot be written."""
+    write_new(path, workload_text(workload))
+
+
+def workload_text(workload: Workload) -> str:
+    """The content of its file: JSON with a line for each step, program and call. Quotation marks
+    within texts follow a backslash, so that no text looks like the begin of one of these."""
+    text = json.dumps(workload_values(workload), allow_nan=False)
+    return re.sub(r'(?: |(?<=\[))(?=\{"(?:name|ranks|operation)": )', "\n", text) + "\n"
+
+
+def is_workload(path: Path) -> bool:
+    """Whether a file begins like that of a workload."""
+    try:
+        return not why_unreadable(path) and f'"{KIND}"'.encode() in first_bytes(path, 200)
+    except RecordsError:
+        return False
+
+
+def read_workload(path: Path) -> Workload:
+    """The workload in a file; RecordsError where it cannot be read or is damaged."""
+    traces = quote(str(path)) if path.is_dir() else "TRACES"
+    import_ = f"make one of traces: commbench workload import {traces} -o step.json"
+    if why := why_unreadable(path):
+        raise RecordsError(f"cannot read {path}: {why}", import_)
+    if not is_workload(path):
+        raise RecordsError(f"{path} is not a workload", import_)
+    again = "mend it, or make it again: `commbench workload --help` says how"
+    try:
+        return make_workload(json.loads(read_whole(path, LARGEST_FILE_BYTES, again)))
+    except (ValueError, RecursionError) as error:
+        why = str(error) if type(error) is ValueError else "it is no JSON, or was cut off"
+        raise RecordsError(f"{path} is a damaged workload: {why}", again) from None

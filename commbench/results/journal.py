@@ -70,7 +70,7 @@ class Journal:
 
     def header(self, header: RunHeader) -> None:
         """Write the header of a launch."""
-        self.write(_encode_header(header))
+        self.write(_encode(header))
 
     def batch(self, case: Case, batch: Batch) -> None:
         """Write one batch of a case."""
@@ -78,16 +78,16 @@ class Journal:
 
     def check(self, check: Check) -> None:
         """Write the check of some calls in a soak."""
-        self.write(_encode_check(check))
+        self.write(_encode(check))
 
     def measurement(self, measurement: Measurement) -> None:
         """Write one finished case, whose batches were written before."""
-        self.write(_encode_measurement(measurement))
+        self.write(_encode(measurement))
 
     def end(self, end: RunEnd) -> None:
         """Write how the run ended, and close the file."""
         try:
-            self.write(_encode("end", end))
+            self.write(_encode(end))
         finally:
             self.close()
 
@@ -143,27 +143,6 @@ def _encode_batch(case: Case, batch: Batch) -> dict[str, Any]:
     return line | {"case": case.index, "digest": case.digest}
 
 
-def _encode_measurement(measurement: Measurement) -> dict[str, Any]:
-    """The JSON object of a finished case."""
-    line = _encode("case", measurement._replace(batches=(), rank_times=()))
-    del line["rank_times"]
-    times = [encode_rank_times(each) for each in measurement.rank_times]
-    return line | ({"rank_times": times} if times else {})
-
-
-def _encode_header(header: RunHeader) -> dict[str, Any]:
-    """The JSON object of a header. Fields that all ranks have in common are in it once."""
-    line = _encode("header", header._replace(ranks=()))
-    columns = dict(zip(RankInfo._fields, map(list, zip(*header.ranks, strict=True)), strict=False))
-    same = {name: own[0] for name, own in columns.items() if own.count(own[0]) == len(own)}
-    each = {name: own for name, own in columns.items() if name not in same}
-    return line | {"ranks": _as_json({"number": len(header.ranks), "same": same, "each": each})}
-
-
-def _encode_check(check: Check) -> dict[str, Any]:
-    return {"kind": "check", **_without_defaults(check)}
-
-
 def _without_defaults(record: Any) -> dict[str, Any]:
     """The fields of a record that have not their default values."""
     defaults = record._field_defaults
@@ -171,9 +150,23 @@ def _without_defaults(record: Any) -> dict[str, Any]:
     return {name: _as_json(value) for name, value in values.items()}
 
 
-def _encode(kind: str, record: Any) -> dict[str, Any]:
-    """The JSON object of a record, for a line of this kind."""
-    return {"kind": kind, **_as_json(record)}
+def _encode(record: RunHeader | Check | Measurement | RunEnd) -> dict[str, Any]:
+    """The JSON object of the line of a record. Fields that all ranks have in common are in a header
+    once."""
+    if isinstance(record, Check):
+        return {"kind": "check", **_without_defaults(record)}
+    if isinstance(record, RunEnd):
+        return {"kind": "end", **_as_json(record)}
+    if isinstance(record, Measurement):
+        line = {"kind": "case", **_as_json(record._replace(batches=(), rank_times=()))}
+        del line["rank_times"]
+        times = [encode_rank_times(each) for each in record.rank_times]
+        return line | ({"rank_times": times} if times else {})
+    columns = dict(zip(RankInfo._fields, map(list, zip(*record.ranks, strict=True)), strict=False))
+    same = {name: own[0] for name, own in columns.items() if own.count(own[0]) == len(own)}
+    each = {name: own for name, own in columns.items() if name not in same}
+    ranks = {"number": len(record.ranks), "same": same, "each": each}
+    return {"kind": "header", **_as_json(record._replace(ranks=())), "ranks": _as_json(ranks)}
 
 
 def _as_json(value: Any) -> Any:
@@ -200,13 +193,13 @@ def write_run(folder: Path, run: Run) -> None:
 
 def encode_run(run: Run) -> Iterator[dict[str, Any]]:
     """The lines of the journal of a complete run, as JSON objects."""
-    yield _encode_header(run.header)
-    yield from map(_encode_check, run.checks)
+    yield _encode(run.header)
+    yield from map(_encode, run.checks)
     for measurement in map(with_rank_times, run.measurements):
         for batch in measurement.batches:
             yield _encode_batch(measurement.case, batch)
-        yield _encode_measurement(measurement)
-    yield _encode("end", run.end or RunEnd(status="complete"))
+        yield _encode(measurement)
+    yield _encode(run.end or RunEnd(status="complete"))
 
 
 def remove_if_empty(folder: Path) -> None:

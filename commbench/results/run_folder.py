@@ -13,15 +13,7 @@ from typing import Any, NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
 from commbench.output.text import list_some
-from commbench.results.files import (
-    is_file,
-    is_folder,
-    make_folder,
-    path_exists,
-    unreadable_error,
-    unused_path,
-    why_unreadable,
-)
+from commbench.results import files
 
 JOURNAL = "run.jsonl"
 RESULTS_CSV = "results.csv"
@@ -42,7 +34,7 @@ _LONGEST_END = 1 << 16
 
 def new_folder(name: str) -> Path:
     """The path `results/<time>-<name>` of a folder that does not exist yet."""
-    return unused_path(RESULTS, f"{datetime.now():{_STAMP}}-{name}")
+    return files.unused_path(RESULTS, f"{datetime.now():{_STAMP}}-{name}")
 
 
 def create_folder(folder: Path) -> Path:
@@ -61,9 +53,9 @@ def create_folder(folder: Path) -> Path:
 def empty_folder(folder: Path) -> Path:
     """Make a folder, or accept an existing empty one; RecordsError where neither is possible."""
     try:
-        is_empty = not any(make_folder(folder).iterdir())
+        is_empty = not any(files.make_folder(folder).iterdir())
     except OSError as error:
-        raise unreadable_error(folder, error, "choose another folder") from None
+        raise files.unreadable_error(folder, error, "choose another folder") from None
     if not is_empty:
         raise RecordsError(
             f"{folder} exists and is not empty", "choose another folder: nothing is overwritten"
@@ -74,26 +66,25 @@ def empty_folder(folder: Path) -> Path:
 def find_sweep(text: str) -> Path | None:
     """The folder of the sweep that `text` names: as a path, or by its folder's name or its label
     under results/, where the newest counts; else None."""
-    folders = [Path(text), RESULTS / text]
-    with suppress(OSError):
-        labelled = [f for f in RESULTS.iterdir() if re.fullmatch(_SWEEP_STAMP, f.name)]
-        folders += sorted((f for f in labelled if f.name.endswith(f"-sweep-{text}")), reverse=True)
-    return next((folder for folder in folders if is_file(folder / SWEEP)), None)
+    labelled = [f for f in _stored_folders() if re.fullmatch(_SWEEP_STAMP, f.name)]
+    named = sorted((f for f in labelled if f.name.endswith(f"-sweep-{text}")), reverse=True)
+    folders = [Path(text), RESULTS / text, *named]
+    return next((folder for folder in folders if files.is_file(folder / SWEEP)), None)
 
 
 def holds_run(folder: Path) -> bool:
     """Whether a folder is that of a run."""
-    return is_file(folder / JOURNAL) or is_file(folder / RESULTS_CSV)
+    return files.is_file(folder / JOURNAL) or files.is_file(folder / RESULTS_CSV)
 
 
 def runs_within(folder: Path) -> list[Path]:
     """The runs in a folder that is no run itself, by their names: run folders, and files that may
     be journals or tables."""
-    if not is_folder(folder) or holds_run(folder):
+    if not files.is_folder(folder) or holds_run(folder):
         return []
     endings = (Path(JOURNAL).suffix, Path(RESULTS_CSV).suffix)
     found = sorted(folder.iterdir())
-    return [p for p in found if holds_run(p) or (is_file(p) and p.suffix in endings)]
+    return [p for p in found if holds_run(p) or (files.is_file(p) and p.suffix in endings)]
 
 
 class StoredRun(NamedTuple):
@@ -129,7 +120,7 @@ def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
     UsageError for a beginning that several labels share, RecordsError where there is no such run.
     """
     path = Path(text)
-    if is_file(path) or (is_folder(path) and holds_run(path)):
+    if files.is_file(path) or (files.is_folder(path) and holds_run(path)):
         return path
     runs = list_stored_runs()
     exact = [run for run in runs if run.folder.name == text]
@@ -161,21 +152,21 @@ def find_newest() -> Path:
     return max(runs).folder
 
 
+def _stored_folders() -> list[Path]:
+    """What is in the folder results."""
+    with suppress(OSError):
+        return [*RESULTS.iterdir()]
+    return []
+
+
 def list_stored_runs() -> list[StoredRun]:
     """The runs under results/, in no order."""
-    try:
-        folders = [folder for folder in RESULTS.iterdir() if holds_run(folder)]
-    except OSError:
-        return []
-    return [read_ends(folder) for folder in folders]
+    return [read_ends(folder) for folder in _stored_folders() if holds_run(folder)]
 
 
 def list_sweeps() -> list[str]:
     """The names of the folders of sweeps under results/, the newest first by their names."""
-    try:
-        return sorted((f.name for f in RESULTS.iterdir() if is_file(f / SWEEP)), reverse=True)
-    except OSError:
-        return []
+    return sorted((f.name for f in _stored_folders() if files.is_file(f / SWEEP)), reverse=True)
 
 
 def read_ends(folder: Path) -> StoredRun:
@@ -224,12 +215,12 @@ def _not_found_error(text: str, path: Path, runs: list[StoredRun]) -> RecordsErr
             f"{text} is a sweep, not a run",
             "use `commbench show` or `commbench report` on it alone",
         )
-    if is_folder(path):
+    if files.is_folder(path):
         hint = f"a run folder has a {JOURNAL}; `commbench list` lists those in results/"
         return RecordsError(f"{text} is a folder without a run", hint)
     names = list(dict.fromkeys(name for run in runs for name in (run.label, run.folder.name)))
     close = closest(text, names)
     hint = f"did you mean {close}?" if close else RUN_HINT
-    if path_exists(path):
-        return unreadable_error(text, why_unreadable(path), hint)
+    if files.path_exists(path):
+        return files.unreadable_error(text, files.why_unreadable(path), hint)
     return RecordsError(f"there is no file, folder or run {text!r}", hint)

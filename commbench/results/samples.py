@@ -8,7 +8,7 @@ import sys
 from array import array
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from math import isfinite
@@ -122,9 +122,6 @@ class Batches(Sequence[Batch]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         return self.others[index]._replace(samples_s=self.samples[index])
-
-    def __iter__(self) -> Iterator[Batch]:
-        return map(self.__getitem__, range(len(self)))
 
     def __repr__(self) -> str:
         return repr((*self,))

@@ -318,7 +318,7 @@ class RunEnd(NamedTuple):
     elapsed_s: float = 0.0
     """Time since the header; since the start of its ranks for a launch that failed."""
     risen: dict[str, dict[str, int]] = {}  # noqa: RUF012 - never changed
-    """By host, the counters of faults (host.fault_counters) that rose; no host without any."""
+    """By host, the counters of faults (host.gpu_system) that rose; no host without any."""
 
 
 def add_risen(

@@ -3,6 +3,7 @@ of a call, pairs, unequal blocks, or the step of a training program."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from commbench.plan.workload import Workload, make_workload
 from commbench.plan.workload_fit import FIT_CHOICES, REFUSE, prepare_replay
 from commbench.plan.workload_variants import VARIANTS_HELP, parse_variant
 from commbench.runner.option import Option, list_of, names_of, parse_one_size, parse_size_list
-from commbench.units import parse_sizes
+from commbench.units import parse_size, parse_sizes, size_range
 from commbench.validation import choose
 
 DEFAULT_SIZES = "1K-64M"
@@ -90,9 +91,10 @@ class CallOptions:
         plan="placement", is_varied=True,
     )  # fmt: skip
     rounding: str = _what(
-        "HOW", "How the block of a rank is rounded down. exact: to whole elements; nccl-tests: to "
-        "16 bytes.", plan="rounding",
-    )  # fmt: skip
+        "HOW",
+        "How blocks are rounded down. exact: to elements; nccl-tests: to 16 bytes.",
+        plan="rounding",
+    )
     timing: str = _what("MODE", f"{TIMING_HELP}; both.", plan="timing", is_varied=True)
     launch: str = _what(
         "HOW", "How calls reach a GPU. eager: each is queued by itself; graph: as a CUDA graph, "
@@ -105,20 +107,18 @@ class CallOptions:
         ),
     )  # fmt: skip
     buffers: str | None = _what(
-        "WHICH", "hot: each call uses the same buffers; rotating: each uses the next of up to 32, "
-        "so that no cache has its data, as in nccl-tests; both.", default=None, plan="buffers",
-        is_varied=True, default_text="hot on the CPU, rotating on GPUs",
+        "WHICH", "hot: each call uses the same buffers; rotating: the next of up to 32, as in "
+        "nccl-tests; both.", default=None, plan="buffers", is_varied=True,
+        default_text="hot on the CPU, rotating on GPUs",
     )  # fmt: skip
     check: bool = _what(
-        "", "Check every element on every rank: of a case's first call, of further calls before "
-        "and between its batches as 5 % of the time allows, and of one call at least after them. "
-        "Timed calls are not checked.", plan="check", chooses_calls=False,
+        "", "Check every element on every rank: of a case's first call, and of further, untimed "
+        "calls as 5 % of the time allows.", plan="check", chooses_calls=False,
     )  # fmt: skip
 
     numerics: bool = _what(
-        "", "Compare sums with exact ones: the errors, whether all ranks and repeated calls have "
-        "the same bits. Compressed forms always are. Untimed.", plan="numerics",
-        needs=lambda o: o.reduces, chooses_calls=False,
+        "", "Compare sums with exact ones, and the bits of ranks and repeated calls. Untimed.",
+        plan="numerics", needs=lambda o: o.reduces, chooses_calls=False,
     )  # fmt: skip
     data: str = _what(
         "KIND", f"What is added for that. {DATA_HELP}.", plan="data", needs=lambda o: o.reduces,
@@ -126,19 +126,17 @@ class CallOptions:
     )  # fmt: skip
 
     mesh: str = _group(
-        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. The last one "
-        "varies fastest. -1 takes the rest. Without --nproc-per-node, as many ranks are started.",
-        plan="mesh", default_text="none",
+        "DIMS", "Dimensions of a mesh of all ranks, the outermost first: dp=2,tp=4. -1 takes the "
+        "rest.", plan="mesh", default_text="none",
     )  # fmt: skip
     over: tuple[str, ...] = _group(
         "DIM", "Dimensions whose groups are measured, with commas. dp+cp combines two; world is "
-        "all ranks.", plan="over", parse=list_of(str.lower),
-        default_text="every dimension of the mesh",
+        "all ranks.", plan="over", parse=list_of(str.lower), default_text="every dimension",
     )  # fmt: skip
     mesh_order: str = _group(
-        "ORDER", "Order of the mesh's dimensions, the fastest first, as Megatron writes it: "
-        "tp-cp-ep-dp-pp. Or a preset: megatron, torchtitan, scaletorch.", plan="mesh_order",
-        default_text="as given, the last one fastest", is_varied=True,
+        "ORDER", "The mesh's dimensions, the fastest first, as Megatron writes it: tp-cp-ep-dp-pp. "
+        "Or megatron, torchtitan, scaletorch.", plan="mesh_order", is_varied=True,
+        default_text="as given, the last one fastest",
     )  # fmt: skip
     groups: str = _group(
         "GROUPS", "Groups of ranks instead of a mesh. A comma joins ranks, a semicolon separates "
@@ -156,15 +154,15 @@ class CallOptions:
         "at a time; both: also shows how much they slow each other.", plan="concurrency",
     )  # fmt: skip
     open_groups: int = _group(
-        "N", "Make N process groups of all ranks before anything is measured. They stay unused; a "
-        "job with many groups has them, too.", plan="open_groups", chooses_calls=False,
+        "N", "Make N groups of all ranks first, which stay unused.", plan="open_groups",
+        chooses_calls=False,
     )  # fmt: skip
 
     tensors: tuple[str, ...] = _forms(
         "K", "Cut each size into K tensors, and measure one call of all bytes and the forms that "
-        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients into "
-        "buckets: 1 MiB, then 25 MiB each. Several with commas.", flags="--tensors --split",
-        plan="tensors", parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
+        "take several tensors. ddp:25M cuts it as DistributedDataParallel cuts gradients: 1 MiB, "
+        "then 25 MiB each. Several with commas.", flags="--tensors --split", plan="tensors",
+        parse=list_of(parse_tensors), python_type="str | int | Sequence[str | int]",
         needs=lambda o: o.has_data,
     )  # fmt: skip
     form: tuple[str, ...] = _forms(
@@ -182,11 +180,9 @@ class CallOptions:
     )  # fmt: skip
     overlap: tuple[str, ...] = _overlap(
         "WORK", "Compute during the communication, and measure each alone and both at once. "
-        "matmul[:MxNxK]: products of matrices, on GPUs of two shapes (matmul:exact, with a tile "
-        "for each multiprocessor, and matmul:ragged); memory[:SIZE]: copies; none: only the "
-        "communication. A third part fixes how many units are computed: "
-        "matmul:128x128x128:50. Several with commas.", plan="overlap", parse=list_of(parse_overlap),
-        is_varied=True,
+        "matmul[:MxNxK[:UNITS]]: products of matrices, on GPUs of two shapes (matmul:exact, "
+        "matmul:ragged); memory[:SIZE]: copies; none: only the communication. Several with commas.",
+        plan="overlap", parse=list_of(parse_overlap), is_varied=True,
     )  # fmt: skip
     overlap_ratio: float | None = _overlap(
         "R", "Compute R times as long as the communication takes alone.", plan="overlap_ratio",
@@ -269,3 +265,76 @@ class CallOptions:
                 MESH_HINT,
             )
         return found
+
+
+_R_VALUES = {int(entry.nccl_tests): name for name, entry in ALLOCATORS.items() if entry.nccl_tests}
+"""Kinds of memory by the value of nccl-tests' -R."""
+
+
+def _nccl_tests_flag(
+    name: str, letter: str, metavar: str, text: str, default: str, sets: str = "sizes"
+) -> Option:
+    kind, parse = (str | None, str) if sets == "sizes" else (int | None, None)
+    flags = f"-{letter} --{name}" if sets == "sizes" else f"-{letter}"
+    return Option(
+        metavar, text, "Flags of nccl-tests", kind, None, flags, default_text=default, name=name,
+        parse=parse, sets=sets,
+    )  # fmt: skip
+
+
+NCCL_TESTS_FLAGS = (
+    _nccl_tests_flag("minbytes", "b", "SIZE", "Smallest size.", "32M"),
+    _nccl_tests_flag("maxbytes", "e", "SIZE", "Largest size.", "32M"),
+    _nccl_tests_flag("stepfactor", "f", "N", "Factor from one size to the next.", "none"),
+    _nccl_tests_flag("stepbytes", "i", "SIZE", "Difference from one size to the next.", "1M"),
+    _nccl_tests_flag("check_count", "c", "0|1", "0 does not check results.", "1", "check"),
+    _nccl_tests_flag(
+        "local_register", "R", "|".join(map(str, _R_VALUES)), "Memory of the buffers: "
+        + ", ".join(f"{n} is {name}" for n, name in _R_VALUES.items()) + ".", "0", "memory",
+    ),
+)  # fmt: skip
+"""The short flags of nccl-tests that give the values of other options."""
+
+
+def apply_nccl_tests_flags(values: dict[str, Any]) -> None:
+    """Replace the values of nccl-tests' flags by those of the options that they set.
+
+    Raises UsageError for a value that nccl-tests would refuse, and for two choices of one thing."""
+    flags = [flag for flag in NCCL_TESTS_FLAGS if flag.name in values]
+    given = {flag.name: values.pop(flag.name) for flag in flags}
+    for flag in flags:
+        if flag.sets in values:
+            raise UsageError(
+                f"--{flag.sets} and {flag.flag} both choose the {flag.sets}",
+                "leave out one of them",
+            )
+    if (count := given.pop("check_count", None)) is not None:
+        if count not in (0, 1):
+            raise UsageError(f"-c cannot be {count}", "-c 1 checks results, -c 0 does not")
+        values["check"] = count > 0
+    if (number := given.pop("local_register", None)) is not None:
+        if number not in _R_VALUES:
+            known = ", ".join(f"-R {known} is {name}" for known, name in _R_VALUES.items())
+            raise UsageError(f"-R cannot be {number}", known)
+        values["memory"] = (_R_VALUES[number],)
+    if given:
+        values["sizes"] = _nccl_tests_sizes(**given)
+
+
+def _nccl_tests_sizes(
+    minbytes: str = "32M",
+    maxbytes: str = "32M",
+    stepfactor: str | None = None,
+    stepbytes: str | None = None,
+) -> tuple[int, ...]:
+    """The sizes of nccl-tests' -b -e -f -i, with its defaults: from 32M to 32M by 1M.
+
+    UsageError for a factor above 1 and a step: nccl-tests ignores the step."""
+    first, last = parse_size(minbytes), parse_size(maxbytes)
+    if stepfactor is not None and not re.fullmatch(r"\d+(\.\d+)?", stepfactor):
+        raise UsageError(f"-f {stepfactor!r} is not a number", "write -f 2 to double")
+    if stepfactor is None or float(stepfactor) <= 1:
+        return size_range(first, last, add=parse_size(stepbytes or "1M"))
+    if stepbytes is not None:
+        raise UsageError("-f and -i both choose the next size", "leave out one of them")
+    return size_range(first, last, factor=float(stepfactor))

@@ -154,7 +154,7 @@ def _launches(
     CPUs, which takes 0.2 s; others make new communicators and buffers."""
     from commbench.launch.devices import raise_nofile_limit
     from commbench.launch.elastic import launch, start_method
-    from commbench.launch.launchers import launch_with_torchrun, torchrun_line
+    from commbench.launch.launchers import RAY, launch_with_torchrun, torchrun_line
 
     options, nodes = planned.options, planned.nodes
     if options.launcher == "torchrun":
@@ -164,7 +164,7 @@ def _launches(
         where = ["--resume" if planned.progress else "--output", str(tasks[0].folder)]
         words = [*options.arguments(), *where]
         return [partial(launch_with_torchrun, words, torchrun_line(nodes))]
-    if options.launcher == "ray":
+    if options.launcher == RAY:
         from commbench.launch.ray_cluster import launch_on_ray
 
         return [partial(launch_on_ray, tasks, nodes, options.master_port, listener.status)]

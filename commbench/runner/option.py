@@ -18,30 +18,14 @@ RANKS, USER, HERE = "ranks", "a user's command", "this process"
 """Who gets an option: the ranks that join; a command for the user to run, too; or nobody else."""
 _LONGEST_LABEL = 64
 _REFUSALS = {
-    "resume": ("{} cannot be used with --resume", "leave it out: the run has its own"),
-    "sweep": (
-        "{} cannot be used in a sweep", "leave it out; --rounds and --resume are a sweep's own"
-    ),
-    "job": (
-        "{} cannot be used after the -- of a job",
-        "leave it out; nodes and ranks of each, before the --, are all that a job needs",
-    ),
-    "preflight": (
-        "{} cannot be used after the -- of a preflight",
-        "leave it out; hosts and ranks of each are given before the --",
-    ),
-    "api": (
-        "{} is for the command line only",
-        "leave it out; in a torchrun job, commbench.measure measures on the ranks of all nodes",
-    ),
-    "measure": (
-        "{} cannot be used with commbench.measure",
-        "leave it out: the process group exists, and nothing is resumed or drawn",
-    ),
-}  # fmt: skip
-"""The users of options that may refuse one, each with its message and hint."""
-
-
+    "resume": "cannot be used with --resume",
+    "sweep": "cannot be used in a sweep",
+    "job": "cannot be used after the -- of a job",
+    "preflight": "cannot be used after the -- of a preflight",
+    "api": "is for the command line only",
+    "measure": "cannot be used with commbench.measure",
+}
+"""The users of options that may refuse one, and what they say."""
 _WORDS = {
     "tuple": "one or a list", "bool": "True or False", "float": "a number", "int": "a whole number",
     "": "a text",
@@ -132,8 +116,7 @@ class Option(NamedTuple):
         """Raise UsageError if one of these users refuses this option."""
         for user in users:
             if user in self.refused_by:
-                message, hint = _REFUSALS[user]
-                raise UsageError(message.format(self.flag), hint)
+                raise UsageError(f"{self.flag} {_REFUSALS[user]}", f"leave out {self.flag}")
 
     def require_valid(self, value: Any) -> None:
         """Raise UsageError for a value that it cannot have."""

@@ -56,7 +56,8 @@ class PlannedRun:
     @property
     def is_reporter(self) -> bool:
         """Whether this process writes and reports the run: rank 0, or the launcher of node 0."""
-        return is_reporter(self.options, self.rank_context)
+        rank = self.rank_context.rank if self.rank_context else self.options.node_rank
+        return rank == 0
 
     @property
     def summary(self) -> str:
@@ -86,11 +87,6 @@ def find_rank_context(options: RunOptions) -> RankContext | None:
     return detect_rank_context(options.master_addr, options.master_port)
 
 
-def is_reporter(options: RunOptions, rank_context: RankContext | None) -> bool:
-    """Whether this process is rank 0, or the launcher of node 0."""
-    return (rank_context.rank if rank_context else options.node_rank) == 0
-
-
 def plan_run(options: RunOptions, progress: RunProgress | None = None) -> PlannedRun:
     """Choose the target and make the plan, or take that of a run that is resumed.
 
@@ -105,12 +101,11 @@ def plan_run(options: RunOptions, progress: RunProgress | None = None) -> Planne
         options = replace(options, launches=1 if is_fixed else USUAL_LAUNCHES)
     import_torch()
     from commbench.launch.devices import choose_target, detect_capabilities
-    from commbench.launch.launchers import LAUNCHERS, NodeConfig
+    from commbench.launch.launchers import RAY, NodeConfig
     from commbench.worker.groups import make_nccl_options
 
-    is_elsewhere = not rank_context and LAUNCHERS[options.launcher].starts_all_nodes
     per_node = rank_context.local_world_size if rank_context else options.ranks_per_node
-    if is_elsewhere:
+    if options.launcher == RAY and not rank_context:
         from commbench.launch.ray_cluster import ray_capabilities
 
         capabilities = ray_capabilities(options.nnodes)

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from commbench.answers.show.formats import FORMAT_HELP, FORMATS, PEAK_HELP
 from commbench.errors import MOST_NAMES, UsageError, name_error
-from commbench.launch.launchers import LAUNCHERS
+from commbench.launch.launchers import LAUNCHERS, RAY
 from commbench.plan.backends import NCCL_OPTIONS, parse_nccl_options
 from commbench.plan.call_forms import is_compressed
 from commbench.plan.cases import MOST_RANKS
@@ -26,10 +26,14 @@ from commbench.plan.pairs import QUICK
 from commbench.plan.plan import CPU_MODES, OPTIONS, Plan, make_replay_plan
 from commbench.plan.splits import read_matrices
 from commbench.plan.workload import workload_values
-from commbench.results.workload_file import read_workload
+from commbench.results.files import read_workload
 from commbench.runner.call_options import DEFAULT_SIZES as DEFAULT_SIZES
-from commbench.runner.call_options import CallOptions, declare
-from commbench.runner.nccl_tests_flags import NCCL_TESTS_FLAGS, apply_nccl_tests_flags
+from commbench.runner.call_options import (
+    NCCL_TESTS_FLAGS,
+    CallOptions,
+    apply_nccl_tests_flags,
+    declare,
+)
 from commbench.runner.option import (
     HERE,
     RANKS,
@@ -61,27 +65,26 @@ class RunOptions(CallOptions):
         default_text="until their times are stable",
     )  # fmt: skip
     precision: float = _how_long(
-        "PART", "Sample each case until the 95 % interval of its median is within this, on either "
-        "side. What launches differ by comes on top.", plan="precision", parse=parse_precision,
-        default_text="5%", python_type="float | str",
+        "PART", "Sample each case until the 95 % interval of its median is within this.",
+        plan="precision", parse=parse_precision, default_text="5%", python_type="float | str",
     )  # fmt: skip
     budget: float = _how_long(
-        "S", "Measure each case for at most so many seconds, in all launches together.",
-        plan="budget_s",
-    )  # fmt: skip
+        "S", "Measure each case for so many seconds at most, in all launches.", plan="budget_s"
+    )
     order: str = _how_long(
-        "ORDER", "shuffled: each case several times, in random order; ascending: one case after "
-        "the other.", plan="order",
-    )  # fmt: skip
+        "ORDER",
+        "shuffled: cases in random order, several times; ascending: one by one.",
+        plan="order",
+    )
     seed: int = _how_long("N", "Random seed.", plan="seed")
     launches: int | None = _how_long(
-        "K", "Measure in K launches: each has fresh processes, connections and memory. They share "
-        "the --budget; --iters is for each.", default=None, plan="launches",
-        default_text="3; 1 with --iters and --duration", refused_by=("measure", "sweep", "job"),
+        "K", "Measure in K launches: each has fresh processes, connections and memory.",
+        default=None, plan="launches", default_text="3; 1 with --iters and --duration",
+        refused_by=("measure", "sweep", "job"),
     )  # fmt: skip
     duration: float | None = _how_long(
-        "TIME", "Soak: measure all cases again and again for so long, such as 1h, and check more "
-        "calls in between.", flags="--duration --for", plan="soak_s", parse=parse_duration,
+        "TIME", "Soak: measure and check all cases again and again for so long, such as 1h.",
+        flags="--duration --for", plan="soak_s", parse=parse_duration,
         python_type="float | str | None", default_text="no soak", refused_by=("measure", "sweep"),
     )  # fmt: skip
     cycles: int | None = _how_long(
@@ -99,9 +102,9 @@ class RunOptions(CallOptions):
         is_varied=True, default_text="nccl with several GPUs, else gloo", refused_by=("measure",),
     )  # fmt: skip
     nccl_option: tuple[str, ...] = _where(
-        "NAME=VALUE", "Option of NCCL's communicator: " + ", ".join(NCCL_OPTIONS) + ". Several "
-        "with commas, or the option several times.", plan="nccl_options", parse=parse_nccl_options,
-        is_varied=True, default_text="NCCL's own", refused_by=("measure",),
+        "NAME=VALUE", f"Option of NCCL's communicator: {', '.join(NCCL_OPTIONS)}. Several with "
+        "commas.", plan="nccl_options", parse=parse_nccl_options, is_varied=True,
+        default_text="NCCL's own", refused_by=("measure",),
     )  # fmt: skip
     device: str | None = _where(
         "TYPE", "cpu or cuda.", default=None, plan="device", default_text="that of the backend",
@@ -113,29 +116,24 @@ class RunOptions(CallOptions):
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     nnodes: int = _nodes(
-        "N", "Number of nodes. Start the same command on each of them.", default=1,
-        limits=(1, MOST_RANKS),
-    )  # fmt: skip
-    node_rank: int = _nodes(
-        "R", "Number of this node, from 0. Node 0 prints and writes the results.", default=0
+        "N", "Nodes. Start the same command on each.", default=1, limits=(1, MOST_RANKS)
     )
+    node_rank: int = _nodes("R", "Number of this node. Node 0 writes the results.", default=0)
     master_addr: str | None = _nodes(
-        "HOST", "Host of node 0, as the other nodes reach it. Several nodes need it.",
-        default=None, default_text="127.0.0.1",
-    )  # fmt: skip
+        "HOST", "Host of node 0, as others reach it.", default=None, default_text="127.0.0.1"
+    )
     master_port: int | None = _nodes(
         "PORT", "A free port on that host.", default=None, limits=(1, 65535), default_text="29500"
     )
     launcher: str = _where(
         "HOW", "What starts the ranks. "
-        + "; ".join(f"{name}: {each.about}" for name, each in LAUNCHERS.items()) + ".",
+        + "; ".join(f"{name}: {about}" for name, about in LAUNCHERS.items()) + ".",
         default="agent", choices=tuple(LAUNCHERS), reach=HERE,
         refused_by=("measure", "job", "preflight"),
     )  # fmt: skip
     timeout: float = _where(
-        "S", "Seconds that ranks may take to join, or one operation to end. An operation also has "
-        "3 times the time that it took when its result was checked.", plan="timeout_s",
-    )  # fmt: skip
+        "S", "Seconds that ranks may take to join, or one operation to end.", plan="timeout_s"
+    )
     cpu_mode: str | None = _where(
         "MODE", "How CPU ranks are scheduled. quiet: SCHED_BATCH and one core per rank; plain: "
         "unchanged; realtime: SCHED_FIFO and one core per rank, which needs CAP_SYS_NICE; batch: "
@@ -199,7 +197,7 @@ class RunOptions(CallOptions):
                 f"--node-rank {self.node_rank} is not a number from 0 to {self.nnodes - 1}",
                 f"--nnodes {self.nnodes} makes nodes 0 to {self.nnodes - 1}",
             )
-        if LAUNCHERS[self.launcher].starts_all_nodes:
+        if self.launcher == RAY:
             if self.node_rank or self.master_addr:
                 raise UsageError(
                     f"--node-rank and --master-addr have no effect with --launcher {self.launcher}",

@@ -15,14 +15,9 @@ from commbench.results.journal import Journal
 from commbench.results.journal_reader import RunProgress, read_progress, read_run
 from commbench.results.run_folder import JOURNAL, find_run
 from commbench.results.schema import COMPLETE, WRONG, Run, RunEnd, RunHeader, is_imported
-from commbench.runner.launched_ranks import (
-    NOTHING_MEASURED,
-    join_ranks,
-    launch_ranks,
-    remaining_tasks,
-)
+from commbench.runner import launched_ranks
 from commbench.runner.option import Option, value_text
-from commbench.runner.planning import RunListener, find_rank_context, is_reporter, plan_run
+from commbench.runner.planning import RunListener, find_rank_context, plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions
 from commbench.units import format_count
 
@@ -38,16 +33,18 @@ def run(options: RunOptions, listener: RunListener) -> Run | None:
     progress = None
     if options.resume is not None:
         progress = find_resumable(options)
-        if not remaining_tasks(progress):
-            if not is_reporter(options, rank_context):
+        if not launched_ranks.remaining_tasks(progress):
+            if (rank_context.rank if rank_context else options.node_rank) != 0:
                 return None
             whole = complete(progress)
             listener.status(f"{whole.path} is complete: there is nothing to resume")
             return _finish(whole, replace(options, plots=False), listener)
         options = with_recorded_plan(options, progress.run.header)
     if not rank_context:
-        raise_at_signals(NOTHING_MEASURED if progress is None else "nothing new was measured")
-    measure = join_ranks if rank_context else launch_ranks
+        raise_at_signals(
+            launched_ranks.NOTHING_MEASURED if progress is None else "nothing new was measured"
+        )
+    measure = launched_ranks.join_ranks if rank_context else launched_ranks.launch_ranks
     recorded = measure(plan_run(options, progress), listener)
     if recorded and not rank_context:
         raise_at_signals(f"the run is complete: `commbench show {quote(recorded.path)}` prints it")
@@ -114,7 +111,7 @@ def require_correct(run: Run) -> None:
         raise error
 
 
-def raise_at_signals(hint: str = NOTHING_MEASURED) -> None:
+def raise_at_signals(hint: str = launched_ranks.NOTHING_MEASURED) -> None:
     """Have signals raise Interrupted with this hint, also while torchrun's agent does not handle
     them."""
 

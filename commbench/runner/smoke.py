@@ -1,4 +1,5 @@
-"""The smoke test: a small run of every operation, and which of them work."""
+"""The smoke test: a small run of every operation, which of them work, its document, and what
+continuous integration reads of it."""
 
 from __future__ import annotations
 
@@ -6,14 +7,21 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError, UnavailableError, WrongResultError
+from commbench.errors import CommbenchError, UnavailableError
+from commbench.output import ci
 from commbench.plan.plan import Plan
-from commbench.results.schema import OK, WRONG, Measurement
+from commbench.results.schema import OK, Measurement
 from commbench.runner.launched_ranks import run_temporarily
+from commbench.runner.planning import plan_run
 from commbench.runner.run_options import parse_options
-from commbench.views.formats import Result
+from commbench.runner.session import require_correct
+from commbench.units import format_count
+from commbench.views.cells import NUMBER, TEXT, TIME, Column
+from commbench.views.document import BAD, GOOD, Document, Table
+from commbench.views.formats import Result, View
 
 DTYPES = ("float32", "bfloat16", "int64")
 SIZES = (1000, 64 << 10, 1 << 20)
@@ -34,7 +42,7 @@ class OperationResult(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class SmokeResult(Result, view="runner.smoke_document", rows="operations"):
+class SmokeResult(Result, view="runner.smoke", rows="operations"):
     """What a smoke test found."""
 
     ranks: int
@@ -49,35 +57,31 @@ class SmokeResult(Result, view="runner.smoke_document", rows="operations"):
 
 def plan_smoke(given: dict[str, Any]) -> Plan:
     """The plan of the smoke test with these run options."""
-    from commbench.launch.devices import import_torch
-
     options = parse_options(
         {"op": ("all", "p2p"), "dtype": DTYPES, "sizes": SIZES, "iters": 2, "warmup": 0,
          "order": "ascending", **given}
     )  # fmt: skip
-    import_torch()
-    from commbench.launch.devices import choose_target, detect_capabilities
-
-    target = choose_target(
-        detect_capabilities(), options.backend, options.device, options.ranks_per_node
-    )
-    plan = options.plan(target.backend, target.device, target.ranks_per_node)
-    return replace(plan, budget_s=BUDGET_S)
+    return replace(plan_run(options).plan, budget_s=BUDGET_S)
 
 
 def run_smoke(plan: Plan) -> SmokeResult:
     """Measure every operation once; an error that ends the run becomes part of the result."""
     started = time.monotonic()
-    measurements: Sequence[Measurement] = ()
     error: CommbenchError | None = None
     try:
-        measurements = run_temporarily(plan, "smoke").measurements
+        run = run_temporarily(plan, "smoke")
+        require_correct(run)
     except CommbenchError as ended:
-        error = ended
-        measurements = ended.run.measurements if ended.run else ()
+        error, run = ended, ended.run
+    measurements = run.measurements if run else ()
     planned = Counter(case.operation for case in plan.cases())
     operations = tuple(_summarise(name, planned[name], measurements) for name in plan.operations)
-    error = error or _find_error(operations, measurements)
+    failed = next((o for o in operations if o.failure), None)
+    if failed and not error:
+        error = UnavailableError(
+            f"{failed.name} cannot be run here: {failed.failure}",
+            "`commbench env` prints what this torch offers",
+        )
     time_s = time.monotonic() - started
     return SmokeResult(plan.world_size, plan.backend, plan.device, operations, error, time_s)
 
@@ -92,20 +96,52 @@ def _summarise(name: str, planned: int, measurements: Sequence[Measurement]) -> 
     return OperationResult(name, len(found), seconds, failure)
 
 
-def _find_error(
-    operations: Sequence[OperationResult], measurements: Sequence[Measurement]
-) -> CommbenchError | None:
-    """WrongResultError for wrong results, UnavailableError for an operation that cannot be run."""
-    wrong = [m for m in measurements if m.status == WRONG]
-    if wrong:
-        return WrongResultError(
-            f"{len(wrong)} cases gave wrong results; first {wrong[0].case.name}: {wrong[0].reason}",
-            "do not trust results of this machine until the cause is known",
-        )
-    for operation in operations:
-        if operation.failure:
-            return UnavailableError(
-                f"{operation.name} cannot be run here: {operation.failure}",
-                "`commbench env` prints what this torch offers",
-            )
-    return None
+SUITE = "commbench smoke"
+COLUMNS = (
+    Column("operation", attrgetter("name"), TEXT),
+    Column("outcome", lambda operation: "FAIL" if operation.failure else "ok", TEXT),
+    Column("sizes and\nforms checked", attrgetter("cases"), NUMBER),
+    Column("time", attrgetter("time_s"), TIME, is_detail=True),
+    Column("why", attrgetter("failure"), TEXT, 8, is_wrapped=True),
+)
+
+
+def document(result: SmokeResult) -> Document:
+    """How many operations work, and each of them."""
+
+    def tone(operation: OperationResult) -> str:
+        return BAD if operation.failure else ""
+
+    table = Table("", COLUMNS, result.operations, tone=tone)
+    where = f"{format_count(result.ranks, f'{result.backend} rank')} on {result.device}"
+    whole = BAD if result.error else GOOD
+    return Document(SUITE, [where], [verdict(result)], [table], tone=whole)
+
+
+def verdict(result: SmokeResult) -> str:
+    """The outcome in one sentence."""
+    working = sum(not operation.failure for operation in result.operations)
+    word = "FAIL" if result.error else "PASS"
+    found = f"{working} of {len(result.operations)} operations work and give right results"
+    return f"{word}: {found} ({result.time_s:.1f} s)."
+
+
+def smoke_junit(result: SmokeResult) -> bytes:
+    """The result as JUnit XML: a test case per operation. It has a failure if there is an error."""
+    cases = [
+        ci.JUnitCase(o.name, ci.FAILURE if o.failure else ci.PASSED, o.failure, seconds=o.time_s)
+        for o in result.operations
+    ]
+    if result.error and not any(o.failure for o in result.operations):
+        cases.append(ci.JUnitCase("the run", ci.FAILURE, result.error.message))
+    return ci.junit_xml([ci.JUnitSuite(SUITE, cases, seconds=result.time_s)])
+
+
+def smoke_annotation(result: SmokeResult) -> str:
+    """The command that makes an annotation of GitHub: the outcome, and the operations that fail."""
+    failed = [f"{o.name}: {o.failure}" for o in result.operations if o.failure]
+    level = ci.ERROR if result.error else ci.NOTICE
+    return ci.annotation(level, SUITE, "\n".join([verdict(result), *failed]))
+
+
+VIEW = View(document, schema=1)

@@ -22,7 +22,7 @@ from commbench.analysis import csv_file, nccl_log
 from commbench.errors import CommbenchError, RankError, UnavailableError, UsageError, reason_of
 from commbench.host import cpu, gpus
 from commbench.host.environment import gather_facts, relevant_variables
-from commbench.host.fault_counters import FaultWatch
+from commbench.host.gpu_system import FaultWatch
 from commbench.plan.case import READY, UNSUPPORTED, Case
 from commbench.plan.plan import Plan
 from commbench.results.journal import encode_run

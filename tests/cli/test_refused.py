@@ -12,12 +12,12 @@ from synthetic import plan, steady, synthetic_run
 from synthetic_workload import TWO_RANKS
 
 from commbench.answers.cost.machine import write_machine
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 JOB = "job slurm --nodes 2 --nproc-per-node 2"
 PREDICT = "model predict machine.json"
-RUNNING = "leave it out; nodes and ranks of each, before the --, are all that a job needs"
+RUNNING = "leave out --"
 # By exit code and the words that lines begin with: what follows, the beginning of the error, and,
 # behind a `~`, words of the hint.
 REFUSED = {
@@ -120,7 +120,7 @@ REFUSED = {
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
         --params 1M --blocks 4: there is no option --blocks ~ `commbench workload fsdp`
-        --topk 2 --hidden 8: there is no option --topk ~ compare both ways to experts with
+        --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %
         --format table: unknown format 'table'

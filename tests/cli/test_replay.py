@@ -15,7 +15,7 @@ from synthetic_step import STEP, WORKLOAD, without_times
 import commbench as library
 from commbench.api.measuring import REPLAY_OPTIONS, replay_options
 from commbench.errors import UsageError
-from commbench.results.workload_file import workload_text, write_workload
+from commbench.results.files import workload_text, write_workload
 
 SHORT = ("--iters", "4", "--warmup", "1", "--no-plots", "--output", "run")
 

@@ -14,14 +14,18 @@ import pytest
 from fake_nvml import CONSTANTS, FakeNvml, remote
 from synthetic_files import put
 
-from commbench.host import fault_counters, gpus
-from commbench.host.fault_counters import COUNTERS, MOST_RISEN, PORT, FaultWatch, explain_counter
+from commbench.host import gpu_system, gpus
 from commbench.host.gpu_system import (
+    COUNTERS,
+    MOST_RISEN,
+    PORT,
+    FaultWatch,
     GpuSystem,
     Hca,
     acs_control,
     count_redirecting_bridges,
     describe_gpu_facts,
+    explain_counter,
     gpu_facts,
     link_name,
     read_gpu_system,
@@ -112,7 +116,7 @@ def test_a_process_that_cannot_or_must_not_be_bound_stays_where_it_is(
     assert os.sched_getaffinity(0) == own_cores
 
 
-MODULES = (gpus, fault_counters)
+MODULES = (gpus, gpu_system)
 ADDRESS, UUID = "0000:1b:00.0", "GPU-6ac5a48e"
 H200: dict[str, Any] = {
     "address": ADDRESS, "nvmlDeviceGetUUID": UUID, "nvmlDeviceGetClockInfo": {1: 1980, 2: 3201},

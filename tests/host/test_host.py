@@ -199,7 +199,7 @@ def test_a_host_that_tells_nothing_leaves_everything_out(tmp_path: Path) -> None
     unknown = {name for name, value in found._asdict().items() if value in (None, ())}
     assert unknown >= {
         "cpu_limit", "clock_source", "governors", "simultaneous_threads", "tick_hz", "slice_s",
-        "busy_share", "waiting_share", "busiest", "cache_bytes", "loopback_mtu",
+        "busy_share", "waiting_share", "busiest", "cache_bytes",
     }  # fmt: skip
 
 

@@ -32,16 +32,9 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.utils import store as store_util
 
 from commbench.errors import RankError
-from commbench.launch import torch_internals
-from commbench.launch.torch_internals import (
-    EXIT_BARRIER,
-    AgentResult,
-    RankExit,
-    does_fork_keep_gpu,
-    make_launch_config,
-    release_exit_barrier,
-    run_agent,
-)
+from commbench.launch import elastic
+from commbench.launch.elastic import AgentResult, does_fork_keep_gpu, make_launch_config, run_agent
+from commbench.launch.supervisor import EXIT_BARRIER, RankExit, release_exit_barrier
 
 RENDEZVOUS = "commbench-test"
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -162,7 +155,7 @@ def test_the_agent_looks_no_name_up_and_logs_nothing(
     run_agent(config, in_rank_1, "os._exit(9)")
     assert not lookups and not caplog.records
     assert socket.getfqdn() == "looked-up" and logging.root.manager.disable == logging.NOTSET
-    with torch_internals._replaced(socket, "getfqdn", torch_internals._own_name):
+    with elastic._replaced(socket, "getfqdn", elastic._own_name):
         assert agent_api._get_fq_hostname() == socket.gethostname()
     assert "socket.getfqdn(" in inspect.getsource(agent_api)  # else the patch is of no use
 
@@ -198,7 +191,7 @@ def test_a_failure_without_a_message_or_a_time_is_taken() -> None:
     class Failure:
         exitcode, timestamp, message = -9, None, "Signal 9 (SIGKILL) received by PID 1"
 
-    assert torch_internals._make_rank_exit(Failure()) == RankExit(-9, 0, "")
+    assert elastic._make_rank_exit(Failure()) == RankExit(-9, 0, "")
 
 
 COUNTS = """

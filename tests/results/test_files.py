@@ -17,16 +17,14 @@ from commbench.plan.workload import KIND, workload_values
 from commbench.results.files import (
     is_file,
     is_folder,
+    is_workload,
     make_folder,
     new_file,
     path_exists,
-    why_unreadable,
-    write_new,
-)
-from commbench.results.workload_file import (
-    is_workload,
     read_workload,
+    why_unreadable,
     workload_text,
+    write_new,
     write_workload,
 )
 
@@ -43,7 +41,7 @@ def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
     } == {
         "file": "",
         "link": "",
-        "fifo": "it is a FIFO, not a file",
+        "fifo": "it is no regular file",
         "loop": "Too many levels of symbolic links",
         "absent": "No such file or directory",
         "file/x": "Not a directory",
@@ -51,7 +49,7 @@ def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
         "x" * 300: "File name too long",
         "a\0b": "embedded null byte",
     }
-    assert why_unreadable(Path("/dev/zero")) == "it is a device, not a file"
+    assert why_unreadable(Path("/dev/zero")) == "it is no regular file"
     file.write_bytes(b"x" * ((1 << 20) + 1))
     assert why_unreadable(file, 1 << 20) == "it is larger than 1 MiB"
     assert why_unreadable(file) == ""

@@ -20,7 +20,7 @@ from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operations import COLLECTIVES, OPERATIONS, SINGLE_CALLS, SYMM_MEM
 from commbench.plan.pairs import P2P_CALL_CHOICES, POINT_TO_POINT
 from commbench.plan.plan import ORDERS, ROUNDING_CHOICES, Plan
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 from commbench.runner.option import as_label
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 from commbench.units import parse_percentage

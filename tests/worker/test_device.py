@@ -21,7 +21,7 @@ from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Accelerator, find_part
 from commbench.worker.measure import DeviceEventTimer, timed_loop
@@ -139,7 +139,7 @@ def test_the_part_of_a_gpu_follows_from_the_lists_of_visible_devices(
 RECORDED = """
 from functools import partial
 from pathlib import Path
-from commbench.host.fault_counters import FaultWatch
+from commbench.host.gpu_system import FaultWatch
 from commbench.host.gpus import bind_near, read_place
 from commbench.worker import communicator, introduction, rank
 HOST = Path({host!r})

@@ -16,7 +16,7 @@ from fake_device import Fake, FakeDevice, program_text
 from commbench.host.cpu import FIELDS, UNKNOWN, CpuCounters
 from commbench.plan.plan import Plan
 from commbench.plan.workload import Call, Program, Step, Workload
-from commbench.results.workload_file import write_workload
+from commbench.results.files import write_workload
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.measure import (

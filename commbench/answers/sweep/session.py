@@ -31,8 +31,8 @@ from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
 from commbench.plan.plan import Plan
 from commbench.plan.workload import make_workload
+from commbench.results.files import write_workload
 from commbench.results.run_folder import empty_folder, find_sweep, new_folder
-from commbench.results.workload_file import write_workload
 from commbench.runner.run_options import RunOptions
 from commbench.runner.session import raise_at_signals
 from commbench.units import format_count

@@ -13,8 +13,7 @@ from commbench.readers.traces.kineto import KINETO
 from commbench.readers.traces.other_formats import CHAKRA, FLIGHT_RECORDER, INSPECTOR
 from commbench.readers.traces.plain_pickle import read_plain_pickle
 from commbench.readers.traces.source import Source
-from commbench.results.files import first_bytes, is_folder, read_whole, why_unreadable
-from commbench.results.workload_file import is_workload
+from commbench.results.files import first_bytes, is_folder, is_workload, read_whole, why_unreadable
 from commbench.units import format_count
 from commbench.validation import by_name
 

@@ -22,7 +22,7 @@ from commbench.answers.sweep.result import SweepResult, load_sweep, make_tuner_r
 from commbench.answers.sweep.runner import SettingResult, Sweep
 from commbench.answers.sweep.settings import make_settings
 from commbench.plan.case import Case
-from commbench.results.workload_file import read_workload, write_workload
+from commbench.results.files import read_workload, write_workload
 from commbench.views.document import Table
 from commbench.views.pictures import Curves, HeatMap, Picture
 

@@ -29,7 +29,7 @@ from commbench.readers.traces import source as stream
 from commbench.readers.traces.plain_pickle import read_plain_pickle
 from commbench.readers.traces.registry import read_trace
 from commbench.readers.traces.source import Source
-from commbench.results.workload_file import read_workload, write_workload
+from commbench.results.files import read_workload, write_workload
 from commbench.workloads.document import VIEW
 
 EVENTS = [

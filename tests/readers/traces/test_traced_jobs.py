@@ -13,7 +13,7 @@ from commands import start_command
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
 from commbench.readers.traces.base import Call, RankTrace
 from commbench.readers.traces.registry import read_traces
-from commbench.results.workload_file import read_workload, write_workload
+from commbench.results.files import read_workload, write_workload
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 
 JOBS = (("ddp", 2), ("ddp", 4), ("fsdp", 4), ("tp", 4), ("pp", 4))

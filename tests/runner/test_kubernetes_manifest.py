@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 import yaml
 from commands import START_TIMEOUT_S, Ended, clean_environment
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
-from commbench.jobs.scripts import KubernetesOptions, parse_resources, yaml_text
+from commbench.runner.jobs import KubernetesOptions, parse_resources
 
 KINDS = ("trainjob", "pytorchjob")
 IMAGE = "registry.example/commbench:1"
@@ -213,18 +211,6 @@ def test_with_a_preflight_the_job_gets_good_nodes_only(
         assert fields == [
             [{"key": "metadata.name", "operator": "In", "values": [node]}] for node in ("n1", "n3")
         ]
-
-
-PRINTABLE = "".join(filter(str.isprintable, map(chr, (*range(0x3100), 0xFFFD, 0x1F600, 0x20000))))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.text(PRINTABLE)
-    | st.sampled_from(["yes", "null", "None", "~", "1e3", "0x1", "/", "a#b", "True", "No"])
-)
-def test_a_text_in_yaml_reads_back_as_it_was(text: str) -> None:
-    assert yaml.safe_load(f"a: {yaml_text(text)}") == {"a": text}
 
 
 @pytest.mark.parametrize(

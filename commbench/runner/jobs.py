@@ -16,6 +16,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -71,10 +72,11 @@ class Job:
 def make_job(
     run: RunOptions,
     words: Sequence[str],
+    *,
     nodes: int,
-    ranks_per_node: int,
-    gpus_per_node: int | None,
-    variables: Sequence[str],
+    nproc_per_node: int,
+    gpus_per_node: int | None = None,
+    env: Sequence[str] = (),
 ) -> Job:
     """The job that runs `commbench run WORDS`, whose options are `run`.
 
@@ -84,18 +86,18 @@ def make_job(
     backend = BACKENDS.get(run.backend or "")
     device = run.device or (backend.devices[0] if backend else "cpu")
     if gpus_per_node is None:
-        gpus_per_node = 0 if device == "cpu" else ranks_per_node
+        gpus_per_node = 0 if device == "cpu" else nproc_per_node
     job = Job(
         title=run.name,
         words=tuple(words),
         output=None if run.output is None else str(run.output),
         nodes=nodes,
-        ranks_per_node=ranks_per_node,
+        ranks_per_node=nproc_per_node,
         gpus_per_node=gpus_per_node,
-        variables=parse_variables(variables),
+        variables=parse_variables(env),
         workload=str(run.workload or ""),
     )
-    plan = run.plan(run.backend or "gloo", device, nodes * ranks_per_node)
+    plan = run.plan(run.backend or "gloo", device, nodes * nproc_per_node)
     if run.backend:
         require_ready_case(plan)
         require_nccl(plan.backend, plan.nccl_options)
@@ -140,19 +142,9 @@ def render(template: str, **values: Any) -> str:
     )
     # Kubernetes would replace `$(NAME)` by a variable.
     literally = {"literally": lambda text: text.replace("$", "$$")}
-    environment.filters |= {"quote": shlex.quote, "yaml": yaml_text, **literally}
+    in_yaml = partial(json.dumps, ensure_ascii=False)
+    environment.filters |= {"quote": shlex.quote, "yaml": in_yaml, **literally}
     return environment.get_template(template).render(values).rstrip("\n") + "\n"
-
-
-def yaml_text(text: str) -> str:
-    """A text in YAML. One that some version of YAML may read as another value, such as `1e3` and
-    `y`, goes in quotes."""
-    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return text if is_plain else json.dumps(text, ensure_ascii=False)
-
-
-_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]+", re.ASCII)
-_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
 
 
 _SLURM_NAME = re.compile(r"[A-Za-z0-9_.,:+@/-]+")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
-from commbench.jobs.scripts import SlurmOptions, parse_variables, slurm_time
+from commbench.runner.jobs import SlurmOptions, parse_variables, slurm_time
 
 
 def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:

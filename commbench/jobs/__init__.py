@@ -1,1 +1,0 @@
-"""Job scripts that start a run on several nodes: for Slurm and for Kubernetes."""
