@@ -83,10 +83,7 @@ def _sentence(fitted: FittedModel) -> str:
         interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
         is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
         value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
-        own = (p for p in fitted.fitted_points if p.world_size == ranks)
-        most = max(p.size_bytes / p.time_s for p in own) * factor(ranks)
-        measured = f", measured up to {cells.bandwidth_text(busbw._replace(value=most))}"
-        said.append(f"bus bandwidth {value}{measured if most > busbw.ends[1] else ''}")
+        said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
     said.append(f"predictions {tested}")

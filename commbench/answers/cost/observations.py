@@ -27,6 +27,7 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, kind_of
 from commbench.answers.cost.machine import Point
 from commbench.errors import CommbenchError, RecordsError
+from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS, GROUP_FIELDS
 from commbench.plan.groups import ALONE
 from commbench.plan.operations import find_operation
@@ -113,16 +114,21 @@ def _word(name: str, value: Any) -> str:
 
 
 def _shape(run: LoadedRun, index: int, row: Any, ranks_per_node: int | None) -> tuple[int, int]:
-    """How many ranks the group of a row has, and how many of them at most are on one host; 0 where
-    that is not known."""
+    """As group_shape; 0 where it is not known."""
     header, ranks = run.header, row.world_size
     if not ranks or not (nodes := row.num_nodes or (header and header.num_nodes)):
         return 0, 0
     if run.run is None or header is None or not header.ranks:
         most = ranks_per_node or ceil(ranks / nodes)
         return (0, 0) if row.group else (ranks, min(ranks, most))
-    case = run.run.measurements[index].case
-    groups = header.plan.groups_of(case) if case.group else (tuple(range(ranks)),)
+    return group_shape(header, run.run.measurements[index].case)
+
+
+def group_shape(header: RunHeader, case: Case) -> tuple[int, int]:
+    """How many ranks the groups of a case have, and how many of them at most are on one host."""
+    if not header.ranks:
+        return case.ranks, ceil(case.ranks / max(1, header.num_nodes))
+    groups = header.plan.groups_of(case) if case.group else (tuple(range(case.ranks)),)
     hosts = {rank.rank: rank.host for rank in header.ranks}
     on_hosts = [Counter(hosts.get(rank, "") for rank in group) for group in groups]
     return max(map(len, groups)), max(max(of_group.values()) for of_group in on_hosts)

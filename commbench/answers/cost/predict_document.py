@@ -99,9 +99,6 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
     if fitted.kind == ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
         facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
-    if adjusted := [p for p in found if p.is_adjusted]:
-        said = f"{len(adjusted)} of {len(found)} times, so that none falls as sizes or ranks grow"
-        facts.append(("raised above the model", said))
     if half := find_figure(fitted, ranks[-1], per_node, 1, -1):
         facts.append((f"n-half with {ranks[-1]} ranks", format_about(half.value)))
     return facts

@@ -32,7 +32,7 @@ from commbench.readers.source import read_source
 from commbench.results.files import is_file
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate, combine_ratio
-from commbench.stats.verdict import CHANGED, FASTER, NOT_MEASURED, SLOWER, decide
+from commbench.stats.verdict import FASTER, NOT_MEASURED, SLOWER, decide
 from commbench.units import MICRO, format_bytes
 from commbench.views.formats import Result, fields_of
 
@@ -122,17 +122,6 @@ class RowOnCurve(NamedTuple):
         most = max(self.tolerance, tolerance_at(self.row.size_bytes))
         return bool(self.ratio) and decide(self.ratio, (1 + most) ** 2 - 1) == FASTER
 
-    @property
-    def is_in_elements(self) -> bool:
-        """Whether its size is likely that in elements: it is slower than the curves, and as fast as
-        they are at the size times the width of the dtype."""
-        size = self.row.size_bytes * _width(self.row.dtype)
-        times = [time for curve in self.curves if (time := curve.time_at(size))]
-        if not times or self.verdict != SLOWER:
-            return False
-        there = Estimate(self.row.time_s / _geometric_mean(*times))
-        return decide(there, TOLERANCES[0][1]) not in CHANGED
-
 
 class RangeOnCurve(NamedTuple):
     """Consecutive sizes of a call with one verdict."""
@@ -182,12 +171,6 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
         """The rows that are too fast to be true; none where they are few."""
         found = tuple(row for row in self.rows if row.is_too_fast)
         return found if len(found) > _MANY * len(self.rows) else ()
-
-    @property
-    def is_in_elements(self) -> bool:
-        """Whether sizes were probably given in elements."""
-        large = [row for row in self.rows if row.ratio and row.row.size_bytes >= LARGE]
-        return bool(large) and all(row.is_in_elements for row in large)
 
     def as_json(self) -> dict[str, Any]:
         """The system, the ranges, the rows and the curves without their points."""

@@ -110,9 +110,6 @@ def _against(found: Expectation, end: int, busbw: float) -> str:
     """How far a bandwidth is from one end of the figures: `5 % below a ring (367 GB/s)`."""
     reached, figure = found.known[end]
     whose = f"{_whose(figure)}{_where(found)}"
-    if reached >= 2 * busbw:
-        times = f"{reached / busbw:.{'2g' if reached < 100 * busbw else '0f'}}"
-        return f"{whose} reached {times} times as much ({gbps(reached)} GB/s)"
     side = "below" if busbw < reached else "above"
     return f"{100 * abs(1 - busbw / reached):.0f} % {side} {whose} ({gbps(reached)} GB/s)"
 

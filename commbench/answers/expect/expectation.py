@@ -145,7 +145,6 @@ class Answer(Result, view="answers.expect.document", rows="expectation figures")
 
 MISTAKES: dict[str, Callable[[Call], float]] = {
     "Is it in Gbit/s?": lambda _: 1 / 8,
-    "Was it divided by 8, although it was in GB/s already?": lambda _: 8,
     "Is it the algorithm bandwidth (--algbw)?": lambda call: call.factor,
     "Was algbw multiplied by the factor of busbw twice?": lambda call: 1 / call.factor,
     "Is it the sum of both directions?": lambda _: 1 / 2,
@@ -156,7 +155,6 @@ MISTAKES: dict[str, Callable[[Call], float]] = {
         call.ranks / call.parts / call.node_factor if call.node_factor else 1
     ),
     "Is it in GiB/s (2^30 bytes per second)?": lambda _: (1 << 30) / GB,
-    "Was it converted from GiB/s, although it was in GB/s already?": lambda _: GB / (1 << 30),
 }
 """Mistakes as questions about the given bandwidth, each with what the bandwidth without it is over
 the given one; 1 where it cannot have happened. One is asked only where that is plausible."""
