@@ -14,8 +14,7 @@ from math import exp
 from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.analysis.rows import ResultRow
-from commbench.analysis.statistics import Z
+from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
 from commbench.answers.cost.intervals import candidate_errors, error_at
@@ -176,7 +175,7 @@ def find_fitted(
     raise UsageError(f"{operation} {kind} has {len(fitting)} models", hint)
 
 
-def models_of_row(machine: Machine, row: ResultRow, own: Sequence[object]) -> Machine:
+def models_of_row(machine: Machine, row: rows.ResultRow, own: Sequence[object]) -> Machine:
     """The machine with those models only whose variant describes the row, which has these values
     of dimensions; the whole machine where none does."""
     known = {*map(str, own), row.case.concurrency or ALONE, ""}
@@ -236,7 +235,7 @@ def _predict_call(
     times, lows, highs = [], [], []
     for candidate, errors in candidate_errors(fitted):
         time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
-        factor = exp(Z * max(measured, error_at(candidate, errors, at)))
+        factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
         lows.append(time_s / factor)
         highs.append(time_s * factor)

@@ -91,12 +91,11 @@ def answer(found: OnCurves) -> str:
     if not slow:
         return f"{name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
-    more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
     sizes = format_range(worst.low_bytes, worst.high_bytes)
     return (
         f"{name} is {word} for {whose}{':' if found.is_slow else ', but'} "
         f"{worst.call.split()[0]} {sizes} takes {cells.ratio_with_interval_text(worst.ratio)} "
-        f"times as long{more}; {rows}."
+        f"times as long; {rows}."
     )
 
 

@@ -16,9 +16,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.analysis.figures import interpolate
-from commbench.analysis.hardware import fabric_of
-from commbench.analysis.load import LoadedRun
+from commbench.analysis import figures, hardware, load
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.paragraphs import join_words
@@ -29,8 +27,7 @@ from commbench.plan.fabrics import find_gpu
 from commbench.plan.timing_modes import EAGER, PIPELINED
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
-from commbench.results.files import is_file
-from commbench.results.schema import OK
+from commbench.results import files, schema
 from commbench.stats.estimate import Estimate, combine_ratio
 from commbench.stats.verdict import FASTER, NOT_MEASURED, SLOWER, decide
 from commbench.units import MICRO, format_bytes
@@ -69,7 +66,7 @@ class Curve(NamedTuple):
     def time_at(self, size_bytes: int) -> float | None:
         """The time at a size, by a straight line between the logarithms of sizes and times; None
         beyond the ends of the curve."""
-        return interpolate(self.points, size_bytes)
+        return figures.interpolate(self.points, size_bytes)
 
 
 class RowOnCurve(NamedTuple):
@@ -143,7 +140,7 @@ class RangeOnCurve(NamedTuple):
 class OnCurves(Result, view="answers.expect.document", rows="rows"):
     """A run beside published curves."""
 
-    run: LoadedRun
+    run: load.LoadedRun
     system: str
     """Its accelerator; empty where it is not known."""
     rows: tuple[RowOnCurve, ...]
@@ -240,7 +237,7 @@ def published_of(system: str) -> tuple[Curve, ...]:
     return found
 
 
-def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
+def curves_of(run: load.LoadedRun) -> tuple[Curve, ...]:
     """The curves in the rows of a run on one host; none where its accelerator is not known. Of
     several placements the first counts."""
     system, source = system_of(run), str(run.path)
@@ -255,7 +252,7 @@ def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
     """The curves of the user's own in a CSV of curves; none in a file of another kind."""
-    source = read_source(path) if is_file(path) else None
+    source = read_source(path) if files.is_file(path) else None
     if source is None or not is_curves(source):
         return ()
     return make_curves(
@@ -265,9 +262,9 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     )  # fmt: skip
 
 
-def system_of(run: LoadedRun) -> str:
+def system_of(run: load.LoadedRun) -> str:
     """The name of the accelerators of a run; empty where they are not known, or shared."""
-    fabric = fabric_of(run.header) if run.header else None
+    fabric = hardware.fabric_of(run.header) if run.header else None
     return fabric.gpu.name if fabric and fabric.gpu else ""
 
 
@@ -276,7 +273,7 @@ def why_no_curve(row: Any) -> str:
     if (row.num_nodes or 1) != 1:
         return "there are no curves of several hosts"
     is_plain = row.case.is_plain and (row.launch_mode, row.memory) == (EAGER, DEFAULT_MEMORY)
-    is_point = is_plain and row.status == OK and row.time_s
+    is_point = is_plain and row.status == schema.OK and row.time_s
     return "" if is_point else "there are no curves of such calls"
 
 
@@ -327,7 +324,7 @@ def _width(dtype: str) -> int:
 
 
 def compare_run(
-    run: LoadedRun, curves: Sequence[Curve], tolerance: float | None = None
+    run: load.LoadedRun, curves: Sequence[Curve], tolerance: float | None = None
 ) -> OnCurves:
     """Every row of a run beside the curves of its machine."""
     system = system_of(run)

@@ -18,9 +18,8 @@ from commbench.analysis.figures import interpolate
 from commbench.analysis.hardware import RING, algorithm_of, fabric_of
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
-from commbench.plan.fabrics import Fabric, covers_version, find_gpu, make_fabric, parse_nics
+from commbench.plan import fabrics, operations
 from commbench.plan.links import Published, Threshold, find_link, load_published, load_thresholds
-from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.units import GB, parse_size
 from commbench.views.formats import Result, fields_of
 
@@ -208,13 +207,13 @@ def find_demands(call: Call) -> tuple[Demand, ...]:
 
 def judge_threshold(threshold: Threshold) -> Judgement:
     """Whether what somebody demands is plausible on the smallest machine that it is for."""
-    nics = parse_nics(threshold.nic) if threshold.nic else None
-    fabric = make_fabric(find_gpu(threshold.gpu), nics)
+    nics = fabrics.parse_nics(threshold.nic) if threshold.nic else None
+    fabric = fabrics.make_fabric(fabrics.find_gpu(threshold.gpu), nics)
     call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
     return judge(find_expectation(call), threshold.low_bytes_per_s)
 
 
-def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
+def judge_row(row: ResultRow, fabric: fabrics.Fabric | None = None) -> Judgement | None:
     """Whether a row's bus bandwidth is plausible; None where nothing is known.
 
     `fabric` is by default that of the run. A row that is not plain is only called impossible, for
@@ -280,16 +279,16 @@ def _needs_as_much(figure: Published, call: Call) -> bool:
     """Whether a figure needs as much of the network as the call. On two nodes the trees of NCCL's
     all_reduce need less than on more (NVIDIA/nccl-tests#196), so that figures of more nodes are no
     upper limit there, nor those of two nodes a lower one of more."""
-    is_ring = call.algorithm == RING or call.operation != DEFAULT_OPERATION
+    is_ring = call.algorithm == RING or call.operation != operations.DEFAULT_OPERATION
     return is_ring or call.parts == 1 or (figure.nodes == 2) == (call.parts == 2)
 
 
 def _is_alike(figure: Published, call: Call) -> bool:
     """Whether a figure is of the same operation, links, algorithm and versions."""
-    gpu, fabric = find_gpu(figure.gpu), call.fabric
+    gpu, fabric = fabrics.find_gpu(figure.gpu), call.fabric
     if not (gpu and fabric.gpu) or figure.operation != call.operation:
         return False
-    is_bridged = make_fabric(gpu).bridged(figure.ranks, figure.nodes)
+    is_bridged = fabrics.make_fabric(gpu).bridged(figure.ranks, figure.nodes)
     is_same_network = call.parts == 1 or (
         # Otherwise other accelerators of the node would use the network, too.
         figure.ranks * call.parts == call.ranks * figure.nodes
@@ -300,7 +299,7 @@ def _is_alike(figure: Published, call: Call) -> bool:
         and gpu.connects == fabric.gpu.connects
         and is_bridged == fabric.bridged(call.ranks, call.nodes)
         and call.algorithm in (None, figure.how.lower())
-        and covers_version(figure.nccl, call.nccl or "")
+        and fabrics.covers_version(figure.nccl, call.nccl or "")
         and (figure.nodes > 1) == (call.parts > 1)
         and is_same_network
     )

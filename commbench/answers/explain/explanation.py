@@ -15,14 +15,12 @@ from commbench.analysis import environment_diff, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
-from commbench.answers.explain.facts import Fact, value_text
+from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
-from commbench.output.paragraphs import join_words
-from commbench.plan import dtypes, links, timing_modes
+from commbench.output import paragraphs
+from commbench.plan import dtypes, links, operations, plan, timing_modes
 from commbench.plan.case import READY
 from commbench.plan.operation import Operation
-from commbench.plan.operations import OPERATIONS, find_operation
-from commbench.plan.plan import Plan
 from commbench.readers.source import ImportHints
 from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
@@ -138,14 +136,14 @@ def answer(
                 f"--{option} {value} describes a call of an operation, but {what.name} is a run",
                 f"leave out --{option}",
             )
-    operation = None if op is None else find_operation(op)
+    operation = None if op is None else operations.find_operation(op)
     size_bytes = None if size is None else units.parse_size(size)
     return explain_run(what, operation, size_bytes, parsed_peak, machine)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
     try:
-        return find_operation(what)
+        return operations.find_operation(what)
     except UsageError as error:
         try:
             return run_folder.find_run(what, notify)
@@ -181,7 +179,7 @@ def _quoted_row(
         )
     nodes = 1 if nodes is None else nodes
     try:
-        asked = Plan(
+        asked = plan.Plan(
             operations=(name,), dtypes=(dtypes.find_dtype(dtype or "float32").name,),
             sizes=() if size is None else (units.parse_size(size),), backend="", device="",
             world_size=ranks or 0, timing=timing or timing_modes.DEFAULT_TIMING,
@@ -198,6 +196,33 @@ def _quoted_row(
     header = RunHeader(plan=asked, label="", started="", launcher=known.AS_GIVEN, num_nodes=nodes)
     batches = (Batch(samples_s=(units.parse_time(time or ""),)),)
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
+
+
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    known.BYTES: lambda found: (
+        f"{paragraphs.exact(found)} bytes" if found == int(found) else units.format_about(found)
+    ),
+    known.SECONDS: lambda found: (
+        paragraphs.seconds(found, 3) if isinstance(found, float) else known.time_of(found)
+    ),
+    known.RATE: lambda found: f"{known.rate_of(found)} GB/s",
+    known.RATIO: cells.ratio_text,
+    known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
+    known.FIGURE: lambda _: "",
+    known.TEXT: str,
+}
+"""How a value is written, by its unit."""
+
+
+_INTERVALS = {known.SECONDS: cells.TIME_INTERVAL, known.RATE: cells.BANDWIDTH_INTERVAL}
+_INTERVALS |= {known.RATIO: cells.RATIO_INTERVAL}
+
+
+def value_text(value: Any, unit: str) -> str:
+    """A value of that unit, with the digits of its interval, and with that."""
+    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
+    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
 
 
 _RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, known.RATIO), is_left=True)
@@ -238,7 +263,7 @@ def document(found: Explanation) -> Document:
 
 def _title(found: RowExplanation) -> str:
     row, case = found.row, found.row.case
-    operation = OPERATIONS[case.operation]
+    operation = operations.OPERATIONS[case.operation]
     size = f", {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
     ranks = units.format_count(case.ranks, "rank")
@@ -271,14 +296,15 @@ _FULL = 0.8
 
 def _what_helps(found: RowExplanation) -> str:
     """What bounds a row, and what would make it faster."""
-    bound = next((fact for fact in found.facts if fact.name == known.BOUND), None)
+    facts = {fact.name: fact for fact in found.facts}
+    bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
     peak = found.get("of the peak")
     texts = {
         f"It is {bound.value}: {bound.how}." if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
         f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
         "The link is not full: something else bounds it.": peak,
-        "To learn what bounds it, measure three sizes.": found.get(known.NOT_KNOWN),
+        f"What bounds it is not known: {unknown and unknown.how}.": unknown,
         "To learn what bounds it, give --peak or --model.": found.get("busbw"),
     }
     return next((text for text, applies in texts.items() if applies), "")
@@ -289,13 +315,9 @@ def _summary(found: Explanation) -> str:
     bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     kinds = units.format_count(len(found.rows), "kind")
-    text = f"{found.name} has {kinds} of calls, of too few sizes to say what bounds them"
+    text = f"{found.name} has {kinds} of calls, of which nothing tells what bounds them"
     if words:
-        text = f"At the largest size, of {kinds} of calls {join_words(words)}"
-    fastest = max(found.rows, key=lambda each: each.row.busbw or 0.0)
-    if fastest.row.busbw and (busbw := fastest.get("busbw")):
-        most = cells.bandwidth_text(busbw)
-        text += f"; {fastest.row.case.operation} has the highest bus bandwidth, {most} GB/s"
+        text = f"At the largest size, of {kinds} of calls {paragraphs.join_words(words)}"
     return f"{text}."
 
 

@@ -7,7 +7,7 @@ else from the formula of the backend's algorithm, and the fact says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,26 +15,22 @@ from typing import Any, NamedTuple
 from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
+from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
-from commbench.answers.cost.fit import Range, fit_sizes
-from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import Machine, Point
-from commbench.answers.cost.observations import group_shape
 from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
 from commbench.answers.expect.document import row_text
 from commbench.answers.expect.expectation import judge_row
 from commbench.errors import CommbenchError
 from commbench.output.paragraphs import exact, seconds
 from commbench.output.table import clean
-from commbench.plan import dimensions, replay, timing_modes, workload_variants
-from commbench.plan.call_forms import DIRECT
+from commbench.plan import call_forms, dimensions, links, replay, timing_modes, workload_variants
 from commbench.plan.case import Case
-from commbench.plan.links import Peak
 from commbench.plan.operation import IN_PLACE
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats.estimate import Estimate
-from commbench.units import GB, format_about, format_bytes, format_share
+from commbench.units import GB, format_bytes, format_share
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -64,40 +60,18 @@ class Fact(NamedTuple):
         return not (self.value is None or self.value is False or self.value == "")
 
 
-_WRITERS: dict[str, Callable[[Any], str]] = {
-    BYTES: lambda found: f"{exact(found)} bytes" if found == int(found) else format_about(found),
-    SECONDS: lambda found: seconds(found, 3) if isinstance(found, float) else time_of(found),
-    RATE: lambda found: f"{_rate(found)} GB/s",
-    RATIO: cells.ratio_text,
-    SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
-    FIGURE: lambda _: "",
-    TEXT: str,
-}
-"""How a value is written, by its unit."""
-
-
 def time_of(found: Estimate) -> str:
     """A time, as it was given or with the digits of its interval."""
     return cells.time_text(found) if found.has_interval else seconds(found.value, 4)
 
 
-def _rate(found: Any) -> str:
+def rate_of(found: Any) -> str:
+    """A bandwidth in GB/s, as it was given or with the digits of its interval."""
     found = found if isinstance(found, Estimate) else Estimate(found)
     return cells.bandwidth_text(found) if found.has_interval else f"{found.value / GB:.4g}"
 
 
-_INTERVALS = {SECONDS: cells.TIME_INTERVAL, RATE: cells.BANDWIDTH_INTERVAL}
-_INTERVALS |= {RATIO: cells.RATIO_INTERVAL}
-
-
-def value_text(value: Any, unit: str) -> str:
-    """A value of that unit, with the digits of its interval, and with that."""
-    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
-    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
-
-
-def row_facts(row: ResultRow, peak: Peak | None) -> list[Fact]:
+def row_facts(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     """What a row says by itself, and its warnings."""
     facts = _size(row) if row.case.dtype else []
     facts += _step(row) if row.case.step else []
@@ -127,7 +101,7 @@ def _size(row: ResultRow) -> list[Fact]:
              "rounded down to whole blocks and elements"),
         Fact("count", f"{exact(case.count)} {case.dtype}", TEXT, elements),
         Fact("tensors", case.num_tensors > 1 and case.num_tensors, TEXT, case.tensors),
-        Fact("form of the call", case.call or (case.form != DIRECT and case.form), TEXT,
+        Fact("form of the call", case.call or (case.form != call_forms.DIRECT and case.form), TEXT,
              case.call_form.summary),
         Fact("over a direct call", row.form_ratio, RATIO, "t / its time, of the same bytes"),
         Fact("buffers", case.placement, TEXT, extents),
@@ -195,18 +169,17 @@ def _overlap(row: ResultRow) -> list[Fact]:
 
 
 def _bandwidth(row: ResultRow) -> list[Fact]:
-    case, load, n = row.case, row.load, str(row.case.ranks)
+    case, load = row.case, row.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
     least = f"at least {operation.fewest_messages(case.ranks)}"
-    filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
-    few = filled if "n" in operation.messages else "even for the smallest S"
+    few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
+    over = f"algbw x {formula} = {rate_of(algbw)} x {factor:.5g}"
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"
     uneven = []
@@ -226,7 +199,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     ]
 
 
-def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
+def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     """The part of a peak that a row needed, its bound, and what more than 100 % means."""
     if peak is None:
         how = "--peak 450GB/s compares busbw with a speed, or with a link"
@@ -245,7 +218,7 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
     return [
         *facts,
         Fact("of the peak", reached, SHARE,
-             f"{what} / peak = {_rate(reached.scaled(speed))} / {speed / GB:g} "
+             f"{what} / peak = {rate_of(reached.scaled(speed))} / {speed / GB:g} "
              f"({share.bound} bound)"),
         Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
@@ -275,12 +248,10 @@ TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
 NOT_KNOWN = "latency or bandwidth"
 """Names of facts."""
 LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
-SCHEDULER = "bound by the scheduler of this host"
 HELPS = {
     LATENCY: "fewer and larger calls help",
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
-    SCHEDULER: "fewer ranks or another CPU mode may help (`commbench doctor`)",
 }
 _QUEUED = 0.5
 CLEAR = 0.6
@@ -303,8 +274,8 @@ def _bound(share: float, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where its ranks waited
     for a core for a large share of the time."""
     if queued > _QUEUED:
-        how = f"ranks waited for a core {format_share(queued)} of the time; {HELPS[SCHEDULER]}"
-        return [Fact(BOUND, SCHEDULER, TEXT, how)]
+        how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
+        return [Fact(NOT_KNOWN, "not known", TEXT, how)]
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
     how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
     return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
@@ -328,7 +299,7 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
     }
     points = [Point(row.case.ranks, row.case.ranks, *each) for each in times.items()]
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
-    curve = fit_sizes(points) if is_wide else None
+    curve = fit.fit_sizes(points) if is_wide else None
     if curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
@@ -359,7 +330,7 @@ def _call(case: Case, *without: str) -> tuple[object, ...]:
     return tuple(getattr(case, d.field) for d in dimensions.DIMENSIONS if d.field not in without)
 
 
-def _line(fitted: Range) -> Fact:
+def _line(fitted: fit.Range) -> Fact:
     """The time by size in a range of sizes."""
     terms = [seconds(fitted.fixed_s, 3)] if fitted.fixed_s or not fitted.beta else []
     terms += [f"S / {1 / fitted.beta / GB:.3g} GB/s"] if fitted.beta else []
@@ -392,7 +363,7 @@ def _twice_the_ranks(
 def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
     and twice the ranks; or why they say nothing."""
-    case, (_, per_node) = row.case, group_shape(row.header, row.case)
+    case, (_, per_node) = row.case, observations.group_shape(row.header, row.case)
     machine = models_of_row(machine, row, _call(row.case))
     try:
         (found,) = predict(machine, case.operation, (case.ranks,), per_node, (case.size_bytes,))
@@ -405,7 +376,7 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     more = partial(_predict, machine, case, per_node, found)
     if found.size_bytes:
         fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
-        half = find_figure(fitted, case.ranks, per_node, 1, -1)
+        half = intervals.find_figure(fitted, case.ranks, per_node, 1, -1)
         facts += [*_bound(found.latency_share), _half(half and half.value), more(TWICE_SIZE)]
     return [*facts, more(TWICE_RANKS)]
 

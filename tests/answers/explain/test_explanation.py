@@ -20,7 +20,13 @@ from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
 from commbench.answers.cost.cost_models import find_algorithm, find_model, growth
 from commbench.answers.cost.observations import group_shape
-from commbench.answers.explain.explanation import VIEW, Explanation, explain_row, explain_run
+from commbench.answers.explain.explanation import (
+    VIEW,
+    Explanation,
+    explain_row,
+    explain_run,
+    value_text,
+)
 from commbench.answers.explain.facts import (
     BANDWIDTH,
     BOTH,
@@ -34,7 +40,6 @@ from commbench.answers.explain.facts import (
     TWICE_SIZE,
     Fact,
     bound_facts,
-    value_text,
 )
 from commbench.answers.explain.facts import LATENCY as LATENCY_BOUND
 from commbench.plan.case import Case
