@@ -230,7 +230,8 @@ _COLUMNS = (
     Column("size", methodcaller("get", "size S"), cells.BYTES),
     Column("time", methodcaller("get", "time t"), cells.TIME),
     Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 6),
-    Column("not timed", methodcaller("get", "not timed"), cells.TEXT, 5),
+    Column("not timed", lambda each: "" if each.row.time else each.row.measurement.outcome,
+           cells.TEXT, 5, is_wrapped=True),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
@@ -238,7 +239,7 @@ _COLUMNS = (
     Column("n-half\n(fitted)", methodcaller("get", known.HALF), Unit(units.format_about), 7),
     Column("twice\nthe size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
     Column("twice\nthe ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
-)
+)  # fmt: skip
 
 
 def document(found: Explanation) -> Document:
