@@ -22,7 +22,7 @@ from commbench.output.paragraphs import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
 from commbench.results.files import why_unreadable
 from commbench.stats.estimate import Estimate
-from commbench.units import LARGEST_SIZE, parse_size
+from commbench.units import LARGEST_SIZE, parse_size_range
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
 from commbench.views.cells import Unit
@@ -221,14 +221,7 @@ def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
 
 def _sizes(text: str) -> dict[str, Any]:
     """A range of sizes: `1M-1G`, `1M-`, `-64K`, or one size."""
-    low, dash, high = (part.strip() for part in text.partition("-"))
-    smallest = parse_size(low) if low else 0
-    largest = parse_size(high) if high else LARGEST_SIZE if dash else smallest
-    if not (low or high):
-        raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
-    if smallest > largest:
-        raise UsageError(f"the range {text} is reversed", f"write {high}-{low}")
-    return {"smallest": smallest, "largest": largest}
+    return dict(zip(("smallest", "largest"), parse_size_range(text), strict=True))
 
 
 def _variant(text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from commbench.errors import UnavailableError, UsageError
 from commbench.output.paragraphs import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.units import LARGEST_SIZE, parse_size
+from commbench.units import parse_size_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,18 +151,7 @@ def parse_leave_out(text: str) -> list[LeaveOut]:
     name, _, values = (part.strip() for part in text.partition("="))
     if name not in LEFT_OUT or not values:
         raise UsageError(f"--leave-out {text!r} says neither ranks nor sizes", _LEAVE_OUT_HINT)
-    found = []
-    for value in values.split(","):
-        low, dash, high = (part.strip() for part in value.partition("-"))
-        if not low and not high:
-            raise UsageError(f"--leave-out {text!r} has an empty range", _LEAVE_OUT_HINT)
-        first = parse_size(low) if low else 0
-        last = parse_size(high) if high else LARGEST_SIZE if dash else first
-        if first > last:
-            hint = f"write {high}-{low}"
-            raise UsageError(f"--leave-out {text!r}: the range is reversed", hint)
-        found.append(LeaveOut(name, first, last))
-    return found
+    return [LeaveOut(name, *parse_size_range(value)) for value in values.split(",")]
 
 
 def mark_left_out(
