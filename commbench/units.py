@@ -152,6 +152,19 @@ def size_range(low: int, high: int, *, factor: float = 0, add: int = 0) -> tuple
     return tuple(sizes)
 
 
+def parse_size_range(text: str) -> tuple[int, int]:
+    """The ends of a range of sizes or other whole numbers: `1M-1G`, `1M-`, `-64K`, or one of
+    them. UsageError where it has no end, or is reversed."""
+    low, dash, high = (part.strip() for part in text.partition("-"))
+    if not (low or high):
+        raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
+    first = parse_size(low) if low else 0
+    last = parse_size(high) if high else LARGEST_SIZE if dash else first
+    if first > last:
+        raise UsageError(f"the range {text} is reversed", f"write {high}-{low}")
+    return first, last
+
+
 def _refuse_too_many(number: int) -> None:
     if number > MOST_SIZES:
         raise UsageError(

@@ -53,7 +53,7 @@ def test_a_form_without_notes_has_its_warnings_on_standard_error(
     assert "8 or more times" not in ended.out
 
 
-@pytest.mark.parametrize("name", ["text", "table", "json", "html"])
+@pytest.mark.parametrize("name", ["text", "json", "html"])
 def test_a_form_with_notes_has_its_warnings_there(
     commbench: Commbench, machine: Path, name: str
 ) -> None:

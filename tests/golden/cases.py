@@ -204,7 +204,7 @@ CASES = (
     "model fit other/published/h100_nvlstree.csv", "model fit other/published/b200.csv",
     *(f"model show files/machine.json --format {how}" for how in ("text", "markdown", "json")),
     *(f"{PREDICT} --sizes 1M-1G:x32 --format {how}"
-      for how in ("table", "markdown", "csv", "json", "autoparallel", "inductor", "nccl-tuner")),
+      for how in ("markdown", "csv", "json", "autoparallel", "inductor", "nccl-tuner")),
     f"{PREDICT} --sizes 1M-1G:x32 -o predicted.svg", f"{PREDICT} --sizes 1M -o predicted.html",
     "model predict files/machine.json --ranks 4 --ranks-per-node 4 --sizes 1K,1M",
     "model predict files/machine.json --ranks 4 --op scatter",

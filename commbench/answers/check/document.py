@@ -19,9 +19,8 @@ from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
 from commbench.units import format_count
-from commbench.views.cells import BYTES, Column, in_brackets
+from commbench.views import cells, formats
 from commbench.views.document import BAD, GOOD, Document, Items, Pictures, Section, Table
-from commbench.views.formats import View
 
 MOST_ROWS = 20
 """Rows of one rule that a terminal shows, unless all are asked for."""
@@ -43,7 +42,7 @@ def document(gate: GateResult) -> Document:
     blocks = [
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
-        Items(notes(gate), "Notes"),
+        Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
         comparing.warnings_block(
             gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)
         ),
@@ -112,10 +111,10 @@ def _table(checks: Collection[RowCheck]) -> Table:
     first = next(iter(checks))
     limit = first.rule.limit
     columns = [
-        Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, BYTES),
-        Column(limit.heading, attrgetter("estimate"), limit.unit),
-        Column("95 %\ninterval", attrgetter("estimate"), limit.interval),
-        *([Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
+        cells.Column("size", lambda c: c.case.size_bytes if c.case.dtype else None, cells.BYTES),
+        cells.Column(limit.heading, attrgetter("estimate"), limit.unit),
+        cells.Column("95 %\ninterval", attrgetter("estimate"), limit.interval),
+        *([cells.Column("limit", _limit, limit.unit, 7)] if first.rule.of_row else []),
     ]
     is_shown = first.outcome in (FAIL, UNDECIDED)
     return Table(
@@ -144,7 +143,7 @@ def why(check: RowCheck) -> str:
 def _outcome(check: RowCheck) -> str:
     """The outcome of a row, and why."""
     word, reason = _SAID.get(check.outcome, check.outcome), why(check)
-    return word + in_brackets(reason * (reason != word))
+    return word + cells.in_brackets(reason * (reason != word))
 
 
 def counts(results: Sequence[RuleResult]) -> str:
@@ -165,7 +164,7 @@ def finding(check: RowCheck) -> str:
         return "has no valid time"
     limit = check.rule.limit
     value, interval = limit.unit.write(check.estimate), limit.interval.write(check.estimate)
-    return limit.sentence.format(value + in_brackets(interval))
+    return limit.sentence.format(value + cells.in_brackets(interval))
 
 
 def rule_notes(result: RuleResult) -> list[str]:
@@ -182,11 +181,6 @@ def rule_notes(result: RuleResult) -> list[str]:
 
 
 # What limits the check, and what to do.
-
-
-def notes(gate: GateResult) -> list[str]:
-    """That there are single launches."""
-    return comparing.launch_notes(gate.comparison) if gate.comparison else []
 
 
 def advice(gate: GateResult) -> list[str]:
@@ -223,7 +217,7 @@ def as_json(gate: GateResult) -> dict[str, Any]:
         "verdict": verdict(gate),
         "incomplete": gate.incomplete or None,
         "baseline_incomplete": (gate.baseline and gate.baseline.incomplete) or None,
-        "notes": notes(gate),
+        "notes": comparing.launch_notes(gate.comparison) if gate.comparison else [],
         "warnings": [
             {"run": run, "name": w.name, "rows": w.which, "message": w.message,
              "explanation": w.explanation} for run, w in comparing.run_warnings(gate.runs)
@@ -254,7 +248,7 @@ def _row_json(check: RowCheck) -> dict[str, Any]:
     }
 
 
-VIEW = View(document, schema=3, data=as_json)
+VIEW = formats.View(document, schema=3, data=as_json)
 
 
 def gate_junit(gate: GateResult) -> bytes:
@@ -291,11 +285,9 @@ def make_annotations(gate: GateResult) -> list[str]:
         level = levels.get(result.outcome, NOTICE)
         checks = result.with_outcome(FAIL, UNDECIDED)
         if level == ERROR or result.with_outcome(UNDECIDED):
-            more = len(checks) - MOST_IN_ANNOTATION
-            lines = [f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"]
-            lines += map(_line, checks[:MOST_IN_ANNOTATION])
-            lines += [f"and {more} more rows"] if more > 0 else []
-            text = "\n".join([*lines, *rule_notes(result)])
+            head = f"{WORDS[result.outcome]}: {result.rule.title} ({counts([result])})"
+            lines = [head, *map(_line, checks[:MOST_IN_ANNOTATION]), *rule_notes(result)]
+            text = "\n".join(lines)
             found.append((ERROR if level == ERROR else WARNING, text))
     title = f"commbench check: {gate_title(gate)}"
     whole = [(levels[gate.outcome], verdict(gate))]

@@ -14,12 +14,11 @@ from typing import Any
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.rules import LIMITS, Limit, RowLimit, Rule
+from commbench.answers.expect import bound, expectation
 from commbench.answers.expect import expectation as verdicts
-from commbench.answers.expect.bound import Call, make_call
 from commbench.answers.expect.curve_document import curve_notes
 from commbench.answers.expect.curves import Curve, compare_run
-from commbench.answers.expect.document import gbps, judgement_text, machine_text, range_text
-from commbench.answers.expect.expectation import BELOW, find_expectation, judge
+from commbench.answers.expect.document import gbps, judgement_text, machine_text
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import list_some
 from commbench.plan.links import Hardware, unique_gpu
@@ -67,7 +66,7 @@ def curve_rule(run: LoadedRun, curves: Sequence[Curve], tolerance: float | None 
 
 
 def expectation_rules(
-    run: LoadedRun, hardware: Hardware | None, tolerance: float = BELOW
+    run: LoadedRun, hardware: Hardware | None, tolerance: float = expectation.BELOW
 ) -> list[Rule]:
     """The rules of a run on this hardware; on None, no row has a limit.
 
@@ -96,7 +95,7 @@ def expectation_rules(
         call = call_of(row, hardware) if hardware else None
         if call is None or (is_least and not row.case.is_plain):
             return RowLimit(None, nothing)
-        found = find_expectation(call, tolerance)
+        found = expectation.find_expectation(call, tolerance)
         if is_least:
             return RowLimit(found.low_bytes_per_s, nothing)
         return RowLimit(found.bound and found.bound.busbw_bytes_per_s, "no link is known")
@@ -121,10 +120,10 @@ def expectation_rules(
     ]
 
 
-def call_of(row: Any, hardware: Hardware) -> Call | None:
+def call_of(row: Any, hardware: Hardware) -> bound.Call | None:
     """The call of a row of results; None where the ranks that took part are not known."""
     case = row.case._replace(ranks=row.world_size or 0)
-    return make_call(case, hardware.fabric, hardware.nodes or row.num_nodes or 1)
+    return bound.make_call(case, hardware.fabric, hardware.nodes or row.num_nodes or 1)
 
 
 def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[str]:
@@ -133,7 +132,7 @@ def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[s
     if hardware is None or rule.limit.needs_baseline:
         return
     judged = [
-        (row, judge(find_expectation(call), busbw))
+        (row, expectation.judge(expectation.find_expectation(call), busbw))
         for row in run.rows
         if row.status == OK
         and rule.covers(row)
@@ -149,10 +148,6 @@ def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[s
         whose = "" if rule.of_row else "The limit of "
         yield f"{whose}{row.case.name} on {machine}: {judgement_text(judgement)}"
     expectations = [each.expectation for _, each in (judged if rule.of_row else found[-1:])]
-    spans = [found.measured for found in expectations if found.measured]
-    if rule.of_row and rule.limit.is_least and spans:
-        low, high = min(span[0] for span in spans), max(span[1] for span in spans)
-        yield f"Others measured {range_text(low, high)} in such calls."
     is_bound = rule.of_row and not rule.limit.is_least
     bounds = [found.bound.source for found in expectations if found.bound]
     figures = [source for found in expectations for source in found.sources]
@@ -160,7 +155,7 @@ def remarks(rule: Rule, run: LoadedRun, hardware: Hardware | None) -> Iterator[s
         yield f"Sources: {list_some(sources, _MOST_SOURCES)}"
 
 
-def _judged_busbw(rule: Rule, row: Any, call: Call) -> float | None:
+def _judged_busbw(rule: Rule, row: Any, call: bound.Call) -> float | None:
     """The bus bandwidth (bytes/s) that is judged: what a limit demands of a row, or, where the
     rows have limits of their own, what the row reached."""
     if rule.of_row:

@@ -19,12 +19,10 @@ from commbench import units
 from commbench.analysis.row_names import format_range, named_bytes
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import list_some, seconds
-from commbench.plan.dtypes import find_dtype
-from commbench.plan.operations import REPLAY, find_operation
-from commbench.plan.workload_variants import EVERY_VARIANT, parse_variant
+from commbench.plan import dtypes, operations, workload_variants
 from commbench.results.files import why_unreadable
 from commbench.stats import Estimate
-from commbench.units import LARGEST_SIZE, parse_size
+from commbench.units import LARGEST_SIZE, parse_size_range
 from commbench.validation import brief, choose, is_within_limits
 from commbench.views import cells
 from commbench.views.cells import Unit
@@ -152,7 +150,7 @@ class Rule(NamedTuple):
         sizes = low if low == high else f"{low}-{high}"
         every = "all operations" if self.dtype or sizes else "all rows"
         if self.step or self.variant:
-            every = f"{REPLAY} {self.step}" if self.step else "all steps"
+            every = f"{operations.REPLAY} {self.step}" if self.step else "all steps"
         variant = self.variant.replace(":", " ")
         return " ".join(filter(None, (self.operation or every, self.dtype, sizes, variant)))
 
@@ -221,36 +219,22 @@ def make_rule(limit: Limit, value: str, selected: dict[str, Any]) -> Rule:
     return Rule(limit, limit.parse(value), **fields)
 
 
-def _operation(name: str) -> dict[str, Any]:
-    """The operation of a rule; the hint of the error also says how a step is selected."""
-    try:
-        return {"operation": "" if name == "all" else find_operation(name).name}
-    except UsageError as error:
-        hint = f"{error.hint}; for the step of a replay write step=NAME"
-        raise UsageError(error.message, hint) from None
-
-
 def _sizes(text: str) -> dict[str, Any]:
     """A range of sizes: `1M-1G`, `1M-`, `-64K`, or one size."""
-    low, dash, high = (part.strip() for part in text.partition("-"))
-    smallest = parse_size(low) if low else 0
-    largest = parse_size(high) if high else LARGEST_SIZE if dash else smallest
-    if not (low or high):
-        raise UsageError(f"{text!r} is not a range of sizes", "write 1M-1G, 1M- or -64K")
-    if smallest > largest:
-        raise UsageError(f"the range {text} is reversed", f"write {high}-{low}")
-    return {"smallest": smallest, "largest": largest}
+    return dict(zip(("smallest", "largest"), parse_size_range(text), strict=True))
 
 
 def _variant(text: str) -> dict[str, Any]:
-    variant = parse_variant(text)
-    return {"variant": "" if variant == EVERY_VARIANT else variant}
+    variant = workload_variants.parse_variant(text)
+    return {"variant": "" if variant == workload_variants.EVERY_VARIANT else variant}
 
 
 _SELECTORS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "operation": _operation,
+    "operation": lambda text: {
+        "operation": "" if text == "all" else operations.find_operation(text).name
+    },
     "sizes": _sizes,
-    "dtype": lambda text: {"dtype": "" if text == "all" else find_dtype(text).name},
+    "dtype": lambda text: {"dtype": "" if text == "all" else dtypes.find_dtype(text).name},
     "step": lambda text: {"step": text},
     "variant": _variant,
 }

@@ -195,6 +195,11 @@ class Range(NamedTuple):
     errors: tuple[float, ...]
     """The absolute errors of log(time)."""
 
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest size."""
+        return self.sizes[0], self.sizes[-1]
+
 
 class SizeCurve(NamedTuple):
     """The fitted time by size, for one number of ranks."""
@@ -209,7 +214,7 @@ class SizeCurve(NamedTuple):
 
     def range_of(self, size: float) -> Range:
         """The range that a size belongs to."""
-        return next((each for each in self.ranges if size <= each.sizes[-1]), self.ranges[-1])
+        return next((each for each in self.ranges if size <= each.ends[1]), self.ranges[-1])
 
     def at(self, size: float) -> tuple[float, float]:
         """The time at this size in seconds: the part that does not grow with the size within the

@@ -7,18 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
 from typing import Any
 
+from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
-from commbench.answers.cost.fit import SHORTEST_S
-from commbench.answers.cost.intervals import (
-    HALF,
-    UNTESTED_ERROR,
-    ParameterEstimate,
-    estimate_parameters,
-    find_figure,
-    odd_sizes,
-)
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
-from commbench.answers.cost.selection import ENOUGH_RANKS, FEWEST_TIMES
 from commbench.output.text import list_some
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate
@@ -52,8 +43,6 @@ def document(machine: Machine) -> Document:
     known = [*filter(None, (machine.backend, machine.device))]
     warnings = name_models((w, m.title) for m in machine.fitted for w in fit_warnings(m, machine))
     answer = [*map(_sentence, machine.fitted[:MOST_SENTENCES])]
-    if len(machine.fitted) > MOST_SENTENCES:
-        answer.append(f"{format_count(len(machine.fitted) - MOST_SENTENCES, 'more model')} below.")
     answer += crowd_text(machine.facts.get(CROWD))
     blocks: list[Block] = [
         Items([*map(WARNING.__add__, warnings), *machine.notes], "Notes"),
@@ -75,18 +64,15 @@ def _sentence(fitted: FittedModel) -> str:
     """Latency and bandwidth with the most ranks, and how well the model predicts."""
     ranks, per_node, _ = fitted.fitted_points[-1][:3]
     said, factor = [], OPERATIONS[fitted.operation].busbw_factor
-    if latency := find_figure(fitted, ranks, per_node, 1, 0):
+    if latency := intervals.find_figure(fitted, ranks, per_node, 1, 0):
         said.append(f"latency {cells.time_with_interval_text(latency)}")
-    speed = find_figure(fitted, ranks, per_node, 0, -1)
+    speed = intervals.find_figure(fitted, ranks, per_node, 0, -1)
     if factor and speed and fitted.smallest_bytes < fitted.largest_bytes:
         busbw = speed.scaled(factor(ranks))
         interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
         is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
         value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
-        own = (p for p in fitted.fitted_points if p.world_size == ranks)
-        most = max(p.size_bytes / p.time_s for p in own) * factor(ranks)
-        measured = f", measured up to {cells.bandwidth_text(busbw._replace(value=most))}"
-        said.append(f"bus bandwidth {value}{measured if most > busbw.ends[1] else ''}")
+        said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
     said.append(f"predictions {tested}")
@@ -94,7 +80,7 @@ def _sentence(fitted: FittedModel) -> str:
 
 
 def _section(fitted: FittedModel) -> Section:
-    table = Table("", COLUMNS, [*estimate_parameters(fitted)])
+    table = Table("", COLUMNS, [*intervals.estimate_parameters(fitted)])
     return Section(f"{fitted.title}: {fitted.model}", [Facts([*model_facts(fitted)]), table])
 
 
@@ -138,12 +124,14 @@ def fit_warning(fitted: FittedModel, machine: Machine) -> str:
     error, crowd = fitted.best.cv_error, machine.facts.get(CROWD)
     if error is None:
         why = "too few times to test the model"
-        what = f"Measure {FEWEST_TIMES} sizes or {ENOUGH_RANKS} numbers of ranks"
-    elif max(MEAN_TO_SD * error, fitted.scatter) < UNTESTED_ERROR:
+        what = (
+            f"Measure {selection.FEWEST_TIMES} sizes or {selection.ENOUGH_RANKS} numbers of ranks"
+        )
+    elif max(MEAN_TO_SD * error, fitted.scatter) < intervals.UNTESTED_ERROR:
         return ""
     elif crowd:
         why, what = f"the fit is poor, because {crowd}", "Measure at most one rank per core"
-    elif fitted.scatter > UNTESTED_ERROR / 2:
+    elif fitted.scatter > intervals.UNTESTED_ERROR / 2:
         why = "the fit is poor, because the measured times scatter"
         what = "Measure again with a larger --budget"
     else:
@@ -156,7 +144,7 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
     """The warning of its fit, which may be empty, and those of ranks that are no part of it."""
     yield fit_warning(fitted, machine)
     nvls = "" if machine.backend == "gloo" else ", such as NVLS"
-    for ranks, low, high, is_faster in odd_sizes(fitted):
+    for ranks, low, high, is_faster in intervals.odd_sizes(fitted):
         yield (
             f"{ranks} ranks are {'faster' if is_faster else 'slower'} than this model from "
             f"{format_bytes(low)} to {format_bytes(high)}: perhaps by another algorithm{nvls}."
@@ -177,7 +165,7 @@ def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
 
 def ratio(fitted: FittedModel, point: Point) -> float:
     """The measured time over the fitted one."""
-    return point.time_s / max(fitted.best.curve.time(*point[:3]), SHORTEST_S)
+    return point.time_s / max(fitted.best.curve.time(*point[:3]), fit.SHORTEST_S)
 
 
 def percent(log_error: float) -> str:
@@ -187,11 +175,11 @@ def percent(log_error: float) -> str:
     return f"{max(100 * (exp(log_error) - 1), SMALLEST_PERCENT):.2g} %"
 
 
-def _texts(found: ParameterEstimate) -> tuple[str, str]:
+def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
     """Value and interval, with the digits that the interval supports; empty where not known."""
     low, high = found.low, found.high
     value = high if found.value is None else found.value
-    if found.parameter.unit == HALF.unit:
+    if found.parameter.unit == intervals.HALF.unit:
         text, interval = format_about(value), f"{format_about(low)} … {format_about(high)}"
     elif found.parameter == BETA:
         picoseconds = [each * 1e12 for each in (value, low, high)]
@@ -204,7 +192,7 @@ def _texts(found: ParameterEstimate) -> tuple[str, str]:
     return "" if found.value is None else text, interval if low < high else ""
 
 
-def _meaning(found: ParameterEstimate) -> str:
+def _meaning(found: intervals.ParameterEstimate) -> str:
     if found.parameter != BETA or not found.value:
         return found.parameter.meaning
     ends = (1 / found.high, 1 / found.low) if found.low else ()
@@ -226,7 +214,7 @@ def machine_data(machine: Machine) -> dict[str, Any]:
     for model, fitted in zip(found["fitted"], machine.fitted, strict=True):
         model["parameters"] = [
             dict(zip(keys, (*parameter[:2], *values), strict=True))
-            for parameter, *values in estimate_parameters(fitted)
+            for parameter, *values in intervals.estimate_parameters(fitted)
         ]
     return found
 

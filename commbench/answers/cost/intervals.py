@@ -23,9 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.statistics import Z
-from commbench.answers.cost.cost_models import BETA, PARAMETERS, Parameter
-from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, likeness, model_terms
-from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Point
+from commbench.answers.cost import cost_models, fit, machine
 from commbench.stats import Estimate
 from commbench.units import format_count
 
@@ -61,7 +59,7 @@ class Part(NamedTuple):
 class Errors(NamedTuple):
     """The errors of a curve that was fitted to points."""
 
-    curve: Curve
+    curve: machine.Curve
     sizes: Floats
     """The doublings of the measured sizes; empty where they have no factors."""
     parts: tuple[Part, ...]
@@ -98,23 +96,23 @@ class Errors(NamedTuple):
         )
 
 
-def errors_of(curve: Curve, points: Sequence[Point]) -> Errors:
+def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
     """The errors of a curve by the points that it was fitted to."""
     import numpy as np
 
     parameters = np.array(curve.parameters)
-    terms = model_terms(curve.model, points) * parameters
+    terms = fit.model_terms(curve.model, points) * parameters
     shares = terms[:, parameters > 0] / np.maximum(terms.sum(axis=1), 1e-300)[:, None]
     ranks = sorted({point.world_size for point in points})
     sizes = np.array([size for size, _ in curve.size_factors])
     own_rank = np.array([[point.world_size == n for n in ranks] for point in points])
     own_size = np.array([[point.size_bytes == size for size in sizes] for point in points])
     design = np.hstack([shares, own_rank, own_size])
-    left = curve_errors(curve, points)
-    limit = _WINSORIZED_AT * MAD_TO_SD * float(np.median(np.abs(left)))
+    left = fit.curve_errors(curve, points)
+    limit = _WINSORIZED_AT * fit.MAD_TO_SD * float(np.median(np.abs(left)))
     effects = own_size @ np.log([factor for _, factor in curve.size_factors])
     errors = np.clip(left, -limit, limit) + effects
-    stiffness = np.linalg.inv(likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))
+    stiffness = np.linalg.inv(fit.likeness(sizes) + _NEARLY_FREE * np.eye(len(sizes)))
     tried = [
         _solve(design, errors, shares.shape[1], len(ranks), stiffness, ratio)
         for ratio in (RATIOS if len(ranks) > 1 else (0.0,))
@@ -152,13 +150,13 @@ def _solve(
 
 
 @lru_cache(maxsize=64)
-def candidate_errors(fitted: FittedModel) -> tuple[tuple[Candidate, Errors], ...]:
+def candidate_errors(fitted: machine.FittedModel) -> tuple[tuple[machine.Candidate, Errors], ...]:
     """Each candidate with its errors."""
     points = fitted.fitted_points
     return tuple((each, errors_of(each.curve, points)) for each in fitted.candidates)
 
 
-def error_at(candidate: Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
+def error_at(candidate: machine.Candidate, errors: Errors, point: tuple[int, int, float]) -> float:
     """The standard deviation of log(measured/predicted) at (ranks, ranks per node, size)."""
     beyond = 0.0
     if len(errors.sizes):
@@ -177,7 +175,7 @@ LEAST_ODD = 0.1
 """Of log(measured/fitted): less is no other algorithm."""
 
 
-def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
+def odd_sizes(fitted: machine.FittedModel) -> Iterator[tuple[int, int, int, bool]]:
     """Where a number of ranks does not follow the model, which the others do: its neighbouring
     sizes beyond the interval on one side. The ranks, the first and the last such size, and whether
     the measured times are shorter."""
@@ -185,7 +183,7 @@ def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
     for ranks in fitted.world_sizes:
         points = [point for point in fitted.fitted_points if point.world_size == ranks]
         used: dict[int, list[float]] = {}
-        for point, left in zip(points, curve_errors(best.curve, points), strict=True):
+        for point, left in zip(points, fit.curve_errors(best.curve, points), strict=True):
             width = Z * error_at(best, errors, point[:3])
             used.setdefault(point.size_bytes, []).append(left / max(width, LEAST_ODD))
         beyond = {size: int(max(-1, min(1, median(used[size])))) for size in sorted(used)}
@@ -195,13 +193,13 @@ def odd_sizes(fitted: FittedModel) -> Iterator[tuple[int, int, int, bool]]:
                 yield ranks, sizes[0], sizes[-1], side < 0
 
 
-HALF = Parameter("n-half", "B", "size whose bytes take as long as its latency")
+HALF = cost_models.Parameter("n-half", "B", "size whose bytes take as long as its latency")
 
 
 class ParameterEstimate(NamedTuple):
     """A parameter of a fitted model, or its n-half with the most ranks, in its unit."""
 
-    parameter: Parameter
+    parameter: cost_models.Parameter
     """One of PARAMETERS, or HALF with the number of ranks in its name."""
     value: float | None
     """None where the measurements do not decide between models with other parameters."""
@@ -210,15 +208,15 @@ class ParameterEstimate(NamedTuple):
     """The 95 % interval, with those of all candidates."""
 
 
-def estimate_parameters(fitted: FittedModel) -> Iterator[ParameterEstimate]:
+def estimate_parameters(fitted: machine.FittedModel) -> Iterator[ParameterEstimate]:
     """The parameters of which the measured times say something, and n-half."""
     largest, curve = fitted.fitted_points[-1], fitted.best.curve
     of_model = zip(
-        PARAMETERS, curve.parameters, parameter_intervals(fitted),
+        cost_models.PARAMETERS, curve.parameters, parameter_intervals(fitted),
         curve.model.terms(*largest[:3]), strict=True,
     )  # fmt: skip
     for parameter, value, (low, high), term in of_model:
-        is_unknown = parameter == BETA and fitted.smallest_bytes == fitted.largest_bytes
+        is_unknown = parameter == cost_models.BETA and fitted.smallest_bytes == fitted.largest_bytes
         if not is_unknown and (term or high):
             is_known = fitted.is_decided or low == high
             yield ParameterEstimate(parameter, value if is_known else None, low, high)
@@ -227,19 +225,19 @@ def estimate_parameters(fitted: FittedModel) -> Iterator[ParameterEstimate]:
         yield ParameterEstimate(own, half.value if fitted.is_decided else None, *half.ends)
 
 
-def parameter_intervals(fitted: FittedModel) -> list[tuple[float, float]]:
+def parameter_intervals(fitted: machine.FittedModel) -> list[tuple[float, float]]:
     """The 95 % interval of each parameter, with those of all candidates."""
-    found: list[list[float]] = [[] for _ in PARAMETERS]
+    found: list[list[float]] = [[] for _ in cost_models.PARAMETERS]
     for candidate, errors in candidate_errors(fitted):
         for index, value in enumerate(candidate.curve.parameters):
-            powers = [float(each == index) for each in range(len(PARAMETERS))]
+            powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
             width = Z * candidate.error_scale * errors.deviation(*powers)
             found[index] += [value * max(0.0, 1 - width), value * (1 + width)]
     return [(min(ends), max(ends)) for ends in found]
 
 
 def find_figure(
-    fitted: FittedModel, world_size: int, ranks_per_node: int, of_latency: int, of_byte: int
+    fitted: machine.FittedModel, world_size: int, ranks_per_node: int, of_latency: int, of_byte: int
 ) -> Estimate | None:
     """The product of powers of the latency (fixed and alpha) and of the time of a byte, in seconds,
     with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. Candidates do not

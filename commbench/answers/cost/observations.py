@@ -27,9 +27,9 @@ from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, kind_of
 from commbench.answers.cost.machine import Point
 from commbench.errors import CommbenchError, RecordsError
-from commbench.plan.dimensions import DIMENSIONS, GROUP_FIELDS
+from commbench.plan import dimensions, operations
+from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
-from commbench.plan.operations import find_operation
 from commbench.results.files import is_file, read_whole, why_unreadable
 from commbench.results.schema import OK, RunHeader, is_imported
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
@@ -38,7 +38,7 @@ from commbench.validation import brief
 _SAME = ("operation", "root", "placement", "size_bytes", "group", "group_ranks")
 """Dimensions that make no variant. A root is any rank; the same bytes travel in place and out of
 place; groups differ in ranks and hosts."""
-VARYING = tuple(d.field for d in DIMENSIONS if d.field not in _SAME)
+VARYING = tuple(d.field for d in dimensions.DIMENSIONS if d.field not in _SAME)
 FORCED_BY = ("NCCL_ALGO", "NCCL_PROTO")
 """Variables that make NCCL use an algorithm or a protocol."""
 SELECTED = "NCCL"
@@ -107,22 +107,27 @@ def _why_unused(row: Any) -> str:
 
 def _word(name: str, value: Any) -> str:
     """A value of a dimension. All ranks as one group call alone."""
-    if name in GROUP_FIELDS:
+    if name in dimensions.GROUP_FIELDS:
         value = value or ALONE
     return "" if value is None else str(value)
 
 
 def _shape(run: LoadedRun, index: int, row: Any, ranks_per_node: int | None) -> tuple[int, int]:
-    """How many ranks the group of a row has, and how many of them at most are on one host; 0 where
-    that is not known."""
+    """As group_shape; 0 where it is not known."""
     header, ranks = run.header, row.world_size
     if not ranks or not (nodes := row.num_nodes or (header and header.num_nodes)):
         return 0, 0
     if run.run is None or header is None or not header.ranks:
         most = ranks_per_node or ceil(ranks / nodes)
         return (0, 0) if row.group else (ranks, min(ranks, most))
-    case = run.run.measurements[index].case
-    groups = header.plan.groups_of(case) if case.group else (tuple(range(ranks)),)
+    return group_shape(header, run.run.measurements[index].case)
+
+
+def group_shape(header: RunHeader, case: Case) -> tuple[int, int]:
+    """How many ranks the groups of a case have, and how many of them at most are on one host."""
+    if not header.ranks:
+        return case.ranks, ceil(case.ranks / max(1, header.num_nodes))
+    groups = header.plan.groups_of(case) if case.group else (tuple(range(case.ranks)),)
     hosts = {rank.rank: rank.host for rank in header.ranks}
     on_hosts = [Counter(hosts.get(rank, "") for rank in group) for group in groups]
     return max(map(len, groups)), max(max(of_group.values()) for of_group in on_hosts)
@@ -262,7 +267,7 @@ def _split(line: str) -> list[str]:
 
 
 def _read_row(row: dict[str, str]) -> Observation:
-    operation = find_operation(row["operation"])
+    operation = operations.find_operation(row["operation"])
     ranks = _integer(row, "world_size", 2, _MOST_RANKS)
     per_node = _integer(row, "ranks_per_node", 1, _MOST_RANKS)
     size = _integer(row, "size_bytes", int(operation.has_data), LARGEST_SIZE)

@@ -25,14 +25,12 @@ from math import ceil, log2
 from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import TunerRange, tuner_lines
-from commbench.answers.cost.cost_models import kind_of
+from commbench.answers.cost import cost_models, observations
 from commbench.answers.cost.machine import FittedModel, Machine
-from commbench.answers.cost.observations import SELECTED
 from commbench.answers.cost.predict import Prediction, Projection, Request, predict
 from commbench.errors import UnavailableError, UsageError
-from commbench.plan.dtypes import DTYPES
+from commbench.plan import dtypes, operations
 from commbench.plan.operation import Extent, Operation
-from commbench.plan.operations import OPERATIONS
 
 MIB = 1 << 20
 SIMULATED = {
@@ -59,7 +57,7 @@ class Timed(NamedTuple):
 
 def inputs_of(operation: str, ranks: int) -> int:
     """How many times the tensor that a rank gives is in the size of a call."""
-    return ranks if OPERATIONS[operation].send is Extent.BLOCK else 1
+    return ranks if operations.OPERATIONS[operation].send is Extent.BLOCK else 1
 
 
 def _autoparallel(projection: Projection) -> str:
@@ -73,7 +71,7 @@ def _autoparallel(projection: Projection) -> str:
     wanted = sorted({*request.sizes})
     rows = []
     for name in request.operations:
-        _require(OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
+        _require(operations.OPERATIONS[name], tuple(SIMULATED), "AutoParallel's simulator")
         for group, n in enumerate(dict.fromkeys(request.world_sizes)):
             sizes = tuple(size * inputs_of(name, n) for size in wanted)
             found = predict(
@@ -96,7 +94,7 @@ def autoparallel_table(
     rows = [
         [str(group), str(ranks), row, *(f"{1e3 * time_s:.6g}" for time_s in times)]
         for name, group, ranks, times in calls
-        for row in SIMULATED[OPERATIONS[name].torch_call]
+        for row in SIMULATED[operations.OPERATIONS[name].torch_call]
     ]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     table = [heads, ["-" * wide for wide in widths], *rows]
@@ -108,7 +106,7 @@ def autoparallel_table(
 
 def _inductor(projection: Projection) -> str:
     for name in projection.request.operations:
-        _require(OPERATIONS[name], ESTIMATED, "Inductor")
+        _require(operations.OPERATIONS[name], ESTIMATED, "Inductor")
     return inductor_trace(projection.predictions)
 
 
@@ -133,11 +131,11 @@ def inductor_trace(times: Sequence[Timed | Prediction]) -> str:
 def _kernels(times: Sequence[Timed | Prediction], groups: list[int]) -> Iterator[dict[str, Any]]:
     began = 0.0
     for each in times:
-        operation = OPERATIONS[each.operation]
+        operation = operations.OPERATIONS[each.operation]
         block, whole = each.size_bytes // each.world_size, each.size_bytes
         kind = "predicted" if isinstance(each, Prediction) else "measured"
         for dtype, name in KINETO_DTYPES.items():
-            element = DTYPES[dtype].size_bytes
+            element = dtypes.DTYPES[dtype].size_bytes
             duration = 1e6 * each.time_s
             sent, received = (
                 (block if extent is Extent.BLOCK else whole) // element
@@ -159,7 +157,7 @@ def _kernels(times: Sequence[Timed | Prediction], groups: list[int]) -> Iterator
 
 def _require(operation: Operation, calls: Sequence[str], reader: str) -> None:
     if operation.torch_call not in calls:
-        known = [o.name for o in OPERATIONS.values() if o.torch_call in calls]
+        known = [o.name for o in operations.OPERATIONS.values() if o.torch_call in calls]
         raise UnavailableError(
             f"{reader} reads no times of {operation.name}",
             f"it reads those of {', '.join(dict.fromkeys(known))}: name them with --op",
@@ -238,19 +236,19 @@ def _first_size(low: int, high: int, last: Choice, best: Callable[[int], Choice]
 def find_choices(machine: Machine, name: str, ranks: int, request: Request) -> list[Choice]:
     """NCCL's choices for an operation that the machine has models of; UnavailableError where there
     are not two."""
-    kind = kind_of(ranks, request.ranks_per_node or ranks)
+    kind = cost_models.kind_of(ranks, request.ranks_per_node or ranks)
     words = {word.strip() for word in request.variant.split(",")} - {""}
     found = []
     for fitted in machine.fitted:
         own = set(fitted.variant.split(", "))
-        selected = [word for word in own if word.startswith(f"{SELECTED} ")]
+        selected = [word for word in own if word.startswith(f"{observations.SELECTED} ")]
         if (fitted.operation, fitted.kind) != (name, kind) or not (selected and words <= own):
             continue
         _, algorithm, protocol = selected[0].split(" ")
         if any(point.channels for point in fitted.points):
             found.append(Choice(algorithm, protocol, fitted))
     if len({choice[:2] for choice in found}) < 2:
-        function = OPERATIONS[name].nccl_function
+        function = operations.OPERATIONS[name].nccl_function
         raise UnavailableError(
             f"{machine.name} has no times of {name} {kind} with different algorithms of NCCL",
             "fit it to runs with NCCL_ALGO=Ring, NCCL_ALGO=Tree and so on, in which NCCL logged "

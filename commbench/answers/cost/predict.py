@@ -7,20 +7,22 @@ whose factor is small, and where groups begin to span hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import exp
 from operator import attrgetter
 from typing import NamedTuple
 
-from commbench.analysis.statistics import Z
+from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
 from commbench.answers.cost.intervals import candidate_errors, error_at
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
+from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
+from commbench.plan.groups import ALONE
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate
 from commbench.units import LARGEST_SIZE, format_bytes, format_count, format_size
@@ -68,8 +70,6 @@ class Prediction(NamedTuple):
     size_distance: float
     """Doublings beyond the measured numbers of ranks (also of ranks per host) and the measured
     sizes; 0 within them."""
-    is_adjusted: bool
-    """Whether the model alone gives another time, against the order of sizes or ranks."""
 
     @property
     def time(self) -> Estimate:
@@ -175,6 +175,19 @@ def find_fitted(
     raise UsageError(f"{operation} {kind} has {len(fitting)} models", hint)
 
 
+def models_of_row(machine: Machine, row: rows.ResultRow, own: Sequence[object]) -> Machine:
+    """The machine with those models only whose variant describes the row, which has these values
+    of dimensions; the whole machine where none does."""
+    known = {*map(str, own), row.case.concurrency or ALONE, ""}
+    known.add(f"{SELECTED} {' '.join(row.nccl_selection[:2]).lower()}")
+    fitting = [
+        each
+        for each in machine.fitted
+        if all(word in known or word.endswith(PER_HOST) for word in each.variant.split(", "))
+    ]
+    return replace(machine, fitted=tuple(fitting)) if fitting else machine
+
+
 def _longest(curve: Curve, world_size: int, per_node: int, size: float) -> float:
     """The longest time of all sizes up to this one. Between the sizes of factors, log(time) is
     convex in log(size)."""
@@ -222,7 +235,7 @@ def _predict_call(
     times, lows, highs = [], [], []
     for candidate, errors in candidate_errors(fitted):
         time_s = max(_longest(candidate.curve, *at), least, SHORTEST_S)
-        factor = exp(Z * max(measured, error_at(candidate, errors, at)))
+        factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
         lows.append(time_s / factor)
         highs.append(time_s * factor)
@@ -231,15 +244,13 @@ def _predict_call(
         lows.append(times[0] * near.time_s / expected)
         highs.append(lows[-1])
     parts = fitted.best.curve.parts(*at)
-    alone = max(sum(parts), SHORTEST_S)
     distance = doublings_beyond(world_size, fitted.world_sizes)
     if fitted.kind == ACROSS:
         distance += doublings_beyond(per_node, fitted.ranks_per_node)
     return Prediction(
         fitted.operation, *at, fitted.kind, fitted.model,
-        times[0], min(lows), max(highs), sum(parts[:2]) / alone,
+        times[0], min(lows), max(highs), sum(parts[:2]) / max(sum(parts), SHORTEST_S),
         distance, doublings_beyond(size, (fitted.smallest_bytes, fitted.largest_bytes)),
-        abs(alone - times[0]) > 1e-9 * times[0],
     )  # fmt: skip
 
 

@@ -8,10 +8,8 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.csv_file import make_csv
-from commbench.answers.cost import other_formats
-from commbench.answers.cost.cost_models import ACROSS
+from commbench.answers.cost import cost_models, intervals, other_formats
 from commbench.answers.cost.fit_document import crowd_text, fit_warnings, model_facts, name_models
-from commbench.answers.cost.intervals import find_figure
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
@@ -96,13 +94,10 @@ def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, 
     facts += _beyond(ranks, fitted.world_sizes, str, "ranks")
     facts += _beyond(sizes, known, format_bytes, "size")
     per_node = found[0].ranks_per_node
-    if fitted.kind == ACROSS and per_node not in fitted.ranks_per_node:
+    if fitted.kind == cost_models.ACROSS and per_node not in fitted.ranks_per_node:
         measured = list_some([*map(str, fitted.ranks_per_node)], 4)
         facts.append(("ranks on a host", f"{per_node}; measured: {measured}"))
-    if adjusted := [p for p in found if p.is_adjusted]:
-        said = f"{len(adjusted)} of {len(found)} times, so that none falls as sizes or ranks grow"
-        facts.append(("raised above the model", said))
-    if half := find_figure(fitted, ranks[-1], per_node, 1, -1):
+    if half := intervals.find_figure(fitted, ranks[-1], per_node, 1, -1):
         facts.append((f"n-half with {ranks[-1]} ranks", format_about(half.value)))
     return facts
 
@@ -290,11 +285,9 @@ def _measured(
 VIEW: View = View(
     document, schema=3, data=_data,
     more={
-        "table": lambda projection: VIEW.write(projection),
         "csv": _csv,
         **other_formats.FORMATS,
     },
 )  # fmt: skip
-"""`table` is an earlier name of text."""
-HAS_WARNINGS = (TEXT, MARKDOWN, HTML, JSON, "table")
+HAS_WARNINGS = (TEXT, MARKDOWN, HTML, JSON)
 """The formats whose text has the warnings."""

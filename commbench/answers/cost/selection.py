@@ -14,16 +14,15 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.environment import find_crowd
-from commbench.answers.cost.cost_models import ACROSS, CostModel, models_of
-from commbench.answers.cost.fit import MAD_TO_SD, curve_errors, doublings_beyond, fit_curve
-from commbench.answers.cost.intervals import Errors, errors_of
+from commbench.answers.cost import fit, intervals
+from commbench.answers.cost.cost_models import CostModel, models_of
 from commbench.answers.cost.machine import CROWD, Candidate, FittedModel, Machine, Point
 from commbench.answers.cost.observations import Observation, group_observations
 from commbench.errors import UnavailableError, UsageError
 from commbench.output.text import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
-from commbench.units import LARGEST_SIZE, parse_size
+from commbench.units import parse_size_range
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +83,7 @@ def fit_machine(
             notify(f"[{number}/{len(groups)}] fitting {what}")
         if used:
             fitted.append(fit_points(operation, kind, points, variant))
-        for limit in _limits(kind, used):
+        for limit in _limits(used):
             limits.setdefault(limit, []).append(what)
     said = [f"{list_some(whats, 12)}: {limit}." for limit, whats in limits.items()]
     facts: dict[str, list[str]] = {}
@@ -102,9 +101,9 @@ def fit_machine(
     )  # fmt: skip
 
 
-def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
+def _limits(points: Sequence[Point]) -> Iterator[str]:
     """What so few measurements cannot say."""
-    ranks, per_node, sizes = ({point[place] for point in points} for place in range(3))
+    ranks, _, sizes = ({point[place] for point in points} for place in range(3))
     only = "measured with one {}, so nothing shows how the time grows with it. Measure {}"
     if not points:
         yield "all measurements are left out"
@@ -112,11 +111,6 @@ def _limits(kind: str, points: Sequence[Point]) -> Iterator[str]:
         yield only.format("number of ranks", f"{ENOUGH_RANKS} numbers of ranks")
     if len(sizes) == 1 and sizes != {0}:
         yield only.format("size", f"{FEWEST_TIMES} sizes")
-    if kind == ACROSS and len(per_node) > 1:
-        yield (
-            "one model for several numbers of ranks per host. Ranks of one host share its links, "
-            "so more of them may be slower"
-        )
 
 
 def _one(what: str, values: Sequence[str]) -> str:
@@ -157,18 +151,7 @@ def parse_leave_out(text: str) -> list[LeaveOut]:
     name, _, values = (part.strip() for part in text.partition("="))
     if name not in LEFT_OUT or not values:
         raise UsageError(f"--leave-out {text!r} says neither ranks nor sizes", _LEAVE_OUT_HINT)
-    found = []
-    for value in values.split(","):
-        low, dash, high = (part.strip() for part in value.partition("-"))
-        if not low and not high:
-            raise UsageError(f"--leave-out {text!r} has an empty range", _LEAVE_OUT_HINT)
-        first = parse_size(low) if low else 0
-        last = parse_size(high) if high else LARGEST_SIZE if dash else first
-        if first > last:
-            hint = f"write {high}-{low}"
-            raise UsageError(f"--leave-out {text!r}: the range is reversed", hint)
-        found.append(LeaveOut(name, first, last))
-    return found
+    return [LeaveOut(name, *parse_size_range(value)) for value in values.split(",")]
 
 
 def mark_left_out(
@@ -214,7 +197,7 @@ def choose_observations(
 # Which model describes them
 
 
-Trial = tuple[float, Candidate, Errors]
+Trial = tuple[float, Candidate, intervals.Errors]
 """The mean absolute error by which models are compared; a model that was fitted to all times, and
 to those of other numbers of ranks; and its errors."""
 
@@ -235,7 +218,7 @@ def fit_points(
         operation,
         kind,
         tuple(_test_sizes(each, used) for each in kept),
-        scatter=_deviation(curve_errors(kept[0].curve, used)),
+        scatter=_deviation(fit.curve_errors(kept[0].curve, used)),
         points=tuple(points),
         variant=variant,
     )
@@ -245,20 +228,20 @@ def _try(model: CostModel, points: Sequence[Point]) -> Trial:
     """A model that is fitted to all times, and without each number of ranks."""
     import numpy as np
 
-    curve = fit_curve(model, points)
-    errors = errors_of(curve, points)
+    curve = fit.fit_curve(model, points)
+    errors = intervals.errors_of(curve, points)
     found, variances, expected = [], [], []
     ranks = sorted({point.world_size for point in points})
     for n in ranks if len(ranks) >= ENOUGH_RANKS else ():
         rest, left_out = _fold(points, "world_size", {n})
-        other = fit_curve(model, rest)
-        without = errors_of(other, rest)
-        missed = curve_errors(other, left_out)
+        other = fit.fit_curve(model, rest)
+        without = intervals.errors_of(other, rest)
+        missed = fit.curve_errors(other, left_out)
         found.append(float(np.abs(missed).mean()))
         variances.append(_deviation(missed) ** 2)
         expected.append(np.mean([without.variance(point[:3]) for point in left_out]))
     if not found:
-        error = float(np.abs(curve_errors(curve, points)).mean())
+        error = float(np.abs(fit.curve_errors(curve, points)).mean())
         return error, Candidate(curve, None), errors
     error, scale = float(np.mean(found)), float(np.mean(variances) / np.mean(expected)) ** 0.5
     return error, Candidate(curve, error, max(1.0, scale)), errors
@@ -274,9 +257,9 @@ def _test_sizes(candidate: Candidate, points: Sequence[Point]) -> Candidate:
     is_tested = len(points) >= FEWEST_TIMES and len(sizes) > 1
     for part in np.array_split(sizes, min(SIZE_FOLDS, len(sizes))) if is_tested else ():
         rest, left_out = _fold(points, "size_bytes", set(part.tolist()))
-        curve, kept = fit_curve(candidate.curve.model, rest), [p.size_bytes for p in rest]
-        missed = curve_errors(curve, left_out)
-        beyond = np.array([doublings_beyond(p.size_bytes, kept) for p in left_out])
+        curve, kept = fit.fit_curve(candidate.curve.model, rest), [p.size_bytes for p in rest]
+        missed = fit.curve_errors(curve, left_out)
+        beyond = np.array([fit.doublings_beyond(p.size_bytes, kept) for p in left_out])
         if beyond.all():
             grown.append(_deviation(missed / beyond))
         else:
@@ -297,4 +280,4 @@ def _deviation(errors: Floats) -> float:
     """The standard deviation of normal errors, by the median of their absolute values."""
     import numpy as np
 
-    return float(MAD_TO_SD * np.median(np.abs(errors)))
+    return float(fit.MAD_TO_SD * np.median(np.abs(errors)))

@@ -74,8 +74,6 @@ def answer(found: OnCurves) -> str:
     if not whose:
         reasons = dict.fromkeys(each.reason for each in found.ranges)
         return f"Cannot judge {name}: {'; '.join(reasons) or 'it has no rows'}."
-    if found.is_in_elements:
-        return f"Sizes of {name} may be elements instead of bytes: then it is like {whose}."
     if found.too_fast:
         ratios = [row.ratio.value for row in found.too_fast if row.ratio]
         ends = dict.fromkeys(map(cells.ratio_text, (min(ratios), max(ratios))))
@@ -93,12 +91,11 @@ def answer(found: OnCurves) -> str:
     if not slow:
         return f"{name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
-    more = f" (and {format_count(len(slow) - 1, 'more range')})" if len(slow) > 1 else ""
     sizes = format_range(worst.low_bytes, worst.high_bytes)
     return (
         f"{name} is {word} for {whose}{':' if found.is_slow else ', but'} "
         f"{worst.call.split()[0]} {sizes} takes {cells.ratio_with_interval_text(worst.ratio)} "
-        f"times as long{more}; {rows}."
+        f"times as long; {rows}."
     )
 
 
@@ -132,8 +129,6 @@ def curve_notes(found: OnCurves) -> Iterator[str]:
             f"Sound machines are within {join_words(steps)} of their curve, or as far as versions "
             "of NCCL are from each other."
         )
-    if found.is_in_elements:
-        yield "At so many elements instead of bytes, the times are those of the curves."
     for source in dict.fromkeys(curve.source for curve in found.curves):
         of_source = [curve for curve in found.curves if curve.source == source]
         systems = join_words(sorted({curve.system for curve in of_source}))

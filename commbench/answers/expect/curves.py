@@ -16,9 +16,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.analysis.environment import fabric_of
-from commbench.analysis.figures import interpolate
-from commbench.analysis.load import LoadedRun
+from commbench.analysis import figures, hardware, load
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.text import join_words
@@ -29,9 +27,8 @@ from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import find_gpu
 from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
-from commbench.results.files import is_file
-from commbench.results.schema import OK
-from commbench.stats import CHANGED, FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
+from commbench.results import files, schema
+from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
 from commbench.units import MICRO, format_bytes
 from commbench.views.formats import Result, fields_of
 
@@ -68,7 +65,7 @@ class Curve(NamedTuple):
     def time_at(self, size_bytes: int) -> float | None:
         """The time at a size, by a straight line between the logarithms of sizes and times; None
         beyond the ends of the curve."""
-        return interpolate(self.points, size_bytes)
+        return figures.interpolate(self.points, size_bytes)
 
 
 class RowOnCurve(NamedTuple):
@@ -121,17 +118,6 @@ class RowOnCurve(NamedTuple):
         most = max(self.tolerance, tolerance_at(self.row.size_bytes))
         return bool(self.ratio) and decide(self.ratio, (1 + most) ** 2 - 1) == FASTER
 
-    @property
-    def is_in_elements(self) -> bool:
-        """Whether its size is likely that in elements: it is slower than the curves, and as fast as
-        they are at the size times the width of the dtype."""
-        size = self.row.size_bytes * _width(self.row.dtype)
-        times = [time for curve in self.curves if (time := curve.time_at(size))]
-        if not times or self.verdict != SLOWER:
-            return False
-        there = Estimate(self.row.time_s / _geometric_mean(*times))
-        return decide(there, TOLERANCES[0][1]) not in CHANGED
-
 
 class RangeOnCurve(NamedTuple):
     """Consecutive sizes of a call with one verdict."""
@@ -153,7 +139,7 @@ class RangeOnCurve(NamedTuple):
 class OnCurves(Result, view="answers.expect.document", rows="rows"):
     """A run beside published curves."""
 
-    run: LoadedRun
+    run: load.LoadedRun
     system: str
     """Its accelerator; empty where it is not known."""
     rows: tuple[RowOnCurve, ...]
@@ -181,12 +167,6 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
         """The rows that are too fast to be true; none where they are few."""
         found = tuple(row for row in self.rows if row.is_too_fast)
         return found if len(found) > _MANY * len(self.rows) else ()
-
-    @property
-    def is_in_elements(self) -> bool:
-        """Whether sizes were probably given in elements."""
-        large = [row for row in self.rows if row.ratio and row.row.size_bytes >= LARGE]
-        return bool(large) and all(row.is_in_elements for row in large)
 
     def as_json(self) -> dict[str, Any]:
         """The system, the ranges, the rows and the curves without their points."""
@@ -256,7 +236,7 @@ def published_of(system: str) -> tuple[Curve, ...]:
     return found
 
 
-def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
+def curves_of(run: load.LoadedRun) -> tuple[Curve, ...]:
     """The curves in the rows of a run on one host; none where its accelerator is not known. Of
     several placements the first counts."""
     system, source = system_of(run), str(run.path)
@@ -271,7 +251,7 @@ def curves_of(run: LoadedRun) -> tuple[Curve, ...]:
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
     """The curves of the user's own in a CSV of curves; none in a file of another kind."""
-    source = read_source(path) if is_file(path) else None
+    source = read_source(path) if files.is_file(path) else None
     if source is None or not is_curves(source):
         return ()
     return make_curves(
@@ -281,9 +261,9 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     )  # fmt: skip
 
 
-def system_of(run: LoadedRun) -> str:
+def system_of(run: load.LoadedRun) -> str:
     """The name of the accelerators of a run; empty where they are not known, or shared."""
-    fabric = fabric_of(run.header) if run.header else None
+    fabric = hardware.fabric_of(run.header) if run.header else None
     return fabric.gpu.name if fabric and fabric.gpu else ""
 
 
@@ -292,7 +272,7 @@ def why_no_curve(row: Any) -> str:
     if (row.num_nodes or 1) != 1:
         return "there are no curves of several hosts"
     is_plain = row.case.is_plain and (row.launch_mode, row.memory) == (EAGER, DEFAULT_MEMORY)
-    is_point = is_plain and row.status == OK and row.time_s
+    is_point = is_plain and row.status == schema.OK and row.time_s
     return "" if is_point else "there are no curves of such calls"
 
 
@@ -343,7 +323,7 @@ def _width(dtype: str) -> int:
 
 
 def compare_run(
-    run: LoadedRun, curves: Sequence[Curve], tolerance: float | None = None
+    run: load.LoadedRun, curves: Sequence[Curve], tolerance: float | None = None
 ) -> OnCurves:
     """Every row of a run beside the curves of its machine."""
     system = system_of(run)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from commbench.analysis.rows import ResultRow
+from commbench.answers.expect import curve_document, curves, expectation
 from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.bound import Bound, Call
-from commbench.answers.expect.curve_document import describe
-from commbench.answers.expect.curves import OnCurves
-from commbench.answers.expect.expectation import Answer, Demand, Expectation, Judgement
 from commbench.output.text import join_words
 from commbench.plan.links import Published
 from commbench.units import GB, format_bytes, format_count
@@ -59,13 +57,13 @@ def bound_text(bound: Bound) -> str:
     return f"{gbps(bound.speed_bytes_per_s)} GB/s one way per {bound.per} ({bound.link}){more}"
 
 
-def _possible(found: Expectation) -> str:
+def _possible(found: expectation.Expectation) -> str:
     """The largest possible bus bandwidth; empty where it is not known."""
     bound = found.bound
     return f"the links allow at most {gbps(bound.busbw_bytes_per_s)} GB/s" if bound else ""
 
 
-def _where(found: Expectation) -> str:
+def _where(found: expectation.Expectation) -> str:
     """On how many nodes or accelerators others measured, where these are others than those that
     are asked about; else empty."""
     call, several = found.call, found.call.parts > 1
@@ -77,7 +75,7 @@ def _where(found: Expectation) -> str:
     return f" on {join_words([*map(str, counts)])} {'nodes' if several else 'accelerators'}{why}"
 
 
-def _others(found: Expectation) -> str:
+def _others(found: expectation.Expectation) -> str:
     """`others measured 367 (ring) to 480 GB/s (NVLS)`, and on how many nodes or accelerators
     where these are others than those that are asked about."""
     if found.known:
@@ -87,14 +85,14 @@ def _others(found: Expectation) -> str:
     return larger if top else "nobody has published a figure to compare with"
 
 
-def _span(found: Expectation) -> str:
+def _span(found: expectation.Expectation) -> str:
     (low, first), (high, last) = found.known[0], found.known[-1]
     if not _differ(found):
         return range_text(low, high)
     return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
 
 
-def _differ(found: Expectation) -> bool:
+def _differ(found: expectation.Expectation) -> bool:
     """Whether the lowest and the highest figure are of two algorithms."""
     return len({_whose(found.known[end][1]) for end in (0, -1)} - {"others"}) == 2
 
@@ -106,18 +104,15 @@ def _whose(figure: Published) -> str:
     return names.get(figure.how, "others")
 
 
-def _against(found: Expectation, end: int, busbw: float) -> str:
+def _against(found: expectation.Expectation, end: int, busbw: float) -> str:
     """How far a bandwidth is from one end of the figures: `5 % below a ring (367 GB/s)`."""
     reached, figure = found.known[end]
     whose = f"{_whose(figure)}{_where(found)}"
-    if reached >= 2 * busbw:
-        times = f"{reached / busbw:.{'2g' if reached < 100 * busbw else '0f'}}"
-        return f"{whose} reached {times} times as much ({gbps(reached)} GB/s)"
     side = "below" if busbw < reached else "above"
     return f"{100 * abs(1 - busbw / reached):.0f} % {side} {whose} ({gbps(reached)} GB/s)"
 
 
-def _plausible_sentence(found: Expectation, busbw: float) -> str:
+def _plausible_sentence(found: expectation.Expectation, busbw: float) -> str:
     """That a bandwidth is plausible, and how far outside the figures of others it is."""
     (low, _), (high, best) = found.known[0], found.known[-1]
     without = [speed for speed, one in found.known if one.how not in _NVLS]
@@ -129,7 +124,7 @@ def _plausible_sentence(found: Expectation, busbw: float) -> str:
     return f"plausible, but {text}{': is NVLS on?' if is_off else '.'}"
 
 
-def judgement_text(judgement: Judgement) -> str:
+def judgement_text(judgement: expectation.Judgement) -> str:
     """Whether the bandwidth is plausible, with the figures that decide it, in sentences."""
     found, busbw, verdict, mistakes = judgement
     possible, others = _possible(found), _others(found)
@@ -146,7 +141,7 @@ def judgement_text(judgement: Judgement) -> str:
     return f"{gbps(busbw)} GB/s is {said}"
 
 
-def row_text(row: ResultRow, judgement: Judgement) -> str:
+def row_text(row: ResultRow, judgement: expectation.Judgement) -> str:
     """The judgement of a row of a run, with its source, in one or two sentences."""
     size = format_bytes(row.measurement.case.size_bytes)
     text = judgement_text(judgement).replace(" is ", f" at {size} is ", 1)
@@ -154,11 +149,11 @@ def row_text(row: ResultRow, judgement: Judgement) -> str:
     return f"On {machine_text(judgement.expectation.call)}, {text}{source}"
 
 
-def document(answer: Answer | OnCurves) -> Document:
+def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     """A run beside published curves; or what is expected of hardware: whether a bandwidth is
     plausible, or which ones are; the limits, figures and demands."""
-    if isinstance(answer, OnCurves):
-        return describe(answer)
+    if isinstance(answer, curves.OnCurves):
+        return curve_document.describe(answer)
     found, judgement, call = answer.expectation, answer.judgement, answer.expectation.call
     size = f" of {format_bytes(call.size_bytes)}" if call.size_bytes else ""
     algorithm = f" ({call.algorithm})" if call.algorithm else ""
@@ -175,7 +170,7 @@ def document(answer: Answer | OnCurves) -> Document:
     return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
 
 
-def _expect_sentence(found: Expectation) -> str:
+def _expect_sentence(found: expectation.Expectation) -> str:
     """What to expect, in a sentence or two."""
     low, possible = found.low_bytes_per_s, _possible(found)
     if low is None or not found.known:
@@ -187,7 +182,7 @@ def _expect_sentence(found: Expectation) -> str:
     return f"Expect a bus bandwidth of {measured}; {'; '.join(filter(None, limits))}."
 
 
-def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
+def _limits(found: expectation.Expectation) -> Iterator[tuple[str, str, str]]:
     """What is plausible and possible, and what crosses the network: a name, the bandwidth, and how
     it is computed."""
     call, bound, several = found.call, found.bound, found.call.parts > 1
@@ -198,8 +193,7 @@ def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
         how = f"from {-100 * low:.0f} % below the lowest to {100 * high:.0f} % above the highest"
         how += f" figure of others{_where(found)}"
         if not has_network:
-            names = [*dict.fromkeys(one.link for _, one in found.known)]
-            how += f"; no network is given, so the figures of {join_words(names)} count"
+            how += "; no network is given, so the figures of all count"
     yield "plausible", _plausible(found, 1.0) or "not known", how
     most = f"at most {gbps(bound.busbw_bytes_per_s)} GB/s" if bound else "not known"
     ways = [bound_text(bound)] if bound else []
@@ -215,11 +209,9 @@ def _limits(found: Expectation) -> Iterator[tuple[str, str, str]]:
             (f"each {part} of a ring sends", 1.0, "in a ring, all data crosses the network"),
         ):
             yield what, _plausible(found, factor), f"{how}: busbw x {factor:.4g}"
-    elif call.fabric.nics and not several:
-        yield "each node sends", "nothing", "nothing crosses the network"
 
 
-def _plausible(found: Expectation, factor: float) -> str:
+def _plausible(found: expectation.Expectation, factor: float) -> str:
     """The range of what is plausible, times a factor; empty where nothing is known."""
     ends = (found.low_bytes_per_s, found.high_bytes_per_s)
     low, high = (None if end is None else gbps(end * factor) for end in ends)
@@ -227,7 +219,7 @@ def _plausible(found: Expectation, factor: float) -> str:
     return f"{text} GB/s" if low or high else ""
 
 
-def _figures(found: Expectation, sources: list[str]) -> Table:
+def _figures(found: expectation.Expectation, sources: list[str]) -> Table:
     """What others measured."""
     call, several = found.call, found.call.parts > 1
     at_size = f"at\n{format_bytes(call.size_bytes or 0)}"
@@ -245,19 +237,19 @@ def _figures(found: Expectation, sources: list[str]) -> Table:
     return Table("", columns, found.figures)
 
 
-def _demands(answer: Answer, sources: list[str]) -> Table:
+def _demands(answer: expectation.Answer, sources: list[str]) -> Table:
     """What others demand, and whether that is possible."""
     several = answer.expectation.call.nodes > 1
 
-    def demanded(one: Demand) -> str:
+    def demanded(one: expectation.Demand) -> str:
         low, high = one.threshold.low_bytes_per_s, one.threshold.high_bytes_per_s
         return gbps(low) if high is None else f"{gbps(low)} … {gbps(high)}"
 
-    def ranks(one: Demand) -> str:
+    def ranks(one: expectation.Demand) -> str:
         asked = one.threshold
         return f"{asked.nodes} x {asked.ranks // asked.nodes}" if several else str(asked.ranks)
 
-    def network(one: Demand) -> str:
+    def network(one: expectation.Demand) -> str:
         is_across = one.judgement.expectation.call.parts > 1
         return (one.threshold.nic or "not known") if is_across else ""
 

@@ -18,19 +18,14 @@ from commbench.analysis.environment import RING, algorithm_of, fabric_of
 from commbench.analysis.figures import interpolate
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
+from commbench.plan import fabrics, operations
 from commbench.plan.links import (
-    Fabric,
     Published,
     Threshold,
-    covers_version,
-    find_gpu,
     find_link,
     load_published,
     load_thresholds,
-    make_fabric,
-    parse_nics,
 )
-from commbench.plan.operations import DEFAULT_OPERATION
 from commbench.units import GB, parse_size
 from commbench.views.formats import Result, fields_of
 
@@ -155,7 +150,6 @@ class Answer(Result, view="answers.expect.document", rows="expectation figures")
 
 MISTAKES: dict[str, Callable[[Call], float]] = {
     "Is it in Gbit/s?": lambda _: 1 / 8,
-    "Was it divided by 8, although it was in GB/s already?": lambda _: 8,
     "Is it the algorithm bandwidth (--algbw)?": lambda call: call.factor,
     "Was algbw multiplied by the factor of busbw twice?": lambda call: 1 / call.factor,
     "Is it the sum of both directions?": lambda _: 1 / 2,
@@ -166,7 +160,6 @@ MISTAKES: dict[str, Callable[[Call], float]] = {
         call.ranks / call.parts / call.node_factor if call.node_factor else 1
     ),
     "Is it in GiB/s (2^30 bytes per second)?": lambda _: (1 << 30) / GB,
-    "Was it converted from GiB/s, although it was in GB/s already?": lambda _: GB / (1 << 30),
 }
 """Mistakes as questions about the given bandwidth, each with what the bandwidth without it is over
 the given one; 1 where it cannot have happened. One is asked only where that is plausible."""
@@ -220,13 +213,13 @@ def find_demands(call: Call) -> tuple[Demand, ...]:
 
 def judge_threshold(threshold: Threshold) -> Judgement:
     """Whether what somebody demands is plausible on the smallest machine that it is for."""
-    nics = parse_nics(threshold.nic) if threshold.nic else None
-    fabric = make_fabric(find_gpu(threshold.gpu), nics)
+    nics = fabrics.parse_nics(threshold.nic) if threshold.nic else None
+    fabric = fabrics.make_fabric(fabrics.find_gpu(threshold.gpu), nics)
     call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
     return judge(find_expectation(call), threshold.low_bytes_per_s)
 
 
-def judge_row(row: ResultRow, fabric: Fabric | None = None) -> Judgement | None:
+def judge_row(row: ResultRow, fabric: fabrics.Fabric | None = None) -> Judgement | None:
     """Whether a row's bus bandwidth is plausible; None where nothing is known.
 
     `fabric` is by default that of the run. A row that is not plain is only called impossible, for
@@ -292,16 +285,16 @@ def _needs_as_much(figure: Published, call: Call) -> bool:
     """Whether a figure needs as much of the network as the call. On two nodes the trees of NCCL's
     all_reduce need less than on more (NVIDIA/nccl-tests#196), so that figures of more nodes are no
     upper limit there, nor those of two nodes a lower one of more."""
-    is_ring = call.algorithm == RING or call.operation != DEFAULT_OPERATION
+    is_ring = call.algorithm == RING or call.operation != operations.DEFAULT_OPERATION
     return is_ring or call.parts == 1 or (figure.nodes == 2) == (call.parts == 2)
 
 
 def _is_alike(figure: Published, call: Call) -> bool:
     """Whether a figure is of the same operation, links, algorithm and versions."""
-    gpu, fabric = find_gpu(figure.gpu), call.fabric
+    gpu, fabric = fabrics.find_gpu(figure.gpu), call.fabric
     if not (gpu and fabric.gpu) or figure.operation != call.operation:
         return False
-    is_bridged = make_fabric(gpu).bridged(figure.ranks, figure.nodes)
+    is_bridged = fabrics.make_fabric(gpu).bridged(figure.ranks, figure.nodes)
     is_same_network = call.parts == 1 or (
         # Otherwise other accelerators of the node would use the network, too.
         figure.ranks * call.parts == call.ranks * figure.nodes
@@ -312,7 +305,7 @@ def _is_alike(figure: Published, call: Call) -> bool:
         and gpu.connects == fabric.gpu.connects
         and is_bridged == fabric.bridged(call.ranks, call.nodes)
         and call.algorithm in (None, figure.how.lower())
-        and covers_version(figure.nccl, call.nccl or "")
+        and fabrics.covers_version(figure.nccl, call.nccl or "")
         and (figure.nodes > 1) == (call.parts > 1)
         and is_same_network
     )

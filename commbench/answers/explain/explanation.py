@@ -3,6 +3,7 @@ about each. A document has a row in a sentence and its facts, or a table of rows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, methodcaller
@@ -10,42 +11,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis.environment import environment_facts
-from commbench.analysis.load import open_run
-from commbench.analysis.nccl_log import describe_init, describe_start_up
-from commbench.analysis.row_names import describe_time, named_bytes
+from commbench.analysis import environment_diff, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
-from commbench.answers.explain import bound
-from commbench.answers.explain.bound import bound_facts
-from commbench.answers.explain.facts import (
-    AS_GIVEN,
-    FIGURE,
-    RATIO,
-    SECONDS,
-    Fact,
-    is_of_size,
-    row_facts,
-    value_text,
-)
+from commbench.answers.explain import facts as known
+from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
-from commbench.output.text import join_words
+from commbench.output import paragraphs
+from commbench.plan import dtypes, links, operations, plan, timing_modes
 from commbench.plan.case import READY
-from commbench.plan.dimensions import DEFAULT_TIMING, TIMING_MODES
-from commbench.plan.dtypes import find_dtype
-from commbench.plan.links import Peak, parse_peak
 from commbench.plan.operation import Operation
-from commbench.plan.operations import OPERATIONS, find_operation
-from commbench.plan.plan import Plan
 from commbench.readers.source import ImportHints
-from commbench.results.files import path_exists
-from commbench.results.run_folder import find_run, find_sweep
+from commbench.results import files, run_folder
 from commbench.results.schema import OK, Batch, Measurement, Run, RunHeader, tell_incomplete
 from commbench.stats import Estimate, collect
-from commbench.validation import choose
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
-from commbench.views.document import Code, Document, Facts, Items, Section, Table, facts_table
+from commbench.views.document import Document, Facts, Items, Section, Table, facts_table
 from commbench.views.formats import Result, View
 
 
@@ -61,11 +43,6 @@ class RowExplanation(NamedTuple):
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
-
-    @property
-    def operation(self) -> Operation:
-        """What the row calls."""
-        return OPERATIONS[self.row.case.operation]
 
     def as_json(self) -> dict[str, Any]:
         """What was called, and the facts."""
@@ -83,8 +60,6 @@ class Explanation(Result, view="answers.explain.explanation", rows="rows facts")
     """The largest size of each kind among those that were asked for."""
     is_overview: bool = False
     """Whether no row was asked for."""
-    more: str = ""
-    """The command that explains another size; empty where there is none."""
 
     def as_json(self) -> dict[str, Any]:
         """The name and the rows."""
@@ -92,61 +67,42 @@ class Explanation(Result, view="answers.explain.explanation", rows="rows facts")
 
 
 def explain_row(
-    row: ResultRow, every: Sequence[ResultRow] = (), peak: Peak | None = None,
+    row: ResultRow, every: Sequence[ResultRow] = (), peak: links.Peak | None = None,
     machine: Machine | None = None,
 ) -> RowExplanation:  # fmt: skip
     """Everything about a row, by all rows of its run and the models of a machine."""
-    facts = row_facts(row, every, peak) + bound_facts(row, every, machine)
+    facts = known.row_facts(row, peak) + known.bound_facts(row, every, machine)
     return RowExplanation(row, tuple(fact for fact in facts if fact.is_known))
 
 
 def explain_run(
-    run: Run,
-    operation: Operation | None = None,
-    size_bytes: int | None = None,
-    peak: Peak | None = None,
-    machine: Machine | None = None,
-) -> Explanation:
+    run: Run, operation: Operation | None = None, size_bytes: int | None = None,
+    peak: links.Peak | None = None, machine: Machine | None = None,
+) -> Explanation:  # fmt: skip
     """The largest size of each kind of call, of the chosen rows. With a `machine`, its models say
-    what bounds each row."""
-    every = worst_alone(make_rows(run))
-    chosen = _choose(every, run.name, operation, size_bytes)
+    what bounds each row. UsageError where no row has this operation and size."""
+    every = chosen = list(worst_alone(make_rows(run)))
+    if not every:
+        raise UsageError(f"{run.name} has no finished case yet", "wait, or give another run")
+    if operation:
+        chosen = [row for row in every if row.case.operation == operation.name]
+        if not chosen:
+            names = dict.fromkeys(row.case.operation for row in every)
+            raise UsageError(f"{run.name} has no {operation.name}", f"it has {', '.join(names)}")
+    if size_bytes is not None:
+        sizes = sorted({row_names.named_bytes(row.case) for row in chosen} - {0})
+        chosen = [row for row in chosen if known.is_of_size(row, size_bytes)]
+        if not chosen:
+            has = f"it has {units.format_sizes(tuple(sizes)) or 'rows without a size'}"
+            raise UsageError(f"{run.name} has no row of {units.format_bytes(size_bytes)}", has)
     kinds = collect(((row.case.title, row.case.timing), row) for row in chosen)
-    name = operation.name if operation else "OP"
-    has_more = size_bytes is None and len(chosen) > len(kinds)
+    largest = [max(own, key=lambda row: (bool(row.time), row.case.size_bytes))
+               for own in kinds.values()]  # fmt: skip
     return Explanation(
         run.name,
-        tuple(explain_row(max(own, key=_order), every, peak, machine) for own in kinds.values()),
+        tuple(explain_row(row, every, peak, machine) for row in largest),
         not (operation or size_bytes or len(every) == 1),
-        f"commbench explain {run.path} --op {name} --size SIZE" if has_more else "",
     )
-
-
-def _order(row: ResultRow) -> tuple[bool, int]:
-    return row.time is not None, row.case.size_bytes
-
-
-def _choose(
-    rows: Sequence[ResultRow], name: str, operation: Operation | None, size: int | None
-) -> Sequence[ResultRow]:
-    """The rows of this operation and size; UsageError where the run `name` has none."""
-    if not rows:
-        raise UsageError(f"{name} has no finished case yet", "wait, or give another run")
-    names = dict.fromkeys(row.case.operation for row in rows)
-    if operation:
-        rows = [row for row in rows if row.case.operation == operation.name]
-        if not rows:
-            raise UsageError(f"{name} has no {operation.name}", f"it has {', '.join(names)}")
-    if size is None:
-        return rows
-    sizes = sorted({named_bytes(row.case) for row in rows} - {0})
-    rows = [row for row in rows if is_of_size(row, size)]
-    if not rows:
-        has = (
-            f"it has {units.format_sizes(tuple(sizes))}" if sizes else "none of its rows has a size"
-        )
-        raise UsageError(f"{name} has no row of {units.format_bytes(size)}", has)
-    return rows
 
 
 def answer(
@@ -164,14 +120,14 @@ def answer(
     `time`, `dtype`, `timing` and `nodes` of a call that the user timed; None where not given.
     `notify` gets a message where the newest of several runs of a label was chosen.
     """
-    parsed_peak = parse_peak(peak) if peak is not None else None
+    parsed_peak = links.parse_peak(peak) if peak is not None else None
     machine = read_machine(model) if model is not None else None
     if isinstance(what, str):
-        found = None if path_exists(Path(what)) else _operation_or_run(what, notify)
+        found = None if files.path_exists(Path(what)) else _operation_or_run(what, notify)
         if isinstance(found, Operation):
             row = _quoted_row(found, op, size, **quoted)
             return Explanation("", (explain_row(row, (), parsed_peak, machine),))
-        what = open_run(found or find_run(what, notify), ImportHints(operation=op))
+        what = load.open_run(found or run_folder.find_run(what, notify), ImportHints(operation=op))
         tell_incomplete(what, notify)
     for option, value in quoted.items():
         if value is not None:
@@ -179,19 +135,19 @@ def answer(
                 f"--{option} {value} describes a call of an operation, but {what.name} is a run",
                 f"leave out --{option}",
             )
-    operation = None if op is None else find_operation(op)
+    operation = None if op is None else operations.find_operation(op)
     size_bytes = None if size is None else units.parse_size(size)
     return explain_run(what, operation, size_bytes, parsed_peak, machine)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
     try:
-        return find_operation(what)
+        return operations.find_operation(what)
     except UsageError as error:
         try:
-            return find_run(what, notify)
+            return run_folder.find_run(what, notify)
         except RecordsError:
-            if "/" in what or what.endswith(".jsonl") or find_sweep(what):
+            if "/" in what or what.endswith(".jsonl") or run_folder.find_sweep(what):
                 raise
         raise UsageError(
             f"{what!r} is neither an operation nor a run",
@@ -206,74 +162,91 @@ def _quoted_row(
     """The row of the call that the options describe. UsageError where one is missing, or has no
     meaning for the operation, and for an impossible call, such as one of fewer bytes than ranks."""
     name = operation.name
-    if op is not None:
-        why = f"--op {op} chooses rows of a run, but {name} is an operation"
-        raise UsageError(why, "leave out --op")
-    needed = {"ranks": ranks, "size": size, "time": time}
+    needed: dict[str, Any] = {"ranks": ranks, "size": size, "time": time}
     examples = {"ranks": "8", "size": "1G", "time": "4.2ms"}
+    useless: dict[str, str | None] = {"op": op}
     if not operation.has_data:
-        for option, value in {"size": needed.pop("size"), "dtype": dtype}.items():
-            if value is not None:
-                why = f"--{option} {value} has no meaning for {name}, which moves no data"
-                raise UsageError(why, f"leave out --{option}")
+        useless |= {"size": needed.pop("size"), "dtype": dtype}
+    for option, value in useless.items():
+        if value is not None:
+            why = f"--{option} {value} has no meaning for {name}, which is an operation"
+            raise UsageError(why + " without data" * (option != "op"), f"leave out --{option}")
     if missing := [f"--{option}" for option, value in needed.items() if value is None]:
         raise UsageError(
             f"{name} cannot be explained without {', '.join(missing)}",
             "add for example " + " ".join(f"{each} {examples[each[2:]]}" for each in missing),
         )
-    timing, nodes = DEFAULT_TIMING if timing is None else timing, 1 if nodes is None else nodes
-    choose("timing", timing, TIMING_MODES)
+    nodes = 1 if nodes is None else nodes
     try:
-        plan = Plan(
-            operations=(name,), dtypes=(find_dtype(dtype or "float32").name,),
+        asked = plan.Plan(
+            operations=(name,), dtypes=(dtypes.find_dtype(dtype or "float32").name,),
             sizes=() if size is None else (units.parse_size(size),), backend="", device="",
-            world_size=ranks or 0, timing=timing,
+            world_size=ranks or 0, timing=timing or timing_modes.DEFAULT_TIMING,
         )  # fmt: skip
     except UsageError as error:
         raise error.with_option_names({"world_size": "--ranks"}) from None
-    if not 1 <= nodes <= plan.world_size:
-        why = f"{plan.world_size} ranks cannot be on {nodes} nodes"
+    if not 1 <= nodes <= asked.world_size:
+        why = f"{asked.world_size} ranks cannot be on {nodes} nodes"
         raise UsageError(why, "each node has at least one")
-    case = plan.cases()[0]
+    case = asked.cases()[0]
     if case.status != READY:
         why = f"{case.name} cannot be measured: {case.reason}"
         raise UsageError(why, "ask for more bytes or ranks")
-    header = RunHeader(plan=plan, label="", started="", launcher=AS_GIVEN, num_nodes=nodes)
+    header = RunHeader(plan=asked, label="", started="", launcher=known.AS_GIVEN, num_nodes=nodes)
     batches = (Batch(samples_s=(units.parse_time(time or ""),)),)
     return make_row(header, Measurement(case=case, status=OK, batches=batches))
 
 
-_RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, RATIO), is_left=True)
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    known.BYTES: lambda found: (
+        f"{paragraphs.exact(found)} bytes" if found == int(found) else units.format_about(found)
+    ),
+    known.SECONDS: lambda found: (
+        paragraphs.seconds(found, 3) if isinstance(found, float) else known.time_of(found)
+    ),
+    known.RATE: lambda found: f"{known.rate_of(found)} GB/s",
+    known.RATIO: cells.ratio_text,
+    known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
+    known.FIGURE: lambda _: "",
+    known.TEXT: str,
+}
+"""How a value is written, by its unit."""
 
 
-def _factor(found: RowExplanation) -> str:
-    """The formula of the factor from algbw to busbw: the operation's, or an own call's."""
-    return found.row.case.own_call.busbw_formula or found.operation.busbw_formula
+_INTERVALS = {known.SECONDS: cells.TIME_INTERVAL, known.RATE: cells.BANDWIDTH_INTERVAL}
+_INTERVALS |= {known.RATIO: cells.RATIO_INTERVAL}
 
 
+def value_text(value: Any, unit: str) -> str:
+    """A value of that unit, with the digits of its interval, and with that."""
+    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
+    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
+    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
+
+
+_RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, known.RATIO), is_left=True)
 _COLUMNS = (
     Column("size", methodcaller("get", "size S"), cells.BYTES),
     Column("time", methodcaller("get", "time t"), cells.TIME),
     Column("interval", methodcaller("get", "time t"), cells.TIME_INTERVAL, 6),
-    Column("not timed", lambda each: each.get("not timed") and each.row.measurement.outcome,
+    Column("not timed", lambda each: "" if each.row.time else each.row.measurement.outcome,
            cells.TEXT, 5, is_wrapped=True),
-    Column("n", lambda each: each.row.time and (each.row.time.iterations or None), cells.NUMBER, 3),
     Column("algbw\nGB/s", methodcaller("get", "algbw"), cells.BANDWIDTH, 4),
-    Column("busbw /\nalgbw", lambda each: each.row.busbw and _factor(each), cells.TEXT, 5),
     Column("busbw\nGB/s", methodcaller("get", "busbw"), cells.BANDWIDTH),
     Column("of\npeak %", methodcaller("get", "of the peak"), cells.SHARE_WITH_INTERVAL),
-    Column("latency", methodcaller("get", bound.LATENCY_SHARE), Unit(units.format_share)),
-    Column("n-half\n(fitted)", methodcaller("get", bound.HALF), Unit(units.format_about), 7),
-    Column("twice\nthe size", methodcaller("get", bound.TWICE_SIZE), _RATIO, 7),
-    Column("twice\nthe ranks", methodcaller("get", bound.TWICE_RANKS), _RATIO, 7),
+    Column("latency", methodcaller("get", known.LATENCY_SHARE), Unit(units.format_share)),
+    Column("n-half\n(fitted)", methodcaller("get", known.HALF), Unit(units.format_about), 7),
+    Column("twice\nthe size", methodcaller("get", known.TWICE_SIZE), _RATIO, 7),
+    Column("twice\nthe ranks", methodcaller("get", known.TWICE_RANKS), _RATIO, 7),
 )  # fmt: skip
 
 
 def document(found: Explanation) -> Document:
     """A row with its facts; several as a table, and their facts where they were asked for."""
     first, is_one = found.rows[0], len(found.rows) == 1
+    is_summary = not is_one or found.is_overview
     blocks: list[Any] = []
-    if not is_one or found.is_overview:
+    if is_summary:
         kind = attrgetter("row.case.title")
         blocks += [Table("", _COLUMNS, found.rows, kind), Items(_notes(found))]
     for each in found.rows:
@@ -282,22 +255,19 @@ def document(found: Explanation) -> Document:
             facts = facts_table("", rows)
             blocks.append(facts if is_one else Section(_title(each), [facts]))
     if found.name:
-        timings = {each.row.case.timing: describe_time(each.row) for each in found.rows}
+        timings = {each.row.case.timing: row_names.describe_time(each.row) for each in found.rows}
         blocks += [Facts(_measured(first.row.header)), Facts([*timings.items()])]
-    if found.more:
-        text = "Only the largest size of each kind is explained; of another size:"
-        blocks.append(Code(text, found.more))
-    is_summary = not is_one or found.is_overview
     title = found.name if is_summary else _title(first)
     return Document(title, (), [_summary(found) if is_summary else _sentence(first)], blocks)
 
 
 def _title(found: RowExplanation) -> str:
     row, case = found.row, found.row.case
+    operation = operations.OPERATIONS[case.operation]
     size = f", {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     nodes = f" of {row.header.num_nodes} nodes" if row.header.num_nodes > 1 else ""
     ranks = units.format_count(case.ranks, "rank")
-    return f"{case.title_without('timing')}{size}, on {ranks}{nodes}: {found.operation.summary}"
+    return f"{case.title_without('timing')}{size}, on {ranks}{nodes}: {operation.summary}"
 
 
 def _sentence(found: RowExplanation) -> str:
@@ -307,7 +277,7 @@ def _sentence(found: RowExplanation) -> str:
         return f"{case.title} was not timed: {row.measurement.outcome}."
     size = f" of {units.format_bytes(case.size_bytes)}" if case.dtype else ""
     text = f"{case.operation}{size} on {units.format_count(case.ranks, 'rank')} takes "
-    text += value_text(row.time.estimate, SECONDS)
+    text += value_text(row.time.estimate, known.SECONDS)
     if isinstance(predicted := found.get("predicted"), Estimate):
         text += f", {row.time.median / predicted.value:.3g} times the predicted time"
     if busbw := found.get("busbw"):
@@ -316,7 +286,7 @@ def _sentence(found: RowExplanation) -> str:
         text += f", {units.format_share(share.value)} of the peak"
     if row.measurement.wrong:
         return f"{text}; its results are wrong."
-    warning = next((fact.how for fact in found.facts if fact.unit == FIGURE), "")
+    warning = next((fact.how for fact in found.facts if fact.unit == known.FIGURE), "")
     return f"{text}. {_what_helps(found)}{f' Warning: {warning}.' if warning else ''}".strip()
 
 
@@ -326,14 +296,15 @@ _FULL = 0.8
 
 def _what_helps(found: RowExplanation) -> str:
     """What bounds a row, and what would make it faster."""
-    known = next((fact for fact in found.facts if fact.name == bound.BOUND), None)
+    facts = {fact.name: fact for fact in found.facts}
+    bound, unknown = facts.get(known.BOUND), facts.get(known.NOT_KNOWN)
     peak = found.get("of the peak")
     texts = {
-        f"It is {known.value}: {known.how}." if known else "": known,
+        f"It is {bound.value}: {bound.how}." if bound else "": bound,
         "That is impossible: check the peak and the time.": found.get("above 100 %"),
-        f"The link bounds it: {bound.HELPS[bound.BANDWIDTH]}.": peak and peak.value >= _FULL,
+        f"The link bounds it: {known.HELPS[known.BANDWIDTH]}.": peak and peak.value >= _FULL,
         "The link is not full: something else bounds it.": peak,
-        "To learn what bounds it, measure three sizes.": found.get(bound.NOT_KNOWN),
+        f"What bounds it is not known: {unknown and unknown.how}.": unknown,
         "To learn what bounds it, give --peak or --model.": found.get("busbw"),
     }
     return next((text for text, applies in texts.items() if applies), "")
@@ -341,44 +312,34 @@ def _what_helps(found: RowExplanation) -> str:
 
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
-    bounds = [kind for each in found.rows if (kind := each.get(bound.BOUND))]
-    counts = [(bounds.count(kind), kind) for kind in dict.fromkeys(bounds)]
-    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for number, kind in counts]
-    kinds = f"{units.format_count(len(found.rows), 'kind')} of calls"
-    text = f"{found.name} has {kinds}, of too few sizes to say what bounds them"
-    if len(words) == 1 and len(bounds) == len(found.rows):
-        every = {1: "the call is", 2: "both kinds of calls are"}.get(
-            len(bounds), f"all {kinds} are"
-        )
-        text = f"At the largest size, {every} {bounds[0]}: {bound.HELPS[bounds[0]]}"
-    elif words:
-        text = f"At the largest size, of {kinds} {join_words(words)}"
-    fastest = max(found.rows, key=lambda each: each.row.busbw or 0.0)
-    if fastest.row.busbw and (busbw := fastest.get("busbw")):
-        most = cells.bandwidth_text(busbw)
-        text += f"; {fastest.operation.name} has the highest bus bandwidth, {most} GB/s"
+    bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
+    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
+    kinds = units.format_count(len(found.rows), "kind")
+    text = f"{found.name} has {kinds} of calls, of which nothing tells what bounds them"
+    if words:
+        text = f"At the largest size, of {kinds} of calls {paragraphs.join_words(words)}"
     return f"{text}."
 
 
 def _notes(found: Explanation) -> list[str]:
     """Where figures of the table come from that are not measured."""
-    names = (bound.HALF, bound.TWICE_RANKS, bound.NOT_KNOWN, "predicted", "no share of it")
+    names = (known.HALF, known.TWICE_RANKS, known.NOT_KNOWN, "predicted", "no share of it")
     facts = [fact for each in found.rows for fact in each.facts if fact.name in names]
-    return [*dict.fromkeys(f"{fact.name}: {fact.how}." for fact in facts)]
+    texts = dict.fromkeys(f"{fact.name}: {fact.how}." for fact in facts)
+    return [*texts, "Of each kind of call, the largest size is explained."]
 
 
 _SHOWN = ("ranks", "torch", "tool", "imported_from", "started", "nccl_log", "nccl_init_mode",
-          "nccl_init", "start_up", "gpus")  # fmt: skip
+          "nccl_init", "start_up")  # fmt: skip
 
 
 def _measured(header: RunHeader) -> list[tuple[str, str]]:
     """Who measured what, with which versions, and how long the start took."""
-    facts = environment_facts(header) | {
+    facts = environment_diff.environment_facts(header) | {
         "ranks": header.describe_ranks(),
         "started": header.started,
-        "nccl_init": describe_init(header.environment.get("nccl_log")),
-        "start_up": describe_start_up(header),
-        "gpus": "shared: these times do not measure performance" if header.gpu_shared else "",
+        "nccl_init": nccl_log.describe_init(header.environment.get("nccl_log")),
+        "start_up": nccl_log.describe_start_up(header),
     }
     return [(name.replace("_", " "), facts[name]) for name in _SHOWN if facts.get(name)]
 

@@ -1,14 +1,24 @@
-"""The facts about a row by itself: what each is, its value in SI units, and how it is computed."""
+"""The facts about a row: what each is, its value in SI units, and how it is computed.
+
+What bounds a call, latency or bandwidth, comes from the other sizes of the same run, or from a
+machine's fitted models. What more ranks would do comes from rows of the run with twice the ranks,
+else from the formula of the backend's algorithm, and the fact says which.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
+from commbench.answers.cost import fit, intervals, observations
+from commbench.answers.cost.cost_models import find_algorithm, growth
+from commbench.answers.cost.machine import Machine, Point
+from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
 from commbench.answers.expect.document import row_text
 from commbench.answers.expect.expectation import judge_row
 from commbench.output.text import clean, exact, list_some, seconds
@@ -24,6 +34,16 @@ from commbench.plan.workload_variants import AS_TRACED, VARIANTS
 from commbench.results.schema import CUT_OFF
 from commbench.stats import Estimate, ratio
 from commbench.units import GB, format_about
+from commbench.errors import CommbenchError
+from commbench.output.text import exact, seconds
+from commbench.output.text import clean
+from commbench.plan import call_forms, dimensions, links, replay, timing_modes, workload_variants
+from commbench.plan.case import Case
+from commbench.plan.operation import IN_PLACE
+from commbench.plan.operations import OPERATIONS
+from commbench.results.schema import OK
+from commbench.stats import Estimate
+from commbench.units import GB, format_bytes, format_share
 from commbench.views import cells
 
 BYTES, SECONDS, RATE, RATIO, SHARE, TEXT = "bytes", "s", "bytes/s", "ratio", "share", ""
@@ -33,14 +53,6 @@ AS_GIVEN = "as given"
 """In place of the launcher of a call whose time the user gives."""
 _ROUNDING = 0.005
 """A fraction of a peak up to 1 + this is printed as 100 %."""
-_STOPS = {
-    "precision": "the interval was narrow enough",
-    "budget": "the time for one case was used up before the interval was narrow enough",
-    "cap": "a case has no more iterations than this",
-    "fixed": "this number of iterations was requested",
-    "looked": "a quick search did not choose it after its first look",
-    CUT_OFF: "the run ended before the case was finished",
-}
 
 
 class Fact(NamedTuple):
@@ -61,43 +73,21 @@ class Fact(NamedTuple):
         return not (self.value is None or self.value is False or self.value == "")
 
 
-_WRITERS: dict[str, Callable[[Any], str]] = {
-    BYTES: lambda found: f"{exact(found)} bytes" if found == int(found) else format_about(found),
-    SECONDS: lambda found: seconds(found, 3) if isinstance(found, float) else time_of(found),
-    RATE: lambda found: f"{_rate(found)} GB/s",
-    RATIO: cells.ratio_text,
-    SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
-    FIGURE: lambda _: "",
-    TEXT: str,
-}
-"""How a value is written, by its unit."""
-
-
 def time_of(found: Estimate) -> str:
     """A time, as it was given or with the digits of its interval."""
     return cells.time_text(found) if found.has_interval else seconds(found.value, 4)
 
 
-def _rate(found: Any) -> str:
+def rate_of(found: Any) -> str:
+    """A bandwidth in GB/s, as it was given or with the digits of its interval."""
     found = found if isinstance(found, Estimate) else Estimate(found)
     return cells.bandwidth_text(found) if found.has_interval else f"{found.value / GB:.4g}"
 
 
-_INTERVALS = {SECONDS: cells.TIME_INTERVAL, RATE: cells.BANDWIDTH_INTERVAL}
-_INTERVALS |= {RATIO: cells.RATIO_INTERVAL}
-
-
-def value_text(value: Any, unit: str) -> str:
-    """A value of that unit, with the digits of its interval, and with that."""
-    ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
-    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
-
-
-def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> list[Fact]:
-    """What a row says by itself, the step that it is by all rows of its run, and its warnings."""
+def row_facts(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
+    """What a row says by itself, and its warnings."""
     facts = _size(row) if row.case.dtype else []
-    facts += _step(row, every) if row.case.step else []
+    facts += _step(row) if row.case.step else []
     facts += _time(row) + _overlap(row)
     if row.time and not row.case.step and (row.case.has_bandwidth or not row.case.part):
         facts += _bandwidth(row) + _peak(row, peak) + _others(row)
@@ -109,135 +99,108 @@ def row_facts(row: ResultRow, every: Sequence[ResultRow], peak: Peak | None) -> 
 
 def _size(row: ResultRow) -> list[Fact]:
     case = row.case
-    operation, size = OPERATIONS[case.operation], exact(case.size_bytes)
+    operation = OPERATIONS[case.operation]
     if operation.registers:
         return [Fact("size S", case.size_bytes, BYTES, "each rank allocates and registers them")]
     elements = "elements of the tensor"
-    if operation.block_counts:
-        elements = f"of a block on average; n = {case.ranks} blocks ({case.imbalance})"
-    elif operation.blocks:
-        elements = f"of a block; S / n = {size} / {case.ranks} = {exact(case.block_bytes)} bytes"
-    cut = "" if case.tensors.isdigit() else f", cut as {case.tensors}"
-    memory = "as one here" if case.call_form.is_reference else "each with its own memory"
+    if operation.blocks:
+        elements = f"of a block; S / n = {exact(case.size_bytes)} / {case.ranks} bytes"
     same = " in the same memory" if case.placement == IN_PLACE else ""
     extents = f"a rank sends {operation.send.value}, receives {operation.receive.value}{same}"
-    asked = min((each for each in row.header.plan.sizes if is_of_size(row, each)), default=None)
+    asked = _requested(row)
     return [
         Fact("size S", case.size_bytes, BYTES, "the larger of what a rank sends and receives"),
         Fact("asked for", asked != case.size_bytes and asked, BYTES,
              "rounded down to whole blocks and elements"),
         Fact("count", f"{exact(case.count)} {case.dtype}", TEXT, elements),
-        Fact("tensors", case.num_tensors > 1 and case.num_tensors, TEXT, f"{memory}{cut}"),
-        Fact("form of the call", case.call or (case.form != DIRECT and case.form), TEXT,
+        Fact("tensors", case.num_tensors > 1 and case.num_tensors, TEXT, case.tensors),
+        Fact("form of the call", case.call or (case.form != call_forms.DIRECT and case.form), TEXT,
              case.call_form.summary),
         Fact("over a direct call", row.form_ratio, RATIO, "t / its time, of the same bytes"),
         Fact("buffers", case.placement, TEXT, extents),
     ]  # fmt: skip
 
 
-def is_of_size(row: ResultRow, requested: int) -> bool:
-    """Whether the row's size is `requested` bytes rounded down to whole blocks of each tensor.
-
-    Blocks are whole elements, or as in nccl-tests multiples of 16 bytes.
-    """
-    if not row.case.dtype:
-        return False
-    element, operation = DTYPES[row.case.dtype].size_bytes, OPERATIONS[row.case.operation]
-    step = row.case.ranks * max(element, 16) if operation.blocks else element
-    names = choose_forms(row.header.plan.forms, operation, row.case.tensors)
-    own = (call for call in row.header.plan.own if call.operation == row.case.operation)
-    step *= size_step(operation, find_forms(names, own), row.case.tensors, row.case.ranks)
-    return 0 <= requested - row.case.size_bytes < step
+def _requested(row: ResultRow) -> int:
+    """The size that was asked for, of which the row's is rounded down to whole blocks."""
+    size, asked = row.case.size_bytes, row.header.plan.sizes
+    return min((each for each in asked if each >= size), default=size)
 
 
-def _step(row: ResultRow, every: Sequence[ResultRow]) -> list[Fact]:
-    """What a rank does in the replayed step of a workload."""
-    case, time = row.case, row.time
-    workload = replayed_workload(row.header.plan)
-    step = next(step for step in workload.steps if step.name == case.step)
-    rank = step.programs[0].ranks[0]
-    replayed = replayed_step(row.header.plan, case, rank)
-    calls = [one.call for one in replayed.calls]
-    counts = Counter(f"{call.operation} over {call.group}" for call in calls)
-    named = list_some([f"{number} {call}" for call, number in counts.most_common()], 6)
-    times = {each.case.key(): each.time for each in every if each.time}
-    found = [times.get(one.case.key()) for one in replayed.calls]
-    alone = sum(one.median for one in found if one) if all(found) else None
-    computing = sum(call.compute_s or 0.0 for call in calls) + replayed.compute_s
-    own = [times.get(case._replace(variant=variant).key()) for variant in AS_TRACED]
-    over_own = None
-    if time and case.variant not in AS_TRACED:
-        over_own = ratio(time.estimate, next((each.estimate for each in own if each), None))
-    name, _, size = case.variant.partition(":")
-    what = VARIANTS[name].removeprefix("bucket:SIZE: ").replace("SIZE bytes", size)
+def is_of_size(row: ResultRow, size: int) -> bool:
+    """Whether a row has this size, or was asked to have it."""
+    return bool(row.case.dtype) and size in (row.case.size_bytes, _requested(row))
+
+
+def _step(row: ResultRow) -> list[Fact]:
+    name, _, size = row.case.variant.partition(":")
+    what = (
+        workload_variants.VARIANTS[name].removeprefix("bucket:SIZE: ").replace("SIZE bytes", size)
+    )
+    workload = replay.replayed_workload(row.header.plan).name
     return [
-        Fact("step", clean(case.step), TEXT, f"of the workload {clean(workload.name)}"),
-        Fact("variant", case.variant, TEXT, what),
-        Fact(f"calls of rank {rank}", len(calls), TEXT, clean(named)),
-        Fact("their bytes", sum(call.size_bytes or 0 for call in calls), BYTES,
-             "of all calls together"),
-        Fact("one by one", alone or None, SECONDS, "these calls, each measured alone"),
-        Fact("computing", computing or None, SECONDS, "of the rank between its calls"),
-        Fact("t over the sum", time and alone and time.median / (alone + computing), RATIO,
-             "t / (one by one + computing)"),
-        Fact("t over its own", over_own, RATIO, "t / time of the step with its own calls"),
-        Fact("in the trace", step.time_s or None, SECONDS, "time of the step"),
-    ]  # fmt: skip
+        Fact("step", clean(row.case.step), TEXT, f"of the workload {clean(workload)}"),
+        Fact("variant", row.case.variant, TEXT, what),
+    ]
 
 
 def _time(row: ResultRow) -> list[Fact]:
     time, measurement, stop = row.time, row.measurement, row.stop_reason
     if time is None:
         return [Fact("not timed", measurement.status, TEXT, measurement.outcome)]
-    case, mode = measurement.case, describe_timing(measurement.case.timing)
-    part = OPERATIONS[case.operation].part
+    mode = timing_modes.describe_timing(measurement.case.timing)
     how = measurement.reported.statistic if measurement.reported else mode.summary
     how = AS_GIVEN if row.header.launcher == AS_GIVEN else f"{mode.name}: {how}"
-    ends = "" if time.estimate.has_interval else "; an interval needs more"
     return [
         Fact("time t", time.estimate, SECONDS, how),
-        Fact("t is of", part != "call" and part, TEXT, f"the time of a call / {case.parts}"),
-        Fact("iterations", stop and time.iterations, TEXT, f"{_STOPS.get(stop, stop)}{ends}"),
+        Fact("iterations", stop and time.iterations, TEXT, f"stop_reason: {stop}"),
         Fact("wrong elements", measurement.wrong or None, TEXT, "do not use this time"),
     ]
 
 
 def _overlap(row: ResultRow) -> list[Fact]:
-    part, batches, both = row.case.part, row.measurement.batches, row.overlap
+    batches, both = row.measurement.batches, row.overlap
     facts = [
-        Fact("part", part, TEXT, "communication and computation, each alone and at once"),
-        Fact("computation", batches[-1].work if part and batches else None, TEXT, "of each rank"),
+        Fact("part", row.case.part, TEXT, "communication and computation, each alone and at once"),
+        Fact(
+            "computation",
+            bool(row.case.part and batches) and batches[-1].work,
+            TEXT,
+            "of each rank",
+        ),
     ]
     if not (both and row.parts):
         return facts
     a, b = (each.time and each.time.estimate for each in row.parts)
-    slowdowns = (both.communication_slowdown, both.computation_slowdown)
-    slower = [found and found.map(lambda share: 1 + share) for found in slowdowns]
     return [
         *facts,
         Fact("communication a", a, SECONDS, "alone"),
         Fact("computation b", b, SECONDS, "alone"),
         Fact("hidden share", both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
         Fact("gain", both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
-        Fact("a beside b", slower[0], RATIO, "times as long as alone"),
-        Fact("b beside a", slower[1], RATIO, "times as long as alone"),
     ]
 
 
 def _bandwidth(row: ResultRow) -> list[Fact]:
-    case, load, n = row.case, row.load, str(row.case.ranks)
+    case, load = row.case, row.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
+<<<<<<< HEAD
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
     filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
     few = filled if "n" in operation.messages else "even for the smallest S"
+=======
+    least = f"at least {operation.fewest_messages(case.ranks)}"
+    few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
+>>>>>>> h-cost
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    over = f"algbw x {formula} = {_rate(algbw)} x {factor:.5g}"
-    must = f"{formula} x S, one way, with any algorithm{_unless_reduced(case.operation, factor)}"
+    over = f"algbw x {formula} = {rate_of(algbw)} x {factor:.5g}"
+    reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
+    must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"
     uneven = []
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
@@ -245,8 +208,6 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
         uneven = [
             Fact("logical_GBps", algbw.scaled(load.largest), RATE,
                  f"{load.largest:.5g} x S / t, with the block that a rank keeps"),
-            Fact("most sent", load.sent, RATIO, "over the mean of the ranks"),
-            Fact("most received", load.received, RATIO, "over the mean of the ranks"),
         ]  # fmt: skip
     return [
         Fact("algbw", algbw, RATE, f"S / t = {size} B / {time_of(row.time.estimate)}"),
@@ -257,12 +218,7 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     ]
 
 
-def _unless_reduced(operation: str, factor: float) -> str:
-    reduces = OPERATIONS[operation].reduces and factor > 1
-    return ", except where the network itself reduces (NVLS, SHARP)" if reduces else ""
-
-
-def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
+def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     """The part of a peak that a row needed, its bound, and what more than 100 % means."""
     if peak is None:
         how = "--peak 450GB/s compares busbw with a speed, or with a link"
@@ -272,22 +228,17 @@ def _peak(row: ResultRow, peak: Peak | None) -> list[Fact]:
     facts = [Fact("peak", speed, RATE, f"{peak.text}{more}")]
     if share is None:
         return [*facts, Fact("no share of it", "not known", TEXT, why_no_peak_fraction(row, peak))]
-    what, must, least = "busbw", "", share.factor * case.size_bytes
-    if share.bound == NODE_BOUND:
-        what = f"{share.factor:.5g} x algbw"
-        must = (
-            f": {share.factor:.5g} x S must enter or leave some node"
-            f"{_unless_reduced(case.operation, share.ceiling)}"
-        )
+    least = share.factor * case.size_bytes
+    what = f"{share.factor:.5g} x algbw" if share.bound == NODE_BOUND else "busbw"
     time = row.time.estimate if row.time else Estimate(1.0)
     reached = time.map(lambda time_s: share.fraction * time.value / time_s)
     is_above = share.fraction > 1 + _ROUNDING
-    is_reduced = share.ceiling > 1 and share.fraction <= share.ceiling + _ROUNDING
+    is_reduced = share.fraction <= share.ceiling + _ROUNDING
     return [
         *facts,
         Fact("of the peak", reached, SHARE,
-             f"{what} / peak = {_rate(reached.scaled(speed))} / {speed / GB:g} "
-             f"({share.bound} bound){must}"),
+             f"{what} / peak = {rate_of(reached.scaled(speed))} / {speed / GB:g} "
+             f"({share.bound} bound)"),
         Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
              f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
@@ -307,3 +258,160 @@ def _others(row: ResultRow) -> list[Fact]:
         Fact("NCCL", f"{algorithm} {protocol}".strip(), TEXT, how),
         Fact("others", judged and judged.verdict, TEXT, row_text(row, judged) if judged else ""),
     ]
+
+
+# What bounds a call, and what more bytes or ranks would do.
+
+BOUND, LATENCY_SHARE, HALF = "bound", "latency over t", "n-half"
+TWICE_SIZE, TWICE_RANKS = "t of twice the size", "t of twice the ranks"
+NOT_KNOWN = "latency or bandwidth"
+"""Names of facts."""
+LATENCY, BANDWIDTH, BOTH = "latency-bound", "bandwidth-bound", "bound by latency and bandwidth"
+HELPS = {
+    LATENCY: "fewer and larger calls help",
+    BANDWIDTH: "only fewer bytes or a faster path help",
+    BOTH: "larger calls and fewer bytes both help",
+}
+_QUEUED = 0.5
+CLEAR = 0.6
+"""A part that takes at least so much of a time bounds it."""
+MEASURED, BY_MODEL = "measured in this run", "by the model"
+
+
+def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | None) -> list[Fact]:
+    """What bounds a row: by the models of a machine, else by all rows of its run. Nothing for what
+    no model describes: overlaps, steps, what the host does, and by a machine's own calls."""
+    case = row.case
+    if not row.time or case.part or case.step or OPERATIONS[case.operation].is_timed_by_host:
+        return []
+    if machine:
+        return [] if case.call else _by_machine(row, row.time.median, machine)
+    return _by_run(row, row.time.median, every) if every else []
+
+
+def _bound(share: float, queued: float = 0.0) -> list[Fact]:
+    """What bounds a call of whose time this share is latency; not decided where its ranks waited
+    for a core for a large share of the time."""
+    if queued > _QUEUED:
+        how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
+        return [Fact(NOT_KNOWN, "not known", TEXT, how)]
+    bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
+    how = f"{format_share(share)} of the time is latency, the rest grows with S; {HELPS[bound]}"
+    return [Fact(BOUND, bound, TEXT, how), Fact(LATENCY_SHARE, share, SHARE, "a part of t")]
+
+
+def _half(size: float | None) -> Fact:
+    how = "size at which latency is half of t (Hockney's n-half), not the size of half the peak"
+    return Fact(HALF, size, BYTES, how)
+
+
+def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[Fact]:
+    size = row.case.size_bytes
+    timed = {
+        each.case: each.time.median for each in every if each.time and each.measurement.status == OK
+    }
+    own = _call(row.case, "size_bytes", "count")
+    times = {
+        case.size_bytes: median
+        for case, median in timed.items()
+        if _call(case, "size_bytes", "count") == own
+    }
+    points = [Point(row.case.ranks, row.case.ranks, *each) for each in times.items()]
+    is_wide = bool(times) and max(times) >= 2 * min(times) > 0
+    curve = fit.fit_sizes(points) if is_wide else None
+    if curve:
+        # Later ranges may have more latency, where the protocol switches.
+        first, of_size = curve.ranges[0], curve.range_of(size)
+        line = max(first, of_size, key=attrgetter("fixed_s"))
+        latency_s = min(time_s, line.fixed_s)
+        where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
+    elif OPERATIONS[row.case.operation].has_data:
+        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
+        return [few, *_twice_the_ranks(row, time_s, timed, None)]
+    else:
+        latency_s, where = time_s, "it moves no data"
+    facts = _bound(latency_s / time_s if time_s else 1.0, row.interference.queued_share or 0.0)
+    facts.append(Fact("latency", latency_s, SECONDS, where))
+    if curve:
+        longer, grown = times.get(2 * size), curve.at(size)[1]
+        ratio = max(1.0, sum(curve.at(2 * size)) / sum(curve.at(size)))
+        source = MEASURED if longer else BY_MODEL
+        facts += [
+            _line(of_size),
+            _half(latency_s * size / grown if grown else None),
+            Fact(TWICE_SIZE, longer / time_s if longer else ratio, RATIO, source),
+        ]
+    return facts + _twice_the_ranks(row, time_s, timed, latency_s)
+
+
+def _call(case: Case, *without: str) -> tuple[object, ...]:
+    """What cases have in common that differ in these dimensions only."""
+    return tuple(getattr(case, d.field) for d in dimensions.DIMENSIONS if d.field not in without)
+
+
+def _line(fitted: fit.Range) -> Fact:
+    """The time by size in a range of sizes."""
+    terms = [seconds(fitted.fixed_s, 3)] if fitted.fixed_s or not fitted.beta else []
+    terms += [f"S / {1 / fitted.beta / GB:.3g} GB/s"] if fitted.beta else []
+    low, high = map(format_bytes, fitted.ends)
+    how = f"line fitted to the times of {len(fitted.sizes)} sizes of this call, {low} to {high}"
+    return Fact("model of t", " + ".join(terms), TEXT, how)
+
+
+def _twice_the_ranks(
+    row: ResultRow, time_s: float, timed: Mapping[Case, float], latency_s: float | None
+) -> list[Fact]:
+    """What twice the ranks take: measured, else by the formula of the backend's algorithm, for
+    latency that is the same for any number of ranks and for latency that is all in the steps."""
+    case, backend, groups = row.case, row.header.plan.backend, ("root", "group", "group_ranks")
+    for each, longer in timed.items():
+        if each.ranks == 2 * case.ranks and _call(each, *groups) == _call(case, *groups):
+            return [Fact(TWICE_RANKS, longer / time_s, RATIO, MEASURED)]
+    if latency_s is None or case.ranks == 1:
+        return []
+    known = None if case.call else find_algorithm(backend, case.operation, row.nccl_selection[0])
+    if known is None or not time_s:
+        how = "runs of more ranks show it: `commbench model fit`"
+        return [Fact(TWICE_RANKS, "not known", TEXT, how)]
+    rest = max(0.0, time_s - latency_s)
+    ratios = growth(known, latency_s, rest, case.ranks, 2 * case.ranks)
+    how = f"not measured; by the formula of {backend}'s algorithm: {known.name}, {known.formula}"
+    return [Fact(TWICE_RANKS, ratios, RATIO, how)]
+
+
+def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
+    """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
+    and twice the ranks; or why they say nothing."""
+    case, (_, per_node) = row.case, observations.group_shape(row.header, row.case)
+    machine = models_of_row(machine, row, _call(row.case))
+    try:
+        (found,) = predict(machine, case.operation, (case.ranks,), per_node, (case.size_bytes,))
+    except CommbenchError as error:
+        how = f"{machine.name} does not predict this call: {error.message}"
+        return [Fact("predicted", "not known", TEXT, how)]
+    times = f"t is {time_s / found.time_s:.3g} times that"
+    how = f"{found.model} ({found.kind}) of {machine.name}; {times}"
+    facts = [Fact("predicted", found.time, SECONDS, how)]
+    more = partial(_predict, machine, case, per_node, found)
+    if found.size_bytes:
+        fitted = find_fitted(machine, case.operation, found.kind, "", per_node)
+        half = intervals.find_figure(fitted, case.ranks, per_node, 1, -1)
+        facts += [*_bound(found.latency_share), _half(half and half.value), more(TWICE_SIZE)]
+    return [*facts, more(TWICE_RANKS)]
+
+
+def _predict(machine: Machine, case: Case, per_node: int, now: Prediction, name: str) -> Fact:
+    """What a larger call takes. More ranks than one host has are on further hosts if groups across
+    hosts were measured, else on the same host."""
+    ranks, size, error = case.ranks, case.size_bytes, ""
+    ranks, size = (2 * ranks, size) if name == TWICE_RANKS else (ranks, 2 * size)
+    for on_host in dict.fromkeys((per_node, max(per_node, ranks))):
+        try:
+            (more,) = predict(machine, case.operation, (ranks,), on_host, (size,))
+        except CommbenchError as caught:
+            error = error or caught.message
+            continue
+        how = BY_MODEL if more.kind == now.kind else f"{BY_MODEL}, {more.kind}"
+        ratio = more.time.scaled(1 / now.time_s)
+        return Fact(name, ratio, RATIO, f"{how}: {cells.time_text(more.time)}")
+    return Fact(name, "not known", TEXT, f"no prediction: {error}")

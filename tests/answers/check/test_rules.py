@@ -206,9 +206,3 @@ def test_the_steps_that_there_are_are_named() -> None:
     assert steps_note(rule, rows) == " Its steps: train calls, evaluate calls."
     assert steps_note(rule, rows[2:]) == " It replays no step of a workload."
     assert steps_note(parse_rule("max_time", "all_reduce:3ms"), rows) == ""
-
-
-def test_the_name_of_a_step_alone_hints_at_how_to_select_it() -> None:
-    with pytest.raises(UsageError) as found:
-        parse_rule("max_time", "ProfilerStep#3:100ms")
-    assert found.value.hint.endswith("for the step of a replay write step=NAME")

@@ -84,18 +84,6 @@ def test_a_poor_or_untested_fit_is_warned_of() -> None:
     assert "Warning" not in " ".join(notes_of(ask((64,), machine=planted.machine(barely))))
 
 
-def test_a_row_that_was_adjusted_is_named() -> None:
-    factors = ((MIB, 5.0), (2.0 * MIB, 1.0))
-    model = planted.fitted(parameters=(5e-5, 0.0, 1e-11), size_factors=factors,
-                           sizes=(MIB, 2 * MIB))  # fmt: skip
-    machine = planted.machine(model)
-    notes = notes_of(ask((64,), sizes=(MIB, 2 * MIB), machine=machine))
-    assert (
-        "all_reduce across hosts: raised above the model: 1 of 2 times, so that none falls as "
-        "sizes or ranks grow" in notes
-    )
-
-
 def test_json_of_a_call_without_data_has_null_for_its_bandwidth() -> None:
     barrier = planted.fitted("barrier", "dissemination", (1e-6, 2e-6, 0.0), sizes=(0,))
     told = json.loads(ask(operations=(), machine=planted.machine(barrier)).text("json"))

@@ -198,18 +198,6 @@ def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
     assert f"4 curves of h200_sxm: {path}" in [*curve_notes(found)]
 
 
-def test_sizes_in_elements_are_named(tmp_path: Path) -> None:
-    elements = write(tmp_path / "e.csv", curves_of("h100_sxm", "2.29.2", 8),
-                     lambda size, time: (size // 2, time))  # fmt: skip
-    assert cb.expect_run(elements).is_in_elements
-    slow = write(tmp_path / "s.csv", curves_of("h100_sxm", "2.29.2", 8),
-                 lambda size, time: (size, 1.2 * time))  # fmt: skip
-    assert not cb.expect_run(slow).is_in_elements
-    assert any(
-        "elements" in text for text in cb.check(elements, expect="published").results[0].remarks
-    )
-
-
 def test_a_file_of_several_systems_is_chosen_from(tmp_path: Path) -> None:
     both = [*curves_of("h100_sxm", "2.29.2", 8), *curves_of("h200_sxm", "2.29.2", 4)]
     path = write(tmp_path / "c.csv", both)

@@ -73,7 +73,6 @@ def call(gpu: str, ranks: int = 8, nodes: int = 1, nic: str = "", **more: Any) -
             "Is it in Gbit/s?": 480, "Is it the sum of all accelerators of a node?": 480}),
         # 47.75 GB/s are 382 Gbit/s; others measured 47.67 GB/s.
         (call("mi300x", 2), 382, IMPOSSIBLE, {"Is it in Gbit/s?": 47.75}),
-        (call("h100"), 60, LOW, {"Was it divided by 8, although it was in GB/s already?": 480}),
         (call("h100"), 270, LOW, {"Is it the algorithm bandwidth (--algbw)?": 472.5}),
         (call("a100"), 235.26 / 1.25, PLAUSIBLE, {}),
         (call("a100"), 178, LOW, {"Is it in GiB/s (2^30 bytes per second)?": 191.13}),
