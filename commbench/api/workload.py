@@ -44,7 +44,7 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
     `report` is called with the name of a file and the part of all that was read, 0 to 1. Raises
     RecordsError for a file that cannot be read.
     """
-    from commbench.readers.traces.registry import read_traces
+    from commbench.readers.trace_formats import read_traces
     from commbench.workloads.trace import analyse_traces
 
     return analyse_traces(read_traces([Path(trace) for trace in traces], report))

@@ -1,6 +1,6 @@
 """A workload: the collective calls of a training step, with their groups, sizes and gaps.
 
-It is read from a trace (readers.traces), or generated from a model and a layout, and stored as a
+It is read from a trace (trace_formats), or generated from a model and a layout, and stored as a
 JSON file (results.workload_file). Ranks that make the same calls share one program, so that the
 step of a data parallel job is written once, whatever the number of ranks. A pipeline has a program
 for each stage. A call names a set of groups, such as the groups of the dimension `tp`: each rank

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload
-from commbench.readers.traces.base import RankTrace, union_length
+from commbench.readers.trace_base import RankTrace, union_length
 from commbench.units import GB
 from commbench.views.formats import Result, fields_of
 from commbench.workloads.trace_steps import (

@@ -26,7 +26,7 @@ from commbench.plan.workload import (
     Step,
     Workload,
 )
-from commbench.readers.traces.base import RankTrace, TracedGroup, TracedStep, merged
+from commbench.readers.trace_base import RankTrace, TracedGroup, TracedStep, merged
 
 GroupId: TypeAlias = tuple[int, ...] | str
 """The global ranks of a group, or its name in the trace where these are not known."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
-from commbench.readers.traces.base import Call, RankTrace, TracedGroup, TracedStep
+from commbench.readers.trace_base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.workloads.document import VIEW
 from commbench.workloads.trace import analyse_traces, workload_totals
 

@@ -22,7 +22,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.replay import replayed_workload, step_calls
 from commbench.plan.workload import Call, Step
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s, left_out_variants
-from commbench.readers.traces.base import union_length
+from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats.estimate import Estimate, combine, known, ratio
 from commbench.views.formats import fields_of

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from commbench.errors import RecordsError
-from commbench.readers.traces.registry import read_trace
+from commbench.readers.trace_formats import read_trace
 from commbench.units import format_bytes
 
 ADDRESS = "localhost:28028"

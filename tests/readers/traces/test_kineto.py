@@ -14,8 +14,8 @@ import real_trace
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import UNKNOWN_GROUP, Call
-from commbench.readers.traces.base import RankTrace
-from commbench.readers.traces.registry import read_trace
+from commbench.readers.trace_base import RankTrace
+from commbench.readers.trace_formats import read_trace
 from commbench.workloads.document import VIEW
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 from commbench.workloads.trace_steps import WHOLE_TRACE

@@ -13,8 +13,8 @@ import real_trace
 from synthetic_traces import CHAKRA, DUMP, ENTRIES, inspected, node
 
 from commbench.errors import RecordsError, UsageError
-from commbench.readers.traces.base import RankTrace
-from commbench.readers.traces.registry import TRACES, read_trace, read_traces
+from commbench.readers.trace_base import RankTrace
+from commbench.readers.trace_formats import TRACES, read_trace, read_traces
 from commbench.workloads.trace import analyse_traces
 
 

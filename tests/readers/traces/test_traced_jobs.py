@@ -11,8 +11,8 @@ import pytest
 from commands import start_command
 
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
-from commbench.readers.traces.base import Call, RankTrace
-from commbench.readers.traces.registry import read_traces
+from commbench.readers.trace_base import Call, RankTrace
+from commbench.readers.trace_formats import read_traces
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 
