@@ -28,9 +28,10 @@ from commbench.errors import RecordsError, UsageError
 from commbench.plan.workload import Call
 from commbench.readers import trace_base as base
 from commbench.readers.kineto import KINETO, make_calls
+from commbench.readers.plain_pickle import read_plain_pickle
 from commbench.readers.torch_calls import OPERATOR, RECORD, Event
 from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TraceFormat, rank_in_name
-from commbench.readers.trace_source import Source, read_plain_pickle
+from commbench.readers.trace_source import Source
 from commbench.results.files import first_bytes, is_folder, read_whole, why_unreadable
 from commbench.results.workload_file import is_workload
 from commbench.units import format_count
