@@ -126,10 +126,8 @@ def _undisturbed(pooled: PooledRatio) -> str:
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     if pooled.verdict == pooled.undisturbed_verdict and least <= high and low <= most:
         return ""
-    sizes = format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)
-    where = f" at {sizes}" if pooled.undisturbed_rows < pooled.rows else ""
     ratio = cells.ratio_with_interval_text(pooled.undisturbed)
-    return f"; its 5th percentile{where} {ratio} times: {pooled.undisturbed_verdict}"
+    return f"; its 5th percentile {ratio} times: {pooled.undisturbed_verdict}"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -366,4 +364,4 @@ def _csv(found: Comparisons) -> str:
     return make_csv([("a", "b", *COLUMNS), *rows])
 
 
-VIEW = View(document, schema=2, more={"csv": _csv})
+VIEW = View(document, schema=3, more={"csv": _csv})

@@ -66,11 +66,6 @@ class PooledRatio(NamedTuple):
     """The same of undisturbed calls, the 5th percentile of the times; None where no row has it."""
     undisturbed_verdict: str
     """Empty where there is no ratio."""
-    undisturbed_rows: int
-    """How many rows have a ratio of undisturbed calls."""
-    undisturbed_low_bytes: int
-    """The smallest and the largest size of these rows; 0 where there is none."""
-    undisturbed_high_bytes: int
 
     @property
     def smallest_difference(self) -> float | None:
@@ -165,11 +160,9 @@ def _pool(
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
     undisturbed = _pool_logs(calm, UNDISTURBED, host_changes)
     sizes = [named_bytes(row.a) for row in rows]
-    calm_sizes = [named_bytes(each.row.a) for each in calm] or [0]
     return PooledRatio(
         rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, decide(pooled, tolerance),
         undisturbed, decide(undisturbed, tolerance) if undisturbed else "",
-        len(calm), calm_sizes[0], calm_sizes[-1],
     )  # fmt: skip
 
 

@@ -446,13 +446,6 @@ def test_where_medians_cannot_tell_undisturbed_calls_do() -> None:
     assert (pooled.verdict, pooled.undisturbed_verdict) == ("undecided", "same")
 
 
-def test_undisturbed_calls_are_pooled_over_the_sizes_that_have_enough_of_them() -> None:
-    found = compare(disturbed(1, 0.5, few=3), disturbed(2, 0.5, few=3))
-    (pooled,) = found.pooled
-    assert (pooled.rows, pooled.undisturbed_rows) == (8, 5)
-    assert (pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes) == (1024, 5 * 1024)
-
-
 def test_a_host_that_was_slow_in_one_run_is_no_slower_collective() -> None:
     found = compare(disturbed(1, 0.2), disturbed(2, 0.8))
     (pooled,) = found.pooled
