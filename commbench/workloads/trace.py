@@ -94,11 +94,6 @@ class TraceAnalysis(Result, view="workloads.document", rows="operations"):
     """None where it is not known, as in a file that ends early."""
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What the traces cannot tell, in sentences."""
-        return self.workload.notes
-
-    @property
     def totals(self) -> tuple[OperationTotals, ...]:
         """The totals of the workload's steps."""
         return workload_totals(self.workload)

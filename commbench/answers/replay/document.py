@@ -60,7 +60,7 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
     ratio, calls = found.over_trace, found.variant(CALLS)
-    if not (ratio and calls and calls.time):
+    if not (ratio and calls and calls.time_s):
         return
     if was_shrunk(workload):
         meaning = "the trace had more ranks, so this does not compare the networks"
@@ -71,14 +71,18 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     times = cells.ratio_with_interval_text(ratio)
-    here, there = cells.time_text(calls.time), units.format_time(found.calls_only_s or 0.0)
+    here, there = cells.time_text(calls.time_s), units.format_time(found.calls_only_s or 0.0)
     one_by_one = f"the calls, one after another, take {here} here and {there} in the trace"
     yield f"{meaning}: {one_by_one}, {times} times as long"
 
 
 def _would_help(found: StepReplay) -> Iterator[str]:
     """Which variant saves most, or that none does."""
-    compared = [(each.ratio, name_variant(each.variant)) for each in found.variants if each.ratio]
+    compared = [
+        (each.over_baseline, name_variant(each.variant))
+        for each in found.variants
+        if each.over_baseline
+    ]
     ratio, name = min(compared, default=(None, ""))
     slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
@@ -145,9 +149,9 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
     if found.alone:
         yield WholeRow("each call alone", found.alone)
     for each in found.variants:
-        if each.time:
+        if each.time_s:
             of_step = found.step_over_trace if each.variant == GAPS else None
-            yield WholeRow(name_variant(each.variant), each.time, of_step, each.ratio)
+            yield WholeRow(name_variant(each.variant), each.time_s, of_step, each.over_baseline)
 
 
 def _whole_table(found: StepReplay) -> Table:

@@ -26,8 +26,9 @@ from synthetic_traces import CHAKRA, DUMP, inspected
 from commbench.api import workload
 from commbench.errors import CommbenchError, RecordsError
 from commbench.readers import trace_source as stream
+from commbench.readers.plain_pickle import read_plain_pickle
 from commbench.readers.trace_formats import read_trace
-from commbench.readers.trace_source import Source, read_plain_pickle
+from commbench.readers.trace_source import Source
 from commbench.results.workload_file import read_workload, write_workload
 from commbench.workloads.document import VIEW
 

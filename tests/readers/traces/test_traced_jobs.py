@@ -102,7 +102,7 @@ def test_all_facts_of_each_call_are_known(job: Job) -> None:
     assert not [one for one in placed if one.size_bytes is None]
     assert not [one for one in placed if one.time_s is None]
     assert not [one for one in placed if one.transfer_s is None]
-    assert job.analysis.notes == ()
+    assert job.analysis.workload.notes == ()
 
 
 def test_the_groups_are_those_of_the_mesh(job: Job) -> None:
@@ -158,7 +158,9 @@ def test_without_shapes_all_calls_are_found_but_no_sizes(job: Job, tmp_path: Pat
     (path := tmp_path / "rank0.json").write_text(json.dumps(values))
     analysis = analyse_traces(read_traces([path]))
     assert len(analysis.calls) == len(job.traces[0].calls)
-    assert any("have no size: profile with record_shapes=True" in n for n in analysis.notes)
+    assert any(
+        "have no size: profile with record_shapes=True" in n for n in analysis.workload.notes
+    )
 
 
 @pytest.mark.parametrize("part", [0.5, 0.7, 0.9, 0.99])
