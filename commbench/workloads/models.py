@@ -6,11 +6,12 @@ Those of a torch module are read; on the device `meta` it needs no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
+from commbench.plan.dtypes import DTYPES
 from commbench.units import MOST_PARAMETERS, format_count
 from commbench.validation import require_within
 
@@ -35,6 +36,28 @@ class Tensor(NamedTuple):
     def elements(self) -> int:
         """How many numbers it has."""
         return prod(self.shape)
+
+
+def cut_buckets(tensors: Iterable[Tensor], limits: Sequence[int]) -> list[list[Tensor]]:
+    """Buckets of tensors of one dtype. The first bucket has the first limit in bytes, and so on;
+    the last limit is that of all further buckets. Buckets are in the order of their completion,
+    and incomplete ones follow."""
+    open_buckets: dict[str, list[Tensor]] = {}
+    used: dict[str, int] = {}
+    done: list[list[Tensor]] = []
+    for tensor in tensors:
+        bucket = open_buckets.setdefault(tensor.dtype, [])
+        bucket.append(tensor)
+        limit = limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]
+        if bytes_of(bucket) >= limit:
+            done.append(open_buckets.pop(tensor.dtype))
+            used[tensor.dtype] = used.get(tensor.dtype, 0) + 1
+    return done + list(open_buckets.values())
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """The bytes of tensors."""
+    return sum(t.elements * DTYPES[t.dtype].sizebytes_of for t in tensors)
 
 
 class Model(NamedTuple):

@@ -121,10 +121,10 @@ def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:
 def test_what_a_cut_trace_lacks_is_laid_to_its_cut_alone() -> None:
     lacking = call("all_reduce", 100.1, None, size_bytes=None, group="")
     whole = analyse_traces([trace(0, lacking)])
-    assert sum("of 1 calls" in note for note in whole.notes) == 3
+    assert sum("of 1 calls" in note for note in whole.workload.notes) == 3
     cut = analyse_traces([trace(0, lacking, is_cut=True, cut_step="ProfilerStep#3")])
-    assert not any("of 1 calls" in note for note in cut.notes)
-    assert cut.notes[0].startswith("rank0.json ends early, in ProfilerStep#3: this step")
+    assert not any("of 1 calls" in note for note in cut.workload.notes)
+    assert cut.workload.notes[0].startswith("rank0.json ends early, in ProfilerStep#3: this step")
 
 
 def test_calls_that_differ_between_ranks_are_not_compared() -> None:

@@ -179,7 +179,7 @@ def test_a_cut_trace_says_what_the_whole_says(job: Job, tmp_path: Path, part: fl
 
 def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     alone = analyse_traces(job.traces[:1])
-    assert any("rank 0 of" in note for note in alone.notes)
+    assert any("rank 0 of" in note for note in alone.workload.notes)
     assert all(row.waiting_s is None for row in alone.totals if row.group != "unknown")
     assert alone.waits == ()
     workload = alone.workload
