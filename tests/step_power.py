@@ -1,5 +1,6 @@
-"""How often steps are found in made-up series: by `commbench history`, and by the detectors of asv
-and ruptures where these are installed. `python tests/step_power.py` prints the tables of
+"""How often steps are found in made-up series: by `commbench history`, and by the detectors of asv,
+ruptures and Apache Otava where these are installed; and in the series of otava-test-data, whose
+labels say where a level changes. `python tests/step_power.py` prints the tables of
 docs/history.md."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from statistics import mean
 
 import numpy as np
@@ -87,6 +89,42 @@ def oracles() -> dict[str, Found]:
     return {"asv": of_asv, "ruptures": of_ruptures}
 
 
+LEVELS = ("constant", "outlier", "variance_change", "step_function", "regression_fix",
+          "multiple_changes")  # fmt: skip
+"""Patterns of otava-test-data; in the last three the level changes where a label is."""
+
+
+def otava() -> Found:
+    """Otava's detector as its command calls it."""
+    analysis = import_module("otava.analysis")
+
+    def find(logs: np.ndarray) -> list[int]:
+        values = np.exp(logs).tolist()  # an array makes it fail
+        found, _ = analysis.compute_change_points(values, window_len=50, max_pvalue=0.001)
+        return [int(point.index) for point in found]
+
+    return find
+
+
+def labelled(find: Found, sigma: float, times: int, within: int = 4) -> tuple[float, float]:
+    """Precision and recall of steps in all patterns of 50 and 500 points with normal noise of
+    `sigma` percent; a step is right within so many points of a label."""
+    made = import_module("otava_test_data")
+    right = found = wanted = hit = 0
+    for seed in range(times):
+        for name in LEVELS:
+            for length in (50, 500):
+                pattern = getattr(made, name)(length=length, seed=seed)
+                noisy = made.generators.combiner.add_noise(pattern, sigma=sigma, seed=seed)
+                places = find(np.log(np.maximum(noisy.data, 1.0)))
+                labels = [point.index for point in pattern.change_points]
+                labels = labels if name in LEVELS[3:] else []
+                right += sum(any(abs(at - label) <= within for label in labels) for at in places)
+                hit += sum(any(abs(at - label) <= within for at in places) for label in labels)
+                found, wanted = found + len(places), wanted + len(labels)
+    return right / max(1, found), hit / wanted
+
+
 def main(times: int) -> None:
     finders = {"commbench": ours, **oracles()}
     print(" | ".join(["", *finders]))
@@ -101,6 +139,12 @@ def main(times: int) -> None:
     for ratio in (1.05, 1.1, 1.2):
         cells = [f"{share_found(ours, POINTS - after, times, ratio):.0%}" for after in newest]
         print(" | ".join([f"step of {ratio - 1:.0%}", *cells]), flush=True)
+    if find_spec("otava_test_data") and find_spec("otava"):
+        print("precision, recall: commbench | Otava")
+        for sigma in (1, 2, 5, 10):
+            pairs = [labelled(find, sigma, max(1, times // 10)) for find in (ours, otava())]
+            cells = [f"{precision:.0%}, {recall:.0%}" for precision, recall in pairs]
+            print(" | ".join([f"noise of {sigma} %", *cells]), flush=True)
 
 
 if __name__ == "__main__":

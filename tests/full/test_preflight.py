@@ -62,7 +62,7 @@ def run_preflight(
     enter: Path,
     output: Path,
     need: int,
-    stage_limit: str = "40",
+    stage_limit: str = "20",
     **variables: str,
 ) -> int:
     """The exit code of `commbench preflight` on all hosts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,10 @@ import pytest
 from broken import SMALL_THEN_LARGE, check_named, check_resumed, cut_off, kill_rank
 from commands import START_TIMEOUT_S, Ended, run_commbench
 from slurm import Slurm, slurm
+from test_preflight import Saboteur, lists
 
 pytestmark = pytest.mark.full
+PREFLIGHT_LIMIT_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +70,25 @@ def test_a_rank_of_srun_that_is_killed_is_named_and_nothing_is_left(
     check_named(ended, rank, host, seconds)
 
 
-def print_job(where: Path, *words: str) -> Path:
-    """A script of `commbench job slurm` for both nodes, two ranks each."""
+def print_job(where: Path, *words: str, nodes: int = 2) -> Path:
+    """A script of `commbench job slurm` for so many nodes, two ranks each."""
     path = Path(sys.executable).parent
     setup = f"export PATH={shlex.quote(str(path))}:$PATH"
     ended = run_commbench(
-        where, "job", "slurm", "--nodes", "2", "--nproc-per-node", "2", "--setup", setup,
+        where, "job", "slurm", "--nodes", str(nodes), "--nproc-per-node", "2", "--setup", setup,
         "--output", "job.sh", *words,
     )  # fmt: skip
     assert (ended.code, ended.err) == (0, "")
     return where / "job.sh"
 
 
-def submit(cluster: Slurm, where: Path) -> tuple[str, str]:
+def submit(cluster: Slurm, where: Path, limit_s: float = START_TIMEOUT_S) -> tuple[str, str]:
     """Submit the script and wait for its end; the job's number and its state then.
 
     Not `sbatch --wait`, which asks seldom.
     """
     number = cluster.run("sbatch", "--parsable", "job.sh", cwd=where).strip()
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + limit_s
     while True:
         shown = cluster.run("scontrol", "show", "job", number)
         state = shown.split("JobState=")[1].split()[0]
@@ -138,3 +141,32 @@ def test_a_printed_job_that_fails_says_why_and_ends_on_every_node(
     assert "error: in-use exists and is not empty\n" in log
     assert re.search(r"tasks? 0(-1)?: Exited with exit code 6\n", log), log
     assert [path.name for path in (tmp_path / "in-use").iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("bad", ["", "host1"], ids=["sound", "killed"])
+def test_a_printed_job_tests_its_nodes_and_runs_on_good_ones(
+    cluster: Slurm, tmp_path: Path, bad: str
+) -> None:
+    """A rank on the bad node is killed in both of its tests; the job then runs on the other."""
+    where = tmp_path / "hosts"
+    where.mkdir()
+    saboteur = Saboteur(where, bad, signal.SIGKILL, size=1, times=2)
+    nodes, spare = (1, "1") if bad else (2, "0")
+    print_job(
+        tmp_path, "--time", "10m", "--preflight", "--spare", spare,
+        "--setup", f"export TMPDIR={where}", "--", "--sizes", "1K,64K", "--iters", "5",
+        nodes=nodes,
+    )  # fmt: skip
+    if bad:
+        saboteur.start()
+    number, state = submit(cluster, tmp_path, PREFLIGHT_LIMIT_S)
+    saboteur.ended.set()
+    log = (tmp_path / f"commbench-all_reduce-{number}.log").read_text()
+    assert state == "COMPLETED", log
+    checked = tmp_path / "results" / f"{number}-preflight"
+    good = [host for host in ("host0", "host1") if host != bad]
+    assert (checked / "pass.txt").read_text().split() == good
+    assert lists(checked) == ({"drain": [bad]} if bad else {})
+    [folder] = (tmp_path / "results").glob(f"{number}-all_reduce*")
+    header, *_ = Ended(0, "", "", folder).journal()
+    assert list(dict.fromkeys(rank["host"] for rank in header["ranks"])) == good
