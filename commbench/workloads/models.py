@@ -57,7 +57,7 @@ def cut_buckets(tensors: Iterable[Tensor], limits: Sequence[int]) -> list[list[T
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
     """The bytes of tensors."""
-    return sum(t.elements * DTYPES[t.dtype].sizebytes_of for t in tensors)
+    return sum(t.elements * DTYPES[t.dtype].size_bytes for t in tensors)
 
 
 class Model(NamedTuple):
