@@ -27,7 +27,7 @@ from commands import (
 from synthetic_replay import WORKLOAD
 
 from commbench.plan.workload import workload_values
-from commbench.readers.traces.registry import read_trace
+from commbench.readers.trace_formats import read_trace
 from commbench.results.files import write_workload
 from commbench.results.journal_reader import read_run
 

@@ -12,8 +12,7 @@ from synthetic_workload import TWO_RANKS
 
 from commbench.plan.workload import RECV, SEND, Call, Program, Step, Workload
 from commbench.results.files import write_workload
-from commbench.workloads.data_parallel import ddp_workload, fsdp_workload
-from commbench.workloads.megatron import megatron_workload
+from commbench.workloads.frameworks import ddp_workload, fsdp_workload, megatron_workload
 from commbench.workloads.megatron_calls import Training
 from commbench.workloads.models import Transformer
 

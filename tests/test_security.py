@@ -79,7 +79,7 @@ def test_pickles_of_others_are_interpreted_by_one_reader_of_plain_values() -> No
         for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.module == "pickletools"
     }
-    assert uses == {"readers/traces/plain_pickle.py"}
+    assert uses == {"readers/plain_pickle.py"}
     own = nodes(SOURCES[uses.pop()])
     imported = {node.module for node in own if isinstance(node, ast.ImportFrom)}
     assert imported == {"__future__", "pickletools", "typing"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from commbench.analysis.load import LoadedRun
 from commbench.answers.check.rules import Rule
+from commbench.answers.history.document import RunsOfHistory, points_csv
 from commbench.answers.history.history import Trend, find_baseline, find_trend
 from commbench.answers.history.records import Added, HistoryRun
-from commbench.answers.history.run_list import RunsOfHistory, points_csv
 from commbench.answers.history.store import HISTORY, History, open_history
 from commbench.api.runs import ignore, load_rows
 from commbench.errors import CommbenchError, UsageError

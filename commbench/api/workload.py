@@ -44,7 +44,7 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
     `report` is called with the name of a file and the part of all that was read, 0 to 1. Raises
     RecordsError for a file that cannot be read.
     """
-    from commbench.readers.traces.registry import read_traces
+    from commbench.readers.trace_formats import read_traces
     from commbench.workloads.trace import analyse_traces
 
     return analyse_traces(read_traces([Path(trace) for trace in traces], report))
@@ -111,7 +111,7 @@ def ddp(
     loss; from its backward pass follows the order of the gradients. Without it, the reverse order
     of the parameters is taken. Raises UsageError for a model or a value that makes no sense.
     """
-    from commbench.workloads.data_parallel import ddp_workload
+    from commbench.workloads.frameworks import ddp_workload
 
     size = parse_size(bucket) if isinstance(bucket, str) else bucket
     return Workload(*ddp_workload(
@@ -140,7 +140,7 @@ def fsdp(
     fully_shard was applied, else the items of every ModuleList. Raises UsageError for a model or a
     value that makes no sense.
     """
-    from commbench.workloads.data_parallel import fsdp_workload
+    from commbench.workloads.frameworks import fsdp_workload
 
     return Workload(*fsdp_workload(
         _model(model, None, ranks, blocks=blocks), ranks=ranks, replicas=replicas,
@@ -161,7 +161,7 @@ def megatron(
     sequence_parallel, distributed_optimizer, bucket_bytes. Raises UsageError for sizes that do not
     divide the model.
     """
-    from commbench.workloads.megatron import megatron_workload
+    from commbench.workloads.frameworks import megatron_workload
     from commbench.workloads.megatron_calls import Training
     from commbench.workloads.models import find_transformer
 

@@ -312,7 +312,7 @@ COMMANDS = {
     "history add": Command("subcommands", HISTORY_ADD, (f"{_API}.add",)),
     "history list": Command(
         "subcommands", {"node": NODE, "db": DB, **AS_DOCUMENT}, (f"{_API}.list_",),
-        "answers.history.run_list",
+        f"{_TREND}:RUNS",
     ),
     "history show": Command(
         "subcommands", {**CHOSEN, "tolerance": TOLERANCE, **AS_DOCUMENT}, (f"{_API}.show",), _TREND

@@ -1,9 +1,9 @@
 """A workload: the collective calls of a training step, with their groups, sizes and gaps.
 
-It is read from a trace (readers.traces), or generated from a model and a layout, and stored as a
-JSON file (results.files). Ranks that make the same calls share one program, so that the
-step of a data parallel job is written once, whatever the number of ranks. A pipeline has a program
-for each stage. A call names a set of groups, such as the groups of the dimension `tp`: each rank
+It is read from a trace (readers.trace_formats), or generated from a model and a layout, and stored
+as a JSON file (results.files). Ranks that make the same calls share one program, so that the step
+of a data parallel job is written once, whatever the number of ranks. A pipeline has a program for
+each stage. A call names a set of groups, such as the groups of the dimension `tp`: each rank
 makes the call in that group of the set to which it belongs.
 
 Sizes follow nccl-tests, as everywhere in commbench (plan.operation): S is the larger of what a rank

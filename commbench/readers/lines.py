@@ -83,10 +83,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     lines = _lines(source)
     head = _cells(lines[:1])
     columns = [NCCL_PERF.get(name, name) for name in head]
-    is_perf, hints = "op_name" in head, collector.hints
-    given = {"system": hints.system, "nccl_version": hints.nccl_version}  # old tables have none
-    given = {name: value for name, value in given.items() if is_perf and name not in columns}
-    if missing := [name for name in COLUMNS if name not in columns and not given.get(name)]:
+    is_perf = "op_name" in head
+    if missing := [name for name in COLUMNS if name not in columns]:
         raise RecordsError(
             f"{source.path} has no column {' and no column '.join(missing)}",
             f"the columns of curves are {','.join(COLUMNS)}",
@@ -94,8 +92,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     points: dict[tuple[object, ...], Point] = {}
 
     def add(line: Line, row: list[str]) -> None:
-        named = {**base.name_cells(columns, row), **{k: v or "" for k, v in given.items()}}
-        point = _point(line.number, named, is_perf)
+        point = _point(line.number, base.name_cells(columns, row), is_perf)
         first = points.setdefault(point[1:7] + point[8:], point)
         if first is not point and is_perf:
             raise LeftOut("a line above has the same size")

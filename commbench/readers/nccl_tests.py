@@ -37,7 +37,6 @@ _DEVICE = re.compile(
     r"(?:\s+Pid\s+\d{1,20})?\s+(?:(?:on\s+(?P<host>\S+)|uses)\s+device|->)\s+\d{1,9}"
     r"\s+\[[^\]]{0,40}\]\s*(?P<name>.*)"
 )
-_NRANKS = re.compile(r"NCCL INFO .*\bn[rR]anks (\d{1,9})\b")
 _OPTION = re.compile(r"((?:agg |warmup )?[A-Za-z]+):? (\d{1,15}(?:\((?:factor|bytes)\))?)(?=\s|$)")
 """An option and its number in the line `# nThread 1 ... step: 2(factor) warmup iters: 5 ...`."""
 _REDUCED = re.compile(r"# Reducing (maxBytes) to (\d{1,15})\b")
@@ -79,8 +78,6 @@ class NcclTestsTable:
     library: str = ""
     """NCCL's version number."""
     devices: list[RankDevice] = field(default_factory=list)
-    communicators: set[int] = field(default_factory=set)
-    """World sizes that NCCL itself logged."""
     options: dict[str, int] = field(default_factory=dict)
     """Numbers by the names of nccl-tests' line `# nThread`, and of _COMMAND_OPTIONS. The unit of a
     step is part of its name: `step(factor)`."""
@@ -98,8 +95,6 @@ class NcclTestsTable:
     def read_line(self, line: str) -> None:
         """Take what a line before a table says."""
         self.read_command(line)
-        if not line.startswith("#"):
-            self.communicators.update(int(n) for n in _NRANKS.findall(line))
         if line.startswith("# Using devices"):
             self.devices.clear()
         for name, text in (_OPTION if line.startswith("# nThread") else _REDUCED).findall(line):
@@ -146,10 +141,9 @@ class NcclTestsTable:
     @property
     def known_ranks(self) -> int | None:
         """Ranks of the communicator, with NCCL_TESTS_SPLIT of rank 0's; None if unknown."""
-        if not self.devices:
-            return next(iter(self.communicators)) if len(self.communicators) == 1 else None
         each = self.options.get("nThread", 1) * self.options.get("nGpus", 1)
-        if sorted(d.rank for d in self.devices) != list(range(len(self.devices))) or not each:
+        is_whole = sorted(d.rank for d in self.devices) == list(range(len(self.devices)))
+        if not (self.devices and is_whole and each):
             return None
         reporting = next(device.group for device in self.devices if device.rank == 0)
         ranks = sum(device.group == reporting for device in self.devices)

@@ -12,17 +12,8 @@ from itertools import pairwise
 
 from commbench.errors import RecordsError
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers import base
+from commbench.readers import base, nccl_tests
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
-from commbench.readers.nccl_tests import (
-    BEGINS,
-    CPU_TIME,
-    NcclTestsTable,
-    PlacementCells,
-    make_file,
-    note_launch_mode,
-    parse_library_version,
-)
 from commbench.readers.source import ImportHints, Line, SourceText
 
 _FOOT = ("# Out of bounds", "# Avg bus bandwidth", "# Collective test concluded")
@@ -45,7 +36,7 @@ _TIMESTAMP = "timestamp"
 class _Section:
     """One table in the file, with the lines of and after it."""
 
-    table: NcclTestsTable
+    table: nccl_tests.NcclTestsTable
     columns: tuple[str, ...] = ()
     placements: tuple[str, ...] = ()
     """Of each group of columns, in their order; empty where its numbers cannot be used."""
@@ -86,7 +77,7 @@ class _Section:
         else:
             self.others.append(line)
 
-    def split(self, row: list[str]) -> tuple[dict[str, str], list[PlacementCells]]:
+    def split(self, row: list[str]) -> tuple[dict[str, str], list[nccl_tests.PlacementCells]]:
         """The cells that begin a row, and each placement's; ValueError if not one per column.
 
         A reduce op may be blank, and a timestamp is two words.
@@ -98,12 +89,14 @@ class _Section:
             row = [*row[:last], " ".join(row[last:])]
         base.name_cells(self.columns, row)
         key, *groups = map(dict, map(zip, self._groups(self.columns), self._groups(row)))
-        return key, list(map(PlacementCells, self.placements, groups))
+        return key, list(map(nccl_tests.PlacementCells, self.placements, groups))
 
 
 def is_text(source: SourceText) -> bool:
     """Whether a file has a header of nccl-tests' table, or what comes before it."""
-    return any(_is_header(line.text) or line.text.startswith(BEGINS) for line in source.lines)
+    return any(
+        _is_header(line.text) or line.text.startswith(nccl_tests.BEGINS) for line in source.lines
+    )
 
 
 def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
@@ -127,9 +120,9 @@ def read_text(source: SourceText, hints: ImportHints) -> ImportedFile:
     for section in sections:
         _note_section(section, collector)
     libraries = base.unique(table.library for table in tables)
-    nccl = ", ".join(map(parse_library_version, libraries))
+    nccl = ", ".join(map(nccl_tests.parse_library_version, libraries))
     warmups = {table.options.get("warmup iters") for table in tables}
-    return make_file(
+    return nccl_tests.make_file(
         collector, tables,
         tool_version=", ".join(base.unique(table.version for table in tables)),
         warmup=warmups.pop() if len(warmups) == 1 else None,
@@ -165,11 +158,13 @@ def _is_title(text: str) -> bool:
 
 def _find_sections(source: SourceText) -> list[_Section]:
     sections: list[_Section] = []
-    table, title, section = NcclTestsTable(), "", None
+    table, title, section = nccl_tests.NcclTestsTable(), "", None
     for line in source.lines:
-        begins = line.text.startswith(BEGINS) or _is_title(line.text) or _is_header(line.text)
+        begins = (
+            line.text.startswith(nccl_tests.BEGINS) or _is_title(line.text) or _is_header(line.text)
+        )
         if begins and section is not None:
-            table, title = NcclTestsTable(), ""
+            table, title = nccl_tests.NcclTestsTable(), ""
             for other in section.others:
                 table.read_command(other.text)
             section = None
@@ -202,7 +197,7 @@ def _read_section(section: _Section, collector: RowCollector) -> None:
     table.line = lines[0]
     try:
         if not section.placements:
-            raise LeftOut(CPU_TIME)
+            raise LeftOut(nccl_tests.CPU_TIME)
         if table.known_ranks not in (None, collector.ranks):
             raise LeftOut(f"measured on {table.known_ranks} ranks")
         table.operation(collector)
@@ -225,4 +220,4 @@ def _note_section(section: _Section, collector: RowCollector) -> None:
     if section.table.blocking:
         collector.note(f"nccl-tests says: {section.table.blocking}")
     if section.rows:
-        note_launch_mode(section.table, collector)
+        nccl_tests.note_launch_mode(section.table, collector)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from commbench.analysis.nccl_log import SELECTIONS, selection_entries, selection_key
 from commbench.errors import NCCL_ERROR, RankError, first_line, reason_of
-from commbench.plan import groups, operations, timing_modes
+from commbench.plan import dimensions, groups, operations
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.plan.cases import find_oversized
 from commbench.plan.computations import AT_ONCE, COMPUTATION
@@ -248,6 +248,6 @@ def _calls_to_make(cases: Sequence[Case]) -> list[Case]:
         operation = operations.OPERATIONS[case.operation]
         is_call = operation.nccl_function and not (case.uses_new_group or operation.registers)
         is_measured = case.status == READY and case.part not in (COMPUTATION, AT_ONCE)
-        if is_measured and is_call and case.launch_mode == timing_modes.EAGER:
+        if is_measured and is_call and case.launch_mode == dimensions.EAGER:
             found.setdefault(selection_key(case), case)
     return list(found.values())

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from commbench.errors import UnavailableError
 from commbench.host.environment import nccl_settings
 from commbench.output.console import print_status
-from commbench.plan import backends, settings
+from commbench.plan import backends
 from commbench.plan.groups import format_group
 from commbench.plan.plan import Plan
 from commbench.worker.device import Device
@@ -209,7 +209,7 @@ def make_nccl_options(
     `process_group` is torch.distributed.ProcessGroupNCCL. Raises UsageError for another backend,
     UnavailableError for an option that this torch does not offer.
     """
-    settings.require_nccl(plan.backend, plan.nccl_options)
+    backends.require_nccl(plan.backend, plan.nccl_options)
     if not plan.nccl_options:
         return None
     process_group = process_group or getattr(dist, "ProcessGroupNCCL", None)
@@ -218,9 +218,9 @@ def make_nccl_options(
             f"torch {torch.__version__} was built without NCCL", "leave --nccl-option out"
         )
     options = process_group.Options()
-    for text in settings.parse_nccl_options(plan.nccl_options):  # a file may hold another one
+    for text in backends.parse_nccl_options(plan.nccl_options):  # a file may hold another one
         name, _, value = text.partition("=")
-        is_of_group = settings.NCCL_OPTIONS[name].is_of_group
+        is_of_group = backends.NCCL_OPTIONS[name].is_of_group
         target = options if is_of_group else getattr(options, "config", None)
         if not hasattr(target, name):
             raise UnavailableError(
@@ -228,7 +228,7 @@ def make_nccl_options(
                 "leave it out, or use a newer torch: which options it has depends on the NCCL "
                 "that it was built with",
             )
-        setattr(target, name, settings.read_value(name, value))
+        setattr(target, name, backends.read_value(name, value))
     if timeout is not None:
         options._timeout = timeout
     return options

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from commbench.host import cpu, gpus
-from commbench.plan import operations, timing_modes
+from commbench.plan import dimensions, operations
 from commbench.plan.case import Case
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Device, Event
@@ -270,7 +270,7 @@ def make_iterations(device: Device, case: Case, pieces: Sequence[Call], calls: i
         return list(pieces)
     turns = cycle(pieces)
     parts = [list(islice(turns, calls)) for _ in range(-(-len(pieces) // calls))]
-    if case.launch_mode == timing_modes.GRAPH:
+    if case.launch_mode == dimensions.GRAPH:
         return [device.capture(part) for part in parts]
     return [back_to_back([device.in_stream(call) for call in part]) for part in parts]
 

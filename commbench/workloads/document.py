@@ -58,7 +58,6 @@ WAITING = (
     Column("of it", attrgetter("for_rank_share"), Unit(format_share)),
 )
 FIGURES = "sums over the calls of one step of one rank"
-FIGURES_OF_TRACE = "sums over the calls of one rank"
 MEANINGS = (
     ("program", "the calls of the ranks that make the same ones; figures are means over the ranks"),
     ("bytes", "the sizes S, by nccl-tests' convention"),
@@ -117,7 +116,7 @@ def _step(workload: Workload, step: Step) -> Iterator[Block]:
     rows = workload_totals(workload, step)
     if not rows:
         yield Section(name, [Text("no collective calls")])
-    of = FIGURES if step.name != WHOLE_TRACE else FIGURES_OF_TRACE
+    of = FIGURES if step.name != WHOLE_TRACE else "sums over the calls of one rank"
     yield Table(f"{name}: {of}" if name else f"{of[0].upper()}{of[1:]}", COLUMNS, rows)
 
 

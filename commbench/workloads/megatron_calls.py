@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.groups import WORLD
 from commbench.plan.workload import RECV, SEND, Call
-from commbench.workloads.data_parallel import cut_buckets
-from commbench.workloads.models import Tensor, Transformer
+from commbench.workloads.models import Tensor, Transformer, cut_buckets
 
 BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK = 40_000_000, 1_000_000
 """A bucket has max(40e6, 1e6 d) parameters (DistributedDataParallelConfig). Only the first stage

@@ -6,11 +6,12 @@ Those of a torch module are read; on the device `meta` it needs no memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UsageError, name_error
+from commbench.plan.dtypes import DTYPES
 from commbench.units import MOST_PARAMETERS, format_count
 from commbench.validation import require_within
 
@@ -37,6 +38,28 @@ class Tensor(NamedTuple):
         return prod(self.shape)
 
 
+def cut_buckets(tensors: Iterable[Tensor], limits: Sequence[int]) -> list[list[Tensor]]:
+    """Buckets of tensors of one dtype. The first bucket has the first limit in bytes, and so on;
+    the last limit is that of all further buckets. Buckets are in the order of their completion,
+    and incomplete ones follow."""
+    open_buckets: dict[str, list[Tensor]] = {}
+    used: dict[str, int] = {}
+    done: list[list[Tensor]] = []
+    for tensor in tensors:
+        bucket = open_buckets.setdefault(tensor.dtype, [])
+        bucket.append(tensor)
+        limit = limits[min(used.get(tensor.dtype, 0), len(limits) - 1)]
+        if bytes_of(bucket) >= limit:
+            done.append(open_buckets.pop(tensor.dtype))
+            used[tensor.dtype] = used.get(tensor.dtype, 0) + 1
+    return done + list(open_buckets.values())
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """The bytes of tensors."""
+    return sum(t.elements * DTYPES[t.dtype].size_bytes for t in tensors)
+
+
 class Model(NamedTuple):
     """The tensors of a model, in the order in which torch registers them."""
 
@@ -46,7 +69,6 @@ class Model(NamedTuple):
     blocks: tuple[str, ...] = ()
     """Names of the modules that are repeated, such as `layers.0`; FSDP gathers each on its own."""
     buffers: tuple[Tensor, ...] = ()
-    source: str = ""
     ready: tuple[int, ...] = ()
     """Indices of the parameters in the order in which the backward pass finishes their gradients;
     empty if not known: then the reverse order of `parameters` is taken."""
@@ -91,7 +113,6 @@ class Transformer(NamedTuple):
     """How many experts a token is sent to."""
     positions: int = 0
     """Rows of a learned embedding of positions."""
-    source: str = ""
 
     @property
     def kv_hidden(self) -> int:
@@ -148,7 +169,7 @@ class Transformer(NamedTuple):
         blocks = tuple(f"layers.{layer}" for layer in range(self.layers))
         inner = (t._replace(name=f"{block}.{t.name}") for block in blocks for t in self.block())
         tensors = tuple(t._replace(dtype=dtype) for t in (*before, *inner, *after))
-        return Model(self.name, tensors, blocks, source=self.source)
+        return Model(self.name, tensors, blocks)
 
     def _ffn(self) -> Mapping[str, tuple[int, ...]]:
         h, f = self.hidden, self.ffn
@@ -163,25 +184,22 @@ class Transformer(NamedTuple):
         return tuple(found)
 
 
-_LLAMA = "Llama Team: The Llama 3 Herd of Models, arXiv 2407.21783, table 3"
-
 TRANSFORMERS = {
     shape.name: shape
     for shape in (
-        Transformer("llama-3-8b", 32, 4096, 32, 8, 14336, 128256, source=_LLAMA),
-        Transformer("llama-3-70b", 80, 8192, 64, 8, 28672, 128256, source=_LLAMA),
-        Transformer("llama-3-405b", 126, 16384, 128, 8, 53248, 128256, source=_LLAMA),
+        # Llama Team: The Llama 3 Herd of Models, arXiv 2407.21783, table 3
+        Transformer("llama-3-8b", 32, 4096, 32, 8, 14336, 128256),
+        Transformer("llama-3-70b", 80, 8192, 64, 8, 28672, 128256),
+        Transformer("llama-3-405b", 126, 16384, 128, 8, 53248, 128256),
+        # Jiang et al.: Mixtral of Experts, arXiv 2401.04088, table 1
+        Transformer("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2),
+        # Brown et al.: Language Models are Few-Shot Learners, arXiv 2005.14165
         Transformer(
-            "mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2,
-            source="Jiang et al.: Mixtral of Experts, arXiv 2401.04088, table 1",
+            "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048
         ),
+        # Radford et al.: Language Models are Unsupervised Multitask Learners, 2019
         Transformer(
-            "gpt-3-175b", 96, 12288, 96, 96, 49152, 50257, gated=False, tied=True, positions=2048,
-            source="Brown et al.: Language Models are Few-Shot Learners, arXiv 2005.14165",
-        ),
-        Transformer(
-            "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024,
-            source="Radford et al.: Language Models are Unsupervised Multitask Learners, 2019",
+            "gpt-2-xl", 48, 1600, 25, 25, 6400, 50257, gated=False, tied=True, positions=1024
         ),
     )
 }  # fmt: skip
@@ -263,12 +281,8 @@ def resnet_50(dtype: str = "float32") -> Model:
     """
     tensors = [t if t.dtype == "int64" else t._replace(dtype=dtype) for t in _resnet()]
     buffers = tuple(t for t in tensors if t.name.rpartition(".")[2] in _BUFFERS)
-    return Model(
-        RESNET_50,
-        tuple(t for t in tensors if t not in buffers),
-        buffers=buffers,
-        source="He et al.: Deep Residual Learning for Image Recognition, CVPR 2016, table 1",
-    )
+    trained = tuple(t for t in tensors if t not in buffers)
+    return Model(RESNET_50, trained, buffers=buffers)
 
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")

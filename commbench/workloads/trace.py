@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload
-from commbench.readers.traces.base import RankTrace, union_length
+from commbench.readers.trace_base import RankTrace, union_length
 from commbench.units import GB
 from commbench.views.formats import Result, fields_of
 from commbench.workloads.trace_steps import (
@@ -92,11 +92,6 @@ class TraceAnalysis(Result, view="workloads.document", rows="operations"):
     """Longest first; empty where waiting is not known."""
     overlap: TraceOverlap | None
     """None where it is not known, as in a file that ends early."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the traces cannot tell, in sentences."""
-        return self.workload.notes
 
     @property
     def totals(self) -> tuple[OperationTotals, ...]:

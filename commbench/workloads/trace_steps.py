@@ -15,18 +15,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
+from commbench.plan import workload
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import (
-    MOST_RANKS,
-    OF_TRACE,
-    UNKNOWN_GROUP,
-    Call,
-    Program,
-    Step,
-    Workload,
-)
-from commbench.readers.traces.base import RankTrace, TracedGroup, TracedStep, merged
+from commbench.readers.trace_base import RankTrace, TracedGroup, TracedStep, merged
 
 GroupId: TypeAlias = tuple[int, ...] | str
 """The global ranks of a group, or its name in the trace where these are not known."""
@@ -63,7 +55,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
             text = "" if group.description in _UNNAMED else group.description
             if not group.ranks:
                 nameless[name] = group.description, group.size
-            elif max(group.ranks) < MOST_RANKS:  # no job has more; the group is not known
+            elif max(group.ranks) < workload.MOST_RANKS:  # no job has more; the group is not known
                 if tuple(sorted(group.ranks)) == everyone:
                     text = text if text.removeprefix(_MESH) else WORLD
                 kinds[text, len(group.ranks), _stride(group.ranks)][group.ranks] = None
@@ -92,7 +84,7 @@ def find_group_sets(traces: Sequence[RankTrace], world_size: int) -> GroupSets:
 def _unused(name: str, sets: dict[str, Groups]) -> str:
     name = name[:LONGEST_NAME]
     number = 2
-    while name in sets or name == UNKNOWN_GROUP:
+    while name in sets or name == workload.UNKNOWN_GROUP:
         name, number = f"{name[: LONGEST_NAME - 4]} {number}", number + 1
     return name
 
@@ -123,7 +115,7 @@ class RankStep:
 
     trace: RankTrace
     step: TracedStep
-    calls: list[Call] = field(default_factory=list)
+    calls: list[workload.Call] = field(default_factory=list)
     """Their `group` is the name of a set of groups."""
 
     @property
@@ -207,7 +199,7 @@ def place_calls(traces: Sequence[RankTrace], sets: GroupSets) -> tuple[list[Rank
                 outside += 1
                 continue
             group = trace.groups.get(call.group, TracedGroup()).ranks or call.group
-            part.calls.append(call._replace(group=sets.names.get(group, UNKNOWN_GROUP)))
+            part.calls.append(call._replace(group=sets.names.get(group, workload.UNKNOWN_GROUP)))
     return found, outside
 
 
@@ -233,9 +225,9 @@ def trace_workload(
     world_size: int,
     sets: GroupSets,
     notes: Sequence[str],
-) -> Workload:
+) -> workload.Workload:
     """The workload, without a name, of what the ranks did in their steps."""
-    by_step: dict[str, dict[int, tuple[Call, ...]]] = defaultdict(dict)
+    by_step: dict[str, dict[int, tuple[workload.Call, ...]]] = defaultdict(dict)
     durations: dict[str, list[float]] = defaultdict(list)
     for part in parts:
         by_step[part.step.name][part.rank] = _with_computation(_make_calls(sets, part), part)
@@ -252,9 +244,9 @@ def trace_workload(
             programs, is_taken = (programs[0]._replace(ranks=everyone),), True
         times = [time for name in same for time in durations[name] if time > 0]
         time_s = round(median(times), _DIGITS) if times else None
-        found.append(Step(same[0], programs, len(same), time_s))
+        found.append(workload.Step(same[0], programs, len(same), time_s))
     taken = ["ranks without a trace are taken to make the same calls"] if is_taken else []
-    return Workload(
+    return workload.Workload(
         name="", source=f"{traces[0].format} of {len(traces)} of {world_size} ranks",
         world_size=world_size, groups=dict(sets.sets), steps=tuple(found),
         ranks_per_node=_ranks_per_node([trace.host for trace in traces], world_size),
@@ -270,7 +262,7 @@ def _ranks_per_node(hosts: Sequence[str], world_size: int) -> int | None:
     return counts.pop() if is_known else None
 
 
-def _make_calls(sets: GroupSets, part: RankStep) -> list[Call]:
+def _make_calls(sets: GroupSets, part: RankStep) -> list[workload.Call]:
     """The program of one rank in one step, without its computation."""
     begin_s, is_on_host = part.step.start_s, not part.trace.has_kernels
     issued = [call.begin_s or 0.0 for call in part.calls]
@@ -284,7 +276,7 @@ def _make_calls(sets: GroupSets, part: RankStep) -> list[Call]:
         busy_until = max(busy_until, call.end_s or busy_until)
         is_ready = is_on_host and call.ready_s is not None
         calls.append(call._replace(
-            group=call.group if ranks else UNKNOWN_GROUP,
+            group=call.group if ranks else workload.UNKNOWN_GROUP,
             reduce_op=call.reduce_op if operation and operation.reduces else "",
             root=call.root if (call.root or 0) < ranks else None,
             peer=call.peer if (call.peer or 0) < ranks else None,
@@ -295,12 +287,12 @@ def _make_calls(sets: GroupSets, part: RankStep) -> list[Call]:
             start_s=None if start is None else max(0.0, start - begin_s),
             ready_s=max(0.0, issued[index] - begin_s) if is_ready else None,
             gap_before_s=gap,
-            **dict.fromkeys(OF_TRACE),  # type: ignore[arg-type]
+            **dict.fromkeys(workload.OF_TRACE),  # type: ignore[arg-type]
         ))  # fmt: skip
     return calls
 
 
-def _with_computation(calls: Sequence[Call], part: RankStep) -> tuple[Call, ...]:
+def _with_computation(calls: Sequence[workload.Call], part: RankStep) -> tuple[workload.Call, ...]:
     """The calls with how long their rank computed between them. It only waits while a call is under
     way and it does not compute; all else of its time, such as that of Python, is computation."""
     ready = [call.begin_s for call in calls]
@@ -317,7 +309,7 @@ def _with_computation(calls: Sequence[Call], part: RankStep) -> tuple[Call, ...]
     return tuple(made)
 
 
-def _waited_after(call: Call, index: int, issued: Sequence[float]) -> int | None:
+def _waited_after(call: workload.Call, index: int, issued: Sequence[float]) -> int | None:
     """The last call that was begun before this one was waited for."""
     if call.asynchronous is False:
         return index
@@ -326,13 +318,13 @@ def _waited_after(call: Call, index: int, issued: Sequence[float]) -> int | None
     return max(index, bisect_right(issued, call.waited_s) - 1)
 
 
-def _work(calls: Sequence[Call]) -> tuple[Any, ...]:
+def _work(calls: Sequence[workload.Call]) -> tuple[Any, ...]:
     """What a program does; the threads of a host and the moment of a wait differ by chance, and the
     reduction is not known of a call without a kernel."""
     return tuple(call._replace(reduce_op="").what() for call in calls)
 
 
-def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
+def _median_calls(programs: Sequence[Sequence[workload.Call]]) -> tuple[workload.Call, ...]:
     """The same program several times, as one with the medians of its times."""
     merged = []
     for calls in zip(*programs, strict=True):
@@ -345,18 +337,20 @@ def _median_calls(programs: Sequence[Sequence[Call]]) -> tuple[Call, ...]:
     return tuple(merged)
 
 
-def _share_programs(by_rank: dict[int, tuple[Call, ...]]) -> tuple[Program, ...]:
+def _share_programs(by_rank: dict[int, tuple[workload.Call, ...]]) -> tuple[workload.Program, ...]:
     """One program of the ranks that make the same calls."""
     alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for rank, calls in by_rank.items():
         alike[_work(calls)].append(rank)
     return tuple(
-        Program(tuple(ranks), _median_calls([by_rank[rank] for rank in ranks]))
+        workload.Program(tuple(ranks), _median_calls([by_rank[rank] for rank in ranks]))
         for ranks in alike.values()
     )
 
 
-def _is_alike_everywhere(world_size: int, sets: GroupSets, programs: Sequence[Program]) -> bool:
+def _is_alike_everywhere(
+    world_size: int, sets: GroupSets, programs: Sequence[workload.Program]
+) -> bool:
     """Whether the ranks without a trace must make the same calls: all ranks with one do, all are in
     the groups, and no call depends on the rank."""
     if len(programs) != 1 or not programs[0].calls:

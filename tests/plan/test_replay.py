@@ -36,7 +36,7 @@ from commbench.plan.workload import (
 )  # fmt: skip
 from commbench.plan.workload_fit import SHRINK, prepare_replay
 from commbench.plan.workload_variants import parse_variant
-from commbench.workloads.megatron import megatron_workload
+from commbench.workloads.frameworks import megatron_workload
 from commbench.workloads.megatron_calls import Training
 from commbench.workloads.models import find_transformer
 

@@ -101,12 +101,10 @@ def test_the_operation_comes_from_the_command_line_or_is_asked_for() -> None:
     assert "does not say which operation" in refused(UsageError, two)
 
 
-def test_the_ranks_come_from_devices_or_log_lines_or_are_asked_for() -> None:
+def test_the_ranks_come_from_devices_or_are_asked_for() -> None:
     hints = "".join(line for line in WHOLE.splitlines(keepends=True) if "Rank" not in line)
     assert "the number of ranks" in refused(UsageError, hints)
     assert read(hints, ranks=2).ranks == 2
-    logged = "box:1:7 [0] NCCL INFO comm 0x5 rank 0 nRanks 2 nNodes 1 localRanks 2\n" + hints
-    assert read(logged).ranks == 2
     assert "2 ranks, not on 4" in refused(UsageError, WHOLE, ranks=4)
     gap = WHOLE.replace("#   Rank  1", "#   Rank  7")
     assert "the number of ranks" in refused(UsageError, gap)

@@ -13,8 +13,12 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import RECV, SEND, Call, Workload, make_workload, workload_values
 from commbench.plan.workload_fit import prepare_replay
 from commbench.plan.workload_variants import calls_only_s
-from commbench.workloads.data_parallel import cut_buckets, ddp_workload, fsdp_workload
-from commbench.workloads.megatron import megatron_workload
+from commbench.workloads.frameworks import (
+    cut_buckets,
+    ddp_workload,
+    fsdp_workload,
+    megatron_workload,
+)
 from commbench.workloads.megatron_calls import Training
 from commbench.workloads.models import (
     ROOT,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
-from commbench.readers.traces.base import Call, RankTrace, TracedGroup, TracedStep
+from commbench.readers.trace_base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.workloads.document import VIEW
 from commbench.workloads.trace import analyse_traces, workload_totals
 
@@ -121,10 +121,10 @@ def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:
 def test_what_a_cut_trace_lacks_is_laid_to_its_cut_alone() -> None:
     lacking = call("all_reduce", 100.1, None, size_bytes=None, group="")
     whole = analyse_traces([trace(0, lacking)])
-    assert sum("of 1 calls" in note for note in whole.notes) == 3
+    assert sum("of 1 calls" in note for note in whole.workload.notes) == 3
     cut = analyse_traces([trace(0, lacking, is_cut=True, cut_step="ProfilerStep#3")])
-    assert not any("of 1 calls" in note for note in cut.notes)
-    assert cut.notes[0].startswith("rank0.json ends early, in ProfilerStep#3: this step")
+    assert not any("of 1 calls" in note for note in cut.workload.notes)
+    assert cut.workload.notes[0].startswith("rank0.json ends early, in ProfilerStep#3: this step")
 
 
 def test_calls_that_differ_between_ranks_are_not_compared() -> None:
@@ -132,8 +132,8 @@ def test_calls_that_differ_between_ranks_are_not_compared() -> None:
         [trace(0, call("all_reduce", 100.1, 0.1)), trace(1, call("broadcast", 100.1, 0.2))]
     )
     assert analysis.waits == ()
-    assert any("2 calls differ between the ranks" in note for note in analysis.notes)
-    assert any("traces of 2 of 4 ranks" in note for note in analysis.notes)
+    assert any("2 calls differ between the ranks" in note for note in analysis.workload.notes)
+    assert any("traces of 2 of 4 ranks" in note for note in analysis.workload.notes)
 
 
 def test_a_message_is_matched_by_its_ranks() -> None:
@@ -185,7 +185,7 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     second = trace(1, call("all_reduce", 100.1, 0.1), steps=STEPS[:1])
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
-    assert any("2 calls are left out" in note for note in analysis.notes)
+    assert any("2 calls are left out" in note for note in analysis.workload.notes)
     assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(
         1.01
     )
@@ -283,6 +283,6 @@ def test_waits_and_streams_are_positions_in_the_program() -> None:
 def test_a_call_without_a_group_is_shown_with_what_is_known() -> None:
     analysis = analyse_traces([trace(0, call("all_reduce", 100.1, 0.1, group=""))])
     assert analysis.totals[0].group == UNKNOWN_GROUP
-    assert any("this trace names no groups" in note for note in analysis.notes)
+    assert any("this trace names no groups" in note for note in analysis.workload.notes)
     assert analysis.workload.steps[0].programs[0].calls[0].group == UNKNOWN_GROUP
     assert json_of(analysis)["operations"][0]["ranks"] is None

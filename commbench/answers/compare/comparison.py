@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, groupby, pairwise
+from math import exp, hypot, log
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,14 +21,15 @@ from commbench.analysis.columns import KEY, TEXTS, TIMES, UNDISTURBED_TIMES
 from commbench.analysis.csv_file import row_at
 from commbench.analysis.environment import NEEDED_FACTS, Difference
 from commbench.analysis.load import LoadedRun, as_loaded_run, make_frame, match_rows
+from commbench.analysis.statistics import launch_half_width, median
 from commbench.answers.compare import ratio
-from commbench.answers.compare.pooling import PooledRatio, pool_kind
+from commbench.answers.compare.ratio import PooledRatio, pool_kind
 from commbench.errors import UsageError
 from commbench.plan.case import Case
 from commbench.plan.dimensions import DIMENSIONS
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.schema import Run
-from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS
+from commbench.results.schema import Batch, Run
+from commbench.stats import CHANGED, NOT_COMPARED, SLOWER, TOLERANCE, VERDICTS, Estimate, collect
 from commbench.units import seven_digits
 from commbench.views.formats import Result, fields_of
 
@@ -176,7 +178,7 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     in_a, in_b, only_a, only_b = match_rows(a, b)
     found = environment.mismatches(a, b)
     is_across = environment.are_other_machines(a, b)
-    changes = () if is_across else ratio.find_host_changes(a.run, b.run, not found)
+    changes = () if is_across else find_host_changes(a.run, b.run, not found)
     rows = []
     for index, other in zip(in_a, in_b, strict=True):
         first, second = a.rows[index], b.rows[other]
@@ -267,3 +269,53 @@ def _nothing_common(a: LoadedRun, b: LoadedRun) -> UsageError:
             why, hint = f": they differ in {each.word}", f"measure both with the same {each.option}"
             break
     return UsageError(f"{a.name} and {b.name} have no row in common{why}", hint)
+
+
+# What the host did.
+
+
+class HostFigure(NamedTuple):
+    """What the ranks' host does in the same way in every run."""
+
+    takes: str
+    """What takes that long."""
+    of_batch: Callable[[Batch], float | None]
+    """Its time beside a batch, or what is proportional to it."""
+    usual_spread: float
+    """The standard deviation of its log medians between launches on a quiet host (72 launches on
+    2 cores; of clocks an assumption)."""
+    is_of_ranks: bool = False
+    """Whether the ranks measure it: their number and their CPU mode change it, too."""
+
+
+FIGURES = (
+    HostFigure("a message between processes", lambda b: b.host_round_trip_s, 0.12, True),
+    HostFigure("a copy in memory", lambda b: b.host_copy_s, 0.05, True),
+    HostFigure("a clock of the GPUs", lambda b: b.clock_mhz and 1 / b.clock_mhz, 0.02),
+)
+
+
+def find_host_changes(
+    a: Run | None, b: Run | None, are_alike: bool = True
+) -> tuple[ratio.HostChange, ...]:
+    """In what the host of run B was slower or faster than that of A; empty where that may be
+    chance, or was not measured. `are_alike`: they have as many ranks, in the same CPU mode."""
+    found = []
+    for figure in FIGURES if a and b else ():
+        if figure.is_of_ranks and not are_alike:
+            continue
+        logs = [_logs_by_launch(run, figure) for run in (a, b) if run]
+        if not all(logs):
+            continue
+        value = sum(logs[1]) / len(logs[1]) - sum(logs[0]) / len(logs[0])
+        half = hypot(*(launch_half_width(side, figure.usual_spread) for side in logs))
+        if abs(value) > half:
+            change = Estimate(exp(value), exp(value - half), exp(value + half))
+            found.append(ratio.HostChange(figure.takes, change))
+    return tuple(found)
+
+
+def _logs_by_launch(run: Run, figure: HostFigure) -> list[float]:
+    batches = (batch for measurement in run.measurements for batch in measurement.batches)
+    launches = collect((b.launch, value) for b in batches if (value := figure.of_batch(b)))
+    return [log(median(sorted(values))) for values in launches.values()]

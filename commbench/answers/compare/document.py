@@ -15,8 +15,7 @@ from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
-from commbench.answers.compare.pooling import PooledRatio
-from commbench.answers.compare.ratio import OVERLAP, ComparedRow
+from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
@@ -133,10 +132,8 @@ def _undisturbed(pooled: PooledRatio) -> str:
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     if pooled.verdict == pooled.undisturbed_verdict and least <= high and low <= most:
         return ""
-    sizes = format_range(pooled.undisturbed_low_bytes, pooled.undisturbed_high_bytes)
-    where = f" at {sizes}" if pooled.undisturbed_rows < pooled.rows else ""
     ratio = cells.ratio_with_interval_text(pooled.undisturbed)
-    return f"; its 5th percentile{where} {ratio} times: {pooled.undisturbed_verdict}"
+    return f"; its 5th percentile {ratio} times: {pooled.undisturbed_verdict}"
 
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
@@ -373,4 +370,4 @@ def _csv(found: Comparisons) -> str:
     return make_csv([("a", "b", *COLUMNS), *rows])
 
 
-VIEW = View(document, schema=2, more={"csv": _csv})
+VIEW = View(document, schema=3, more={"csv": _csv})

@@ -18,7 +18,7 @@ from commbench.analysis.environment import RING, algorithm_of, fabric_of
 from commbench.analysis.figures import interpolate
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
-from commbench.plan import fabrics, operations
+from commbench.plan import links, operations
 from commbench.plan.links import (
     Published,
     Threshold,
@@ -213,13 +213,13 @@ def find_demands(call: Call) -> tuple[Demand, ...]:
 
 def judge_threshold(threshold: Threshold) -> Judgement:
     """Whether what somebody demands is plausible on the smallest machine that it is for."""
-    nics = fabrics.parse_nics(threshold.nic) if threshold.nic else None
-    fabric = fabrics.make_fabric(fabrics.find_gpu(threshold.gpu), nics)
+    nics = links.parse_nics(threshold.nic) if threshold.nic else None
+    fabric = links.make_fabric(links.find_gpu(threshold.gpu), nics)
     call = Call(fabric, threshold.operation, threshold.ranks, threshold.nodes)
     return judge(find_expectation(call), threshold.low_bytes_per_s)
 
 
-def judge_row(row: ResultRow, fabric: fabrics.Fabric | None = None) -> Judgement | None:
+def judge_row(row: ResultRow, fabric: links.Fabric | None = None) -> Judgement | None:
     """Whether a row's bus bandwidth is plausible; None where nothing is known.
 
     `fabric` is by default that of the run. A row that is not plain is only called impossible, for
@@ -291,10 +291,10 @@ def _needs_as_much(figure: Published, call: Call) -> bool:
 
 def _is_alike(figure: Published, call: Call) -> bool:
     """Whether a figure is of the same operation, links, algorithm and versions."""
-    gpu, fabric = fabrics.find_gpu(figure.gpu), call.fabric
+    gpu, fabric = links.find_gpu(figure.gpu), call.fabric
     if not (gpu and fabric.gpu) or figure.operation != call.operation:
         return False
-    is_bridged = fabrics.make_fabric(gpu).bridged(figure.ranks, figure.nodes)
+    is_bridged = links.make_fabric(gpu).bridged(figure.ranks, figure.nodes)
     is_same_network = call.parts == 1 or (
         # Otherwise other accelerators of the node would use the network, too.
         figure.ranks * call.parts == call.ranks * figure.nodes
@@ -305,7 +305,7 @@ def _is_alike(figure: Published, call: Call) -> bool:
         and gpu.connects == fabric.gpu.connects
         and is_bridged == fabric.bridged(call.ranks, call.nodes)
         and call.algorithm in (None, figure.how.lower())
-        and fabrics.covers_version(figure.nccl, call.nccl or "")
+        and links.covers_version(figure.nccl, call.nccl or "")
         and (figure.nodes > 1) == (call.parts > 1)
         and is_same_network
     )

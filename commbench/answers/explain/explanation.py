@@ -18,7 +18,7 @@ from commbench.answers.explain import facts as known
 from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
 from commbench.output import paragraphs
-from commbench.plan import dtypes, links, operations, plan, timing_modes
+from commbench.plan import dimensions, dtypes, links, operations, plan
 from commbench.plan.case import READY
 from commbench.plan.operation import Operation
 from commbench.readers.source import ImportHints
@@ -181,7 +181,7 @@ def _quoted_row(
         asked = plan.Plan(
             operations=(name,), dtypes=(dtypes.find_dtype(dtype or "float32").name,),
             sizes=() if size is None else (units.parse_size(size),), backend="", device="",
-            world_size=ranks or 0, timing=timing or timing_modes.DEFAULT_TIMING,
+            world_size=ranks or 0, timing=timing or dimensions.DEFAULT_TIMING,
         )  # fmt: skip
     except UsageError as error:
         raise error.with_option_names({"world_size": "--ranks"}) from None

@@ -21,25 +21,11 @@ from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
 from commbench.answers.expect.document import row_text
 from commbench.answers.expect.expectation import judge_row
-from commbench.output.text import clean, exact, list_some, seconds
-from commbench.plan.call_forms import DIRECT, choose_forms, size_step
-from commbench.plan.dimensions import describe_timing
-from commbench.plan.dtypes import DTYPES
-from commbench.plan.links import Peak
-from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
-from commbench.plan.operations import OPERATIONS
-from commbench.plan.own_calls import find_forms
-from commbench.plan.replay import replayed_step, replayed_workload
-from commbench.plan.workload_variants import AS_TRACED, VARIANTS
-from commbench.results.schema import CUT_OFF
-from commbench.stats import Estimate, ratio
-from commbench.units import GB, format_about
 from commbench.errors import CommbenchError
-from commbench.output.text import exact, seconds
-from commbench.output.text import clean
-from commbench.plan import call_forms, dimensions, links, replay, timing_modes, workload_variants
+from commbench.output.text import clean, exact, seconds
+from commbench.plan import call_forms, dimensions, links, replay, workload_variants
 from commbench.plan.case import Case
-from commbench.plan.operation import IN_PLACE
+from commbench.plan.operation import IN_PLACE, MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import OK
 from commbench.stats import Estimate
@@ -148,7 +134,7 @@ def _time(row: ResultRow) -> list[Fact]:
     time, measurement, stop = row.time, row.measurement, row.stop_reason
     if time is None:
         return [Fact("not timed", measurement.status, TEXT, measurement.outcome)]
-    mode = timing_modes.describe_timing(measurement.case.timing)
+    mode = dimensions.describe_timing(measurement.case.timing)
     how = measurement.reported.statistic if measurement.reported else mode.summary
     how = AS_GIVEN if row.header.launcher == AS_GIVEN else f"{mode.name}: {how}"
     return [
@@ -184,14 +170,8 @@ def _overlap(row: ResultRow) -> list[Fact]:
 def _bandwidth(row: ResultRow) -> list[Fact]:
     case, load = row.case, row.load
     operation, factor = OPERATIONS[case.operation], case.busbw_factor
-<<<<<<< HEAD
     least = f"at least {MESSAGE_COUNTS[operation.messages](case.ranks)}"
-    filled = f"{operation.messages} = {operation.messages.replace('n', n)}"
-    few = filled if "n" in operation.messages else "even for the smallest S"
-=======
-    least = f"at least {operation.fewest_messages(case.ranks)}"
     few = f"{operation.messages}, for n = {case.ranks}, even for the smallest S"
->>>>>>> h-cost
     messages = Fact("messages in a row", not operation.registers and least, TEXT, few)
     if factor is None or row.algbw is None or row.busbw is None or row.time is None:
         return [Fact("bandwidth", "none", TEXT, "it has a time, but no bandwidth"), messages]

@@ -11,7 +11,7 @@ from typing import Any
 
 from commbench.answers.compare.document import run_warnings
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResult, Group, Node
-from commbench.answers.fleet.past import Past
+from commbench.answers.fleet.nodes import Past
 from commbench.answers.history.document import causes_text, minute, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import list_some

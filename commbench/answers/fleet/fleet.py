@@ -21,8 +21,7 @@ from commbench.analysis.row_names import format_range, name_rows, named_bytes
 from commbench.analysis.statistics import Z
 from commbench.answers.compare.comparison import row_kind
 from commbench.answers.fleet import slow_nodes
-from commbench.answers.fleet.nodes import NodeRun
-from commbench.answers.fleet.past import Past, find_past
+from commbench.answers.fleet.nodes import NodeRun, Past, find_past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES, Part, Scores, find_slow_nodes
 from commbench.answers.history.records import is_valid
 from commbench.answers.history.store import History

@@ -3,14 +3,16 @@ level of each row; the runs; and the picture over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import pairwise
 from operator import attrgetter
 
+from commbench.analysis.columns import KEY
+from commbench.analysis.csv_file import make_csv
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import Change, FittedSeries, Trend
-from commbench.answers.history.records import HistoryRun
+from commbench.answers.history.records import HistoryRun, Series, System
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import join_words, list_some
 from commbench.units import format_count, format_time
@@ -18,7 +20,7 @@ from commbench.views import cells
 from commbench.views import pictures as plot
 from commbench.views.cells import Column, in_brackets, ratio_interval_text, ratio_text
 from commbench.views.document import BAD, Block, Document, Items, Pictures, Table
-from commbench.views.formats import View
+from commbench.views.formats import Result, View
 
 MOST_SENTENCES, MOST_CAUSES, MOST_PANELS = 6, 4, 6
 NOTHING = "nothing that is recorded changed then"
@@ -91,12 +93,6 @@ def notes(runs: Sequence[HistoryRun]) -> list[str]:
         found.append(
             f"{format_count(len(late), 'run')} (such as {late[0].id}) started later than they were "
             "added, by the clocks: they are placed when they were added."
-        )
-    by_id = sorted(runs, key=attrgetter("id"))
-    if back := [b.id for a, b in pairwise(by_id) if b.added < a.added]:
-        found.append(
-            f"A clock went back before run {back[0]} was added: runs are in the order of their "
-            "recorded start."
         )
     for node in dict.fromkeys(run.system.node for run in runs):
         systems = dict.fromkeys(run.system for run in runs if run.system.node == node)
@@ -190,3 +186,45 @@ def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
     heading = f"{found.series.case.name}, {found.series.system.node}: 1 is {format_time(1 / unit)}"
     return plot.Curves(heading, [runs, *levels], plot.RATIOS, across, marks, inches=1.9)
+
+
+# The list of runs, and all points for other programs.
+
+
+@dataclass(frozen=True, repr=False)
+class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
+    """The runs of a history."""
+
+    history: str
+    runs: tuple[HistoryRun, ...]
+
+
+def runs_document(found: RunsOfHistory) -> Document:
+    """A row for each run, the newest first."""
+    answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
+    table = Table("", RUN_COLUMNS, found.runs[::-1])
+    return Document("Runs of a history", (), answer, [table, Items(notes(found.runs), "Notes")])
+
+
+RUN_COLUMNS = (
+    Column("run", attrgetter("id"), cells.NUMBER),
+    Column("label", attrgetter("label"), cells.TEXT, 8),
+    Column("started (UTC)", lambda run: run.started[:19].replace("T", " "), cells.TEXT, 8),
+    Column("system", lambda run: run.system.name, cells.TEXT, 7, is_wrapped=True),
+    Column("path", attrgetter("path"), cells.TEXT, 1, is_detail=True),
+)
+RUNS = View(runs_document, schema=1)
+
+
+def points_csv(series: Iterable[Series]) -> str:
+    """All points of series as CSV, in SI units: a line for each run of each series."""
+    at = ("id", "label", "started", "placed")
+    rows = (
+        (*each.system, *attrgetter(*at)(run), *attrgetter(*KEY)(each.case), *time)
+        for each in series
+        for run, time in each.points
+    )
+    return make_csv([(*System._fields, "run", *at[1:], *KEY, *SECONDS), *rows])
+
+
+SECONDS = ("time_s", "time_ci_low_s", "time_ci_high_s")

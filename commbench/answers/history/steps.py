@@ -46,8 +46,6 @@ SHORTEST = 3
 """Points of a segment."""
 FEWEST = 2 * SHORTEST
 """Points of a series in which steps are looked for."""
-MOST = 4000
-"""Only so many of the latest points are looked at: the time of the fit is quadratic."""
 CLIP = 2.5
 JUMP = 3.0
 """A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
@@ -120,15 +118,13 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     a level up to which there is no step: 0.02 for 2 %."""
     import numpy as np
 
-    skipped = max(0, len(series) - MOST)
-    shown = series[skipped:]
-    values = np.log([estimate.value for estimate in shown])
+    values = np.log([estimate.value for estimate in series])
     if len(values) < FEWEST:
         level = exp(float(np.median(values))) if len(values) else 0.0
-        whole = Segment(skipped, skipped + len(values) - 1, Estimate(level))
+        whole = Segment(0, len(values) - 1, Estimate(level))
         return Fit((whole,) if len(values) else (), (), None)
     noise = estimate_noise(values)
-    weights = _weights(shown, noise)
+    weights = _weights(series, noise)
     clipped = _clip(values, noise.deviation)
     sums = _Sums(clipped, weights)
     cuts = sums.cut(penalty(noise, len(values), alpha))
@@ -138,7 +134,7 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     spread = [Z * sqrt(noise.long_run / sums.weight(*part)) for part in parts]
     levels = [sums.mean(*part) for part in parts]
     segments = [
-        Segment(skipped + a, skipped + b - 1, _exponential(level, half))
+        Segment(a, b - 1, _exponential(level, half))
         for (a, b), level, half in zip(parts, levels, spread, strict=True)
     ]
     steps = []
@@ -146,7 +142,7 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         first, last = sums.places(ends[number], at, ends[number + 2], noise.deviation**2)
         half = sqrt(spread[number] ** 2 + spread[number + 1] ** 2)
         ratio = _exponential(levels[number + 1] - levels[number], half)
-        steps.append(Step(skipped + at, skipped + first, skipped + last, ratio))
+        steps.append(Step(at, first, last, ratio))
     return Fit(tuple(segments), tuple(steps), noise)
 
 

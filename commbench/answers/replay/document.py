@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from commbench import units
 from commbench.answers.replay.replay import StepReplay, analyse_replay
 from commbench.plan.operations import REPLAY
 from commbench.plan.replay import replayed_workload
@@ -15,14 +16,6 @@ from commbench.plan.workload_fit import was_shrunk
 from commbench.plan.workload_variants import BUCKET, CALLS, GAPS
 from commbench.results.schema import Run
 from commbench.stats import Estimate
-from commbench.units import (
-    format_about,
-    format_bytes,
-    format_count,
-    format_share,
-    format_time,
-    parse_size,
-)
 from commbench.views import cells
 from commbench.views.cells import Column, Unit
 from commbench.views.document import Block, Facts, Folded, Items, Section, Table
@@ -37,7 +30,7 @@ def name_variant(variant: str) -> str:
     """A variant in words: `buckets of 50 MiB`."""
     name, _, size = variant.partition(":")
     if name == BUCKET:
-        return f"buckets of {format_bytes(parse_size(size))}" if size else "buckets"
+        return f"buckets of {units.format_bytes(units.parse_size(size))}" if size else "buckets"
     return WHOLE.get(variant, variant.replace("+", " + "))
 
 
@@ -54,11 +47,11 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
         times = [getattr(one, field) for one in found.operations]
         if total := known_sum(times):
             at = times.index(max(times))
-            most, share = found.operations[at].traced, format_share(times[at] / total)
+            most, share = found.operations[at].traced, units.format_share(times[at] / total)
             name = f"{most.operation} over {most.group}"
             lines.append(f"{name} takes most {where}: {share} of the time.")
     if found.communication_s and found.waiting_s is not None:
-        part = format_share(found.waiting_s / found.communication_s)
+        part = units.format_share(found.waiting_s / found.communication_s)
         which = "`commbench workload show TRACES` says for which"
         lines.append(f"Ranks wait for others during {part} of the traced communication: {which}.")
     return lines
@@ -67,7 +60,7 @@ def _verdict(workload: Workload, found: StepReplay) -> list[str]:
 def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     """The same calls here and in the trace."""
     ratio, calls = found.over_trace, found.variant(CALLS)
-    if not (ratio and calls and calls.time):
+    if not (ratio and calls and calls.time_s):
         return
     if was_shrunk(workload):
         meaning = "the trace had more ranks, so this does not compare the networks"
@@ -78,14 +71,18 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
     else:
         meaning = f"communication is {'slower' if ratio.value > 1 else 'faster'} than in the trace"
     times = cells.ratio_with_interval_text(ratio)
-    here, there = cells.time_text(calls.time), format_time(found.calls_only_s or 0.0)
+    here, there = cells.time_text(calls.time_s), units.format_time(found.calls_only_s or 0.0)
     one_by_one = f"the calls, one after another, take {here} here and {there} in the trace"
     yield f"{meaning}: {one_by_one}, {times} times as long"
 
 
 def _would_help(found: StepReplay) -> Iterator[str]:
     """Which variant saves most, or that none does."""
-    compared = [(each.ratio, name_variant(each.variant)) for each in found.variants if each.ratio]
+    compared = [
+        (each.over_baseline, name_variant(each.variant))
+        for each in found.variants
+        if each.over_baseline
+    ]
     ratio, name = min(compared, default=(None, ""))
     slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
@@ -115,7 +112,7 @@ OPERATION_COLUMNS = (
     Column("ranks", attrgetter("traced.ranks"), cells.NUMBER, 1),
     Column("operation", attrgetter("traced.operation"), cells.TEXT, 12),
     Column("calls", lambda one: f"{one.traced.calls:g}", cells.NUMBER, 4),
-    Column("bytes", lambda one: one.traced.size_bytes, Unit(format_about), 6),
+    Column("bytes", lambda one: one.traced.size_bytes, Unit(units.format_about), 6),
     Column("traced\ntime", attrgetter("traced_s"), cells.TIME),
     Column("waiting", attrgetter("traced.waiting_s"), cells.TIME, 7),
     Column("replay\ntime", attrgetter("replayed"), cells.TIME, 10),
@@ -152,9 +149,9 @@ def whole_rows(found: StepReplay) -> Iterator[WholeRow]:
     if found.alone:
         yield WholeRow("each call alone", found.alone)
     for each in found.variants:
-        if each.time:
+        if each.time_s:
             of_step = found.step_over_trace if each.variant == GAPS else None
-            yield WholeRow(name_variant(each.variant), each.time, of_step, each.ratio)
+            yield WholeRow(name_variant(each.variant), each.time_s, of_step, each.over_baseline)
 
 
 def _whole_table(found: StepReplay) -> Table:
@@ -186,8 +183,8 @@ def replay_sections(run: Run, steps: Sequence[StepReplay]) -> Iterator[Section]:
 def _step_title(workload: Workload, step: Step) -> str:
     """The workload and its step, and how often the trace has it."""
     name = f"{workload.name}, {step.name}" if workload.steps[1:] else workload.name
-    count = format_count(step.count, "step")
-    return f"{name} ({count} of {format_time(step.time_s)} traced)" if step.time_s else name
+    count = units.format_count(step.count, "step")
+    return f"{name} ({count} of {units.format_time(step.time_s)} traced)" if step.time_s else name
 
 
 # The picture of a step: its operations and its variants, in the trace and here.

@@ -22,7 +22,7 @@ from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.replay import replayed_workload, step_calls
 from commbench.plan.workload import Call, Step
 from commbench.plan.workload_variants import AS_TRACED, CALLS, GAPS, calls_only_s
-from commbench.readers.traces.base import union_length
+from commbench.readers.trace_base import union_length
 from commbench.results.schema import OK, Run
 from commbench.stats import Estimate, combine, known, ratio
 from commbench.views.formats import fields_of
@@ -77,21 +77,11 @@ class VariantReplay(NamedTuple):
     """A step in one variant."""
 
     variant: str
-    time: Estimate | None
-    """Seconds, of the slowest rank; None where it was not measured."""
-    ratio: Estimate | None
+    time_s: Estimate | None
+    """Of the slowest rank; None where it was not measured."""
+    over_baseline: Estimate | None
     """Its time over that of the baseline; None for the baseline, and where one is not known."""
-    why: str = ""
-    """Why it was not measured."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields; of times with their unit."""
-        return {
-            "variant": self.variant,
-            "time_s": self.time,
-            "over_baseline": self.ratio,
-            "why_not_measured": self.why,
-        }
+    why_not_measured: str = ""
 
 
 class StepReplay(NamedTuple):
@@ -132,13 +122,13 @@ class StepReplay(NamedTuple):
         """The time of the calls one after another here over that in the trace, where no rank
         computes; None where one of both is not known."""
         calls = self.variant(CALLS)
-        return _over(calls.time, self.calls_only_s) if calls else None
+        return _over(calls.time_s, self.calls_only_s) if calls else None
 
     @property
     def step_over_trace(self) -> Estimate | None:
         """The time of the step with gaps here over that in the trace."""
         gaps = self.variant(GAPS)
-        return _over(gaps.time, self.step.time_s) if gaps else None
+        return _over(gaps.time_s, self.step.time_s) if gaps else None
 
     @property
     def waiting_s(self) -> float | None:
@@ -149,7 +139,7 @@ class StepReplay(NamedTuple):
 
     def variant(self, name: str) -> VariantReplay | None:
         """The variant of this name that was measured."""
-        return next((each for each in self.variants if each.variant == name and each.time), None)
+        return next((each for each in self.variants if each.variant == name and each.time_s), None)
 
 
 def analyse_replay(

@@ -289,5 +289,5 @@ def _lines_to_paste(result: SweepResult) -> list[Block]:
     return blocks
 
 
-VIEW = View(document, schema=1)
+VIEW = View(document, schema=2)
 """The JSON is that of the result."""

@@ -14,8 +14,13 @@ from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
-from commbench.answers.compare.pooling import PooledRatio, pool_kind
-from commbench.answers.compare.ratio import ComparedRow, compare_rows, widen_for_launches
+from commbench.answers.compare.ratio import (
+    ComparedRow,
+    PooledRatio,
+    compare_rows,
+    pool_kind,
+    widen_for_launches,
+)
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case

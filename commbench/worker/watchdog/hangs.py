@@ -30,7 +30,7 @@ import torch
 
 from commbench import errors, units
 from commbench.plan.case import Case
-from commbench.readers.traces.registry import read_trace
+from commbench.readers.trace_formats import read_trace
 from commbench.worker.watchdog.heartbeats import LOST, Diagnosis, Heartbeats
 from commbench.worker.watchdog.rank_state import DONE, LOST_RANK_HINT
 

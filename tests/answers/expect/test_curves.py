@@ -282,14 +282,12 @@ def test_a_table_of_aiconfigurator_is_read_as_it_reads_it(tmp_path: Path) -> Non
     assert {row.verdict for row in cb.expect_run(path).rows} == {"same"}
 
 
-def test_an_old_table_of_aiconfigurator_needs_its_system(tmp_path: Path) -> None:
+def test_a_table_of_aiconfigurator_without_its_system_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nccl_perf.txt"
     path.write_text("nccl_dtype,num_gpus,message_size,kernel_source,op_name,latency\n"
                     "half,8,512,NCCL,all_gather,0.01\n")  # fmt: skip
     with pytest.raises(RecordsError, match="has no column system and no column nccl_version"):
         cb.expect_run(path)
-    run = import_run(path, ImportHints(system="h200_sxm", nccl_version="2.23"))
-    assert run.header.devices == ("h200_sxm",) and run.header.environment["nccl"] == "2.23"
 
 
 def test_aiconfigurator_gets_only_the_dtypes_that_it_knows(tmp_path: Path) -> None:

@@ -142,14 +142,16 @@ def test_variants_are_compared_with_the_step_with_gaps_where_it_was_measured() -
     found = one_step()
     assert found.baseline == "gaps"
     assert [each.variant for each in found.variants] == list(VARIANTS)
-    ratios = {each.variant: each.ratio and each.ratio.value for each in found.variants}
+    ratios = {
+        each.variant: each.over_baseline and each.over_baseline.value for each in found.variants
+    }
     assert ratios == {
         "calls": None, "gaps": None, "bucket:4M": pytest.approx(0.9),
         "bucket:16M": pytest.approx(1.0), "reduce_scatter+all_gather": pytest.approx(1.25),
     }  # fmt: skip
     found = one_step(variants=("calls", "bucket:4M"))
     assert found.baseline == "calls"
-    ratio = found.variants[1].ratio
+    ratio = found.variants[1].over_baseline
     assert ratio and ratio.value == pytest.approx(18 / 8)
 
 
@@ -179,7 +181,7 @@ def test_what_was_not_measured_has_no_sum_and_a_reason() -> None:
     assert by_name["all_reduce"].replayed is None and by_name["all_reduce"].busbw is None
     assert by_name["send"].replayed is not None
     assert found.baseline == "calls"
-    assert [each.variant for each in found.variants if each.why] == ["gaps"]
+    assert [each.variant for each in found.variants if each.why_not_measured] == ["gaps"]
     assert found.variant("gaps") is None
 
 

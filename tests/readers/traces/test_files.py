@@ -25,10 +25,10 @@ from synthetic_traces import CHAKRA, DUMP, inspected
 
 from commbench.api import workload
 from commbench.errors import CommbenchError, RecordsError
-from commbench.readers.traces import source as stream
-from commbench.readers.traces.plain_pickle import read_plain_pickle
-from commbench.readers.traces.registry import read_trace
-from commbench.readers.traces.source import Source
+from commbench.readers import trace_source as stream
+from commbench.readers.plain_pickle import read_plain_pickle
+from commbench.readers.trace_formats import read_trace
+from commbench.readers.trace_source import Source
 from commbench.results.files import read_workload, write_workload
 from commbench.workloads.document import VIEW
 
@@ -322,7 +322,7 @@ READ = """
 import resource, sys, time
 from pathlib import Path
 from commbench.workloads.trace import analyse_traces
-from commbench.readers.traces.registry import read_traces
+from commbench.readers.trace_formats import read_traces
 start = time.process_time()
 analysis = analyse_traces(read_traces([Path(sys.argv[1])]))
 taken = time.process_time() - start
@@ -383,7 +383,7 @@ def test_a_trace_of_one_gigabyte_takes_little_time_and_memory(tmp_path: Path) ->
 
 def test_a_trace_that_is_longer_takes_no_more_memory_for_its_text(tmp_path: Path) -> None:
     (path := tmp_path / "rank0.json").write_text(real_trace.small_text())
-    from commbench.readers.traces.source import PIECE, Source
+    from commbench.readers.trace_source import PIECE, Source
 
     longest = 0
     with Source(path) as source:

@@ -14,8 +14,8 @@ import real_trace
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import UNKNOWN_GROUP, Call
-from commbench.readers.traces.base import RankTrace
-from commbench.readers.traces.registry import read_trace
+from commbench.readers.trace_base import RankTrace
+from commbench.readers.trace_formats import read_trace
 from commbench.workloads.document import VIEW
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 from commbench.workloads.trace_steps import WHOLE_TRACE
@@ -80,7 +80,7 @@ def test_steps_and_the_overlap_with_kernels_are_found(whole: RankTrace) -> None:
     assert (reduced.group, reduced.ranks, reduced.calls) == ("world", 2, 5)
     assert reduced.busbw == pytest.approx(sum(real_trace.SIZES) / reduced.time_s)  # type: ignore[operator]
     assert reduced.waiting_s is None
-    assert "only rank 0 of 2 was traced" in analysis.notes[0]
+    assert "only rank 0 of 2 was traced" in analysis.workload.notes[0]
 
 
 def test_an_older_trace_has_sizes_where_shapes_were_recorded(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_an_older_trace_has_sizes_where_shapes_were_recorded(tmp_path: Path) -> 
     assert len(analysis.calls) == 21
     assert {one.size_bytes for one in analysis.calls} == {4000}
     assert all(one.time_s for one in analysis.calls)
-    assert any("this trace names no groups" in note for note in analysis.notes)
+    assert any("this trace names no groups" in note for note in analysis.workload.notes)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_calls_lack_is_said(
 ) -> None:
     """A trace without shapes, and one of the host alone."""
     analysis = analyse(tmp_path, real_trace.changed(change, **facts))
-    assert any(note in each for each in analysis.notes)
+    assert any(note in each for each in analysis.workload.notes)
     (row, *_) = analysis.totals
     assert (row.size_bytes if "size" in note else row.time_s) is None
 
@@ -122,7 +122,7 @@ def test_a_trace_of_kernels_alone_has_their_calls(tmp_path: Path) -> None:
     found = [call.size_bytes for call in trace.calls if call.operation == "all_reduce"]
     assert found == 3 * real_trace.SIZES
     analysis = analyse_traces([trace])
-    assert any("marks no steps" in note for note in analysis.notes)
+    assert any("marks no steps" in note for note in analysis.workload.notes)
 
 
 def test_kernels_without_any_record_have_their_operation_and_their_time(tmp_path: Path) -> None:
@@ -136,7 +136,9 @@ def test_kernels_without_any_record_have_their_operation_and_their_time(tmp_path
         ("all_reduce", 15, None), ("broadcast", 6, None),
     ]  # fmt: skip
     assert analysis.totals[0].time_s == pytest.approx(3 * 15.587e-3, rel=1e-3)
-    assert any("21 communication kernels have no record" in note for note in analysis.notes)
+    assert any(
+        "21 communication kernels have no record" in note for note in analysis.workload.notes
+    )
     assert {one.group for one in analysis.calls} == {UNKNOWN_GROUP}
 
 
@@ -161,7 +163,7 @@ def test_a_trace_that_ends_in_its_first_step_says_so(tmp_path: Path) -> None:
     analysis = analyse(tmp_path, text[: text.index('"ProfilerStep#5')])
     assert analysis.steps == (WHOLE_TRACE,)
     cut = "rank0.json ends early, in ProfilerStep#4: this step is left out; what the calls before"
-    assert any(note.startswith(cut) for note in analysis.notes)
+    assert any(note.startswith(cut) for note in analysis.workload.notes)
     assert "no steps" in VIEW.write(analysis)
 
 

@@ -13,8 +13,8 @@ import real_trace
 from synthetic_traces import CHAKRA, DUMP, ENTRIES, inspected, node
 
 from commbench.errors import RecordsError, UsageError
-from commbench.readers.traces.base import RankTrace
-from commbench.readers.traces.registry import TRACES, read_trace, read_traces
+from commbench.readers.trace_base import RankTrace
+from commbench.readers.trace_formats import TRACES, read_trace, read_traces
 from commbench.workloads.trace import analyse_traces
 
 
@@ -68,7 +68,7 @@ def test_a_chakra_trace_has_the_order_of_calls_and_no_times(tmp_path: Path) -> N
     assert (second.operation, second.send_splits) == ("all_to_all_v", (10, 30))
     analysis = analyse_traces([trace])
     assert analysis.step_s is None
-    assert any("no times" in note for note in analysis.notes)
+    assert any("no times" in note for note in analysis.workload.notes)
     calls = analysis.workload.steps[0].programs[0].calls
     assert [call.start_s for call in calls] == [None, None]
 
@@ -97,7 +97,7 @@ def test_inspector_sizes_of_blocks_become_sizes_of_all_ranks(tmp_path: Path) -> 
     assert sizes == {"all_reduce": 1000, "reduce_scatter": 131072, "all_gather": 1000}
     assert analysis.totals[0].transfer_s == pytest.approx(110e-6)
     assert [w.rank for w in analysis.waits if w.waiting_s] == [1]
-    assert any("1 objects are no collectives" in note for note in analysis.notes)
+    assert any("1 objects are no collectives" in note for note in analysis.workload.notes)
 
 
 def test_each_file_has_one_format() -> None:

@@ -11,8 +11,8 @@ import pytest
 from commands import start_command
 
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
-from commbench.readers.traces.base import Call, RankTrace
-from commbench.readers.traces.registry import read_traces
+from commbench.readers.trace_base import Call, RankTrace
+from commbench.readers.trace_formats import read_traces
 from commbench.results.files import read_workload, write_workload
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 
@@ -102,7 +102,7 @@ def test_all_facts_of_each_call_are_known(job: Job) -> None:
     assert not [one for one in placed if one.size_bytes is None]
     assert not [one for one in placed if one.time_s is None]
     assert not [one for one in placed if one.transfer_s is None]
-    assert job.analysis.notes == ()
+    assert job.analysis.workload.notes == ()
 
 
 def test_the_groups_are_those_of_the_mesh(job: Job) -> None:
@@ -158,7 +158,9 @@ def test_without_shapes_all_calls_are_found_but_no_sizes(job: Job, tmp_path: Pat
     (path := tmp_path / "rank0.json").write_text(json.dumps(values))
     analysis = analyse_traces(read_traces([path]))
     assert len(analysis.calls) == len(job.traces[0].calls)
-    assert any("have no size: profile with record_shapes=True" in n for n in analysis.notes)
+    assert any(
+        "have no size: profile with record_shapes=True" in n for n in analysis.workload.notes
+    )
 
 
 @pytest.mark.parametrize("part", [0.5, 0.7, 0.9, 0.99])
@@ -177,7 +179,7 @@ def test_a_cut_trace_says_what_the_whole_says(job: Job, tmp_path: Path, part: fl
 
 def test_a_trace_of_one_rank_says_what_it_cannot_know(job: Job) -> None:
     alone = analyse_traces(job.traces[:1])
-    assert any("rank 0 of" in note for note in alone.notes)
+    assert any("rank 0 of" in note for note in alone.workload.notes)
     assert all(row.waiting_s is None for row in alone.totals if row.group != "unknown")
     assert alone.waits == ()
     workload = alone.workload

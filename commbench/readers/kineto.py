@@ -22,10 +22,8 @@ from typing import Any, TypeAlias
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import RECV, SEND, Call
-from commbench.readers.traces import base
-from commbench.readers.traces.base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
-from commbench.readers.traces.source import Source
-from commbench.readers.traces.torch_calls import (
+from commbench.readers import trace_base as base
+from commbench.readers.torch_calls import (
     ANNOTATION,
     KERNEL,
     OPERATOR,
@@ -38,6 +36,8 @@ from commbench.readers.traces.torch_calls import (
     read_operator,
     read_record,
 )
+from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
+from commbench.readers.trace_source import Source
 
 _STEP, _COMPUTING = "step", "computing"
 _OPERATORS = {"cpu_op", "Operator"}

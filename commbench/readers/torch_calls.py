@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from commbench.plan.workload import MOST_RANKS, SEND, Call
-from commbench.readers.traces import base
-from commbench.readers.traces.base import Fields, TracedGroup
+from commbench.readers import trace_base as base
+from commbench.readers.trace_base import Fields, TracedGroup
 
 RECORD, OPERATOR, ANNOTATION, KERNEL, WAIT = "record", "operator", "annotation", "kernel", "wait"
 _GLOO = "gloo:"

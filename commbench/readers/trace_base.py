@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import MOST_RANKS, RECV, SEND, Call
-from commbench.readers.traces.source import Source
+from commbench.readers.trace_source import Source
 from commbench.units import LARGEST_SIZE
 
 MICROSECOND = 1e-6
