@@ -65,9 +65,9 @@ class Difference(NamedTuple):
         return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
-        """The difference of runs with these names: `world_size: 2 in a, 3 in b`."""
+        """The difference of runs with these names: `world_size is 2 in a, 3 in b`."""
         first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
-        return f"{self.name}: {first} in {a}, {second} in {b}"
+        return f"{self.name} is {first} in {a}, {second} in {b}"
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:

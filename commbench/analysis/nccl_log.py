@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.case import Case
 from commbench.plan.computations import COMPUTATION
 from commbench.plan.operations import OPERATIONS
+from commbench.plan.timing_modes import EAGER
 from commbench.results.schema import RunHeader
 from commbench.units import format_time
 
@@ -103,19 +105,30 @@ def selection_entries(lines: Iterable[str]) -> list[list[str]]:
     return [*map(list, dict.fromkeys(found))]
 
 
-def _selections(environment: dict[str, Any], case: Case) -> list[list[str]]:
-    """The selections of a case in a run's environment."""
+def _recorded(environment: dict[str, Any], case: Case) -> tuple[list[list[str]], str]:
+    """The selections of a case in a run's environment, and the word between several.
+
+    Older journals have them by function and bytes. There a direct eager call in plain memory finds
+    its own, `or` others of as many bytes.
+    """
     known = environment.get(SELECTIONS)
     if not isinstance(known, dict) or case.part == COMPUTATION:
-        return []
-    return known.get(selection_key(case)) or []
+        return [], ""
+    if found := known.get(selection_key(case)):
+        return found, " and "
+    function, has_new_group = OPERATIONS[case.operation].nccl_function, case.uses_new_group
+    is_plain = (case.memory, case.launch_mode) == (DEFAULT_MEMORY, EAGER) and not case.step
+    if not (is_plain and function and case.call_form.is_reference) or has_new_group:
+        return [], ""
+    return known.get(f"{function} {case.block_bytes}") or [], " or "
 
 
 def one_selection(environment: dict[str, Any], case: Case) -> NcclSelection | None:
     """What NCCL selected for a case, by a run's environment; None where that is not known, and
     where there are several."""
+    found, _ = _recorded(environment, case)
     try:
-        ((algorithm, protocol, channels),) = _selections(environment, case)
+        ((algorithm, protocol, channels),) = found
         function = OPERATIONS[case.operation].nccl_function
         return NcclSelection(function, case.block_bytes, algorithm, protocol, int(channels or 0))
     except (TypeError, ValueError):  # none, several, or a damaged journal
@@ -125,10 +138,10 @@ def one_selection(environment: dict[str, Any], case: Case) -> NcclSelection | No
 def find_selection(environment: dict[str, Any], case: Case) -> tuple[str, str, str]:
     """The algorithm, protocol and number of channels that NCCL selected for a case; empty texts
     where that is not known. Where there are several, `and` is between them."""
+    found, word = _recorded(environment, case)
     try:
-        found = zip(*_selections(environment, case), strict=True)
-        texts = [dict.fromkeys(filter(None, each)) for each in found]
-        algorithm, protocol, channels = map(" and ".join, texts)
+        texts = [dict.fromkeys(filter(None, each)) for each in zip(*found, strict=True)]
+        algorithm, protocol, channels = (word.join(each) for each in texts)
     except (TypeError, ValueError):  # none, or a damaged journal
         return "", "", ""
     return algorithm, protocol, channels

@@ -66,6 +66,8 @@ STEPS = """\
 lab:1:1 [0] NCCL INFO ReduceScatter: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
 lab:1:1 [0] NCCL INFO AllGather: 256 Bytes -> Algo PAT proto SIMPLE channel{Lo..Hi}={0..1}
 """
+OLD = {"AllReduce 1024": [["TREE", "LL", "1"], ["NVLS", "SIMPLE", "1"]]}
+"""As older journals have it, whatever the form, the memory and the dtype of the call was."""
 
 
 def test_a_case_has_what_nccl_selected_in_its_own_call_and_no_other_case_has_it() -> None:
@@ -95,6 +97,24 @@ def test_a_case_has_what_nccl_selected_in_its_own_call_and_no_other_case_has_it(
         assert find_selection(known, other) == ("", "", "")
 
 
+def test_an_older_journal_labels_direct_eager_calls_in_plain_memory_only() -> None:
+    known = {SELECTIONS: OLD}
+    for right in (
+        case("all_reduce", 1024), case("all_reduce", 1024, timing="pipelined"),
+        case("all_reduce", 1024, dtypes=("bfloat16",)),
+        case("all_reduce", 1024, tensors=("4",), forms=("flat",)),
+    ):  # fmt: skip
+        assert find_selection(known, right) == ("TREE or NVLS", "LL or SIMPLE", "1")
+    for wrong in (
+        case("all_reduce", 1024, forms=("async",)), case("all_reduce", 1024, launch_mode="graph"),
+        case("all_reduce", 1024, tensors=("4",), forms=("coalesced",)),
+        case("all_reduce", 1024)._replace(memory="registered"),
+        case("all_reduce", 1024)._replace(part="computation"),
+        case("all_reduce", 1024, forms=("first",)),
+    ):  # fmt: skip
+        assert find_selection(known, wrong) == ("", "", ""), wrong.name
+
+
 @pytest.mark.parametrize(
     ("algorithm", "symmetric"),
     [("SYMMETRIC", True), ("COPY_ENGINE", True), ("SYMMETRIC and COPY_ENGINE", True),
@@ -111,7 +131,8 @@ def test_damaged_selections_are_unknown(damaged: object) -> None:
 
 def test_the_row_and_the_environment_of_a_run_say_what_nccl_selected() -> None:
     run = in_memory("a", [steady(1e-4), steady(2e-4)])
-    facts = {SELECTIONS: {selection_key(run.measurements[0].case): [["RING", "LL", "2"]]}}
+    sizes = [m.case.block_bytes for m in run.measurements]
+    facts = {SELECTIONS: {f"AllReduce {sizes[0]}": [["RING", "LL", "2"]]}}
     run = run._replace(header=run.header._replace(environment=facts))
     first, second = make_rows(run)
     assert (first.nccl_selection, second.nccl_selection) == (("RING", "LL", "2"), ("", "", ""))

@@ -45,7 +45,6 @@ def test_unequal_blocks_are_compared_with_equal_ones_at_the_largest_size() -> No
     assert found.verdict == "slower"
     alone = run_of(time_ms, imbalance=("zipf:1",), **sizes)
     assert not find_shapes(make_rows(alone))
-    assert "--imbalance uniform,zipf:1" in shapes_sentence(alone.header, [])
     assert parse_imbalance(" 1") == UNIFORM
 
 
