@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from commbench.plan.backends import DEFAULT_MEMORY
 from commbench.plan.case import Case
 from commbench.plan.computations import COMPUTATION
+from commbench.plan.dimensions import EAGER
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.timing_modes import EAGER
 from commbench.results.schema import RunHeader
 from commbench.units import format_time
 
