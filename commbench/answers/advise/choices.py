@@ -59,8 +59,7 @@ from commbench.units import parse_size
 from commbench.views.formats import fields_of
 
 CPU_MODE = "cpu-mode"
-FLAT = Setting(options=(("form", "flat"),))
-"""For which the program must place its tensors otherwise: the best of the others is named, too."""
+FLAT = Setting(options=(("form", "flat"),))  # the program must place its tensors otherwise
 
 
 @cache
@@ -401,10 +400,9 @@ def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:
         if is_several and any(sizes):
             lines.append(f"# {', '.join(sizes)}")
         lines += found.choice.paste(best, points[0].case)
-    if not found.choice.option and is_several and chosen:
-        ranges = make_tuner_ranges(points)
-        if ranges:
-            lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
-            header = points[0].best.row.header
-            lines += tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+    may_tune = not found.choice.option and is_several and bool(chosen)
+    if may_tune and (ranges := make_tuner_ranges(points)):
+        lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
+        header = points[0].best.row.header
+        lines += tuner_lines(ranges, header.num_nodes, header.plan.world_size)
     return tuple(lines)
