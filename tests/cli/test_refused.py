@@ -83,7 +83,7 @@ REFUSED = {
     (2, "explain"): """
         barrier --ranks 2: barrier cannot be explained without --time ~ add for example --time 4.2ms
         barrier --ranks 2 --time 3us --size 8: --size 8 has no meaning for barrier ~ leave out --siz
-        all_reduce --ranks 8 --size 1G --time 4ms --op all_reduce: --op all_reduce chooses rows of
+        all_reduce --ranks 8 --size 1G --time 4ms --op all_reduce: --op all_reduce has no meaning
         all_redcue --ranks 8: 'all_redcue' is neither an operation nor a run ~ did you mean all_redu
         frozen --ranks 2: --ranks 2 describes a call of an operation, but all_reduce-barrier is a
         frozen --op gather: all_reduce-barrier has no gather ~ it has all_reduce, barrier
