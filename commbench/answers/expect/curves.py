@@ -16,7 +16,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.analysis import figures, hardware, load
+from commbench.analysis import environment, figures, load
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.text import join_words
@@ -263,7 +263,7 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
 
 def system_of(run: load.LoadedRun) -> str:
     """The name of the accelerators of a run; empty where they are not known, or shared."""
-    fabric = hardware.fabric_of(run.header) if run.header else None
+    fabric = environment.fabric_of(run.header) if run.header else None
     return fabric.gpu.name if fabric and fabric.gpu else ""
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import units
-from commbench.analysis import environment_diff, load, nccl_log, row_names
+from commbench.analysis import environment, load, nccl_log, row_names
 from commbench.analysis.rows import ResultRow, make_row, make_rows, worst_alone
 from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
 from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
-from commbench.output import paragraphs
+from commbench.output.text import exact, join_words, seconds
 from commbench.plan import dimensions, dtypes, links, operations, plan
 from commbench.plan.case import READY
 from commbench.plan.operation import Operation
@@ -199,10 +199,10 @@ def _quoted_row(
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     known.BYTES: lambda found: (
-        f"{paragraphs.exact(found)} bytes" if found == int(found) else units.format_about(found)
+        f"{exact(found)} bytes" if found == int(found) else units.format_about(found)
     ),
     known.SECONDS: lambda found: (
-        paragraphs.seconds(found, 3) if isinstance(found, float) else known.time_of(found)
+        seconds(found, 3) if isinstance(found, float) else known.time_of(found)
     ),
     known.RATE: lambda found: f"{known.rate_of(found)} GB/s",
     known.RATIO: cells.ratio_text,
@@ -317,7 +317,7 @@ def _summary(found: Explanation) -> str:
     kinds = units.format_count(len(found.rows), "kind")
     text = f"{found.name} has {kinds} of calls, of which nothing tells what bounds them"
     if words:
-        text = f"At the largest size, of {kinds} of calls {paragraphs.join_words(words)}"
+        text = f"At the largest size, of {kinds} of calls {join_words(words)}"
     return f"{text}."
 
 
@@ -335,7 +335,7 @@ _SHOWN = ("ranks", "torch", "tool", "imported_from", "started", "nccl_log", "ncc
 
 def _measured(header: RunHeader) -> list[tuple[str, str]]:
     """Who measured what, with which versions, and how long the start took."""
-    facts = environment_diff.environment_facts(header) | {
+    facts = environment.environment_facts(header) | {
         "ranks": header.describe_ranks(),
         "started": header.started,
         "nccl_init": nccl_log.describe_init(header.environment.get("nccl_log")),
