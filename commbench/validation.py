@@ -8,6 +8,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -185,6 +186,13 @@ def _require_type(name: str, value: Any, annotation: str) -> None:
     if len(allowed) == len(kinds) and not any(isinstance(value, kind) for kind, _ in allowed):
         wanted = " or ".join(words for _, words in allowed if words)
         raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
+
+
+def as_path(name: str, value: str | PathLike[str]) -> Path:
+    """The path that an argument gives; UsageError for what is none."""
+    if not isinstance(value, (str, PathLike)):
+        raise UsageError(f"{name} cannot be {brief(value)}", "give a path or a text")
+    return Path(value)
 
 
 public = cache(with_known_keywords)

@@ -52,6 +52,13 @@ _SET_FOR_RANKS = {
 """Variables that commbench (the first only on a single node) or torchrun sets if they are unset."""
 
 
+_VERBS = {
+    "world_size": ("has", "rank"), "num_nodes": ("ran on", "node"), "hosts": ("ran on", ""),
+    "device": ("ran on", ""), "cpu_mode": ("ran in CPU mode", ""), "processor": ("ran on", ""),
+}  # fmt: skip
+"""How a sentence says a fact of a run: a verb, and what a number counts."""
+
+
 class Difference(NamedTuple):
     """Something in which two runs differ."""
 
@@ -65,9 +72,13 @@ class Difference(NamedTuple):
         return self.name not in _UNLIKELY
 
     def in_words(self, a: str, b: str) -> str:
-        """The difference of runs with these names: `world_size is 2 in a, 3 in b`."""
+        """The difference of runs with these names: `a has 2 ranks, b has 3`."""
         first, second = (list_some(text.split(", "), 3) for text in (self.a, self.b))
-        return f"{self.name} is {first} in {a}, {second} in {b}"
+        verb, noun = _VERBS.get(self.name, ("", ""))
+        if not verb:
+            return f"{self.name} is {first} in {a}, {second} in {b}"
+        first = format_count(int(first), noun) if noun and first.isdecimal() else first
+        return f"{a} {verb} {first}, {b} {verb} {second}"
 
 
 def mismatches(a: LoadedRun, b: LoadedRun) -> tuple[Difference, ...]:

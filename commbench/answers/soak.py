@@ -19,6 +19,7 @@ from operator import attrgetter
 from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
 from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
@@ -27,16 +28,7 @@ from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
 from commbench.results.samples import samples_of, soaked_s, without_samples
 from commbench.results.schema import Measurement, Run
-from commbench.stats import (
-    SLOWER,
-    TOLERANCE,
-    UNDECIDED,
-    Estimate,
-    collect,
-    decide,
-    ratio,
-    student_quantile,
-)
+from commbench.stats import SLOWER, TOLERANCE, UNDECIDED, Estimate, ratio
 from commbench.units import format_count, format_percent
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, TIME, Column, ratio_with_interval_text
@@ -145,7 +137,7 @@ def analyse_soak(run: Run, tolerance: float = TOLERANCE) -> SoakResult:
     """What a soak found. Raises UsageError for another run."""
     if not run.header.plan.is_soak:
         raise UsageError(f"{run.name} is no soak", "`commbench soak --for 1h` makes one")
-    checks = collect((check.case, check) for check in run.checks)
+    checks = stats.collect((check.case, check) for check in run.checks)
     found = (m for m in run.measurements if m.batches)
     cases = [_analyse_case(m, checks.get(m.case.index, ()), tolerance) for m in found]
     rows = sorted(cases, key=lambda row: (-row.wrong, -row.drift.value if row.drift else 0.0))
@@ -169,7 +161,8 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
     groups = find_two_groups(sorted(values))
     is_double = groups is not None and groups.separation > BIMODAL
     return SoakRow(
-        found.case, points, median(sorted(values)), first, last, drift, decide(drift, tolerance),
+        found.case, points, median(sorted(values)), first, last,
+        drift, stats.decide(drift, tolerance),
         (groups.low_s, groups.high_s) if groups and is_double else (),
         sum(check.calls for check in checks), sum(sum(check.wrong_elements) for check in checks),
     )  # fmt: skip
@@ -194,7 +187,7 @@ def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | Non
     logs = [log(median(sorted(values[a:b]))) for a, b in pairwise(edges)]
     slope, start = linear_regression(range(TENTH), logs)
     squares = sum((y - start - slope * x) ** 2 for x, y in enumerate(logs))
-    factor = exp(student_quantile(Z, TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
+    factor = exp(stats.student_quantile(Z, TENTH - 2) * sqrt(2 * squares / (TENTH - 2)))
     low, high = found.ends
     widened = min(low, found.value / factor), max(high, found.value * factor)
     return first, last, Estimate(found.value, *widened)
@@ -203,7 +196,7 @@ def find_drift(values: Sequence[float]) -> tuple[Estimate | None, Estimate | Non
 def _slow_minutes(run: Run, rows: Sequence[SoakRow], tolerance: float) -> tuple[SlowMinute, ...]:
     """The minutes that were slower than others by more than the tolerance and the noise; none in a
     soak of few minutes."""
-    by_minute = collect(
+    by_minute = stats.collect(
         (int(point.start_s / MINUTE_S), log(point.time_s / row.time_s))
         for row in rows for point in row.points if point.time_s > 0 and row.time_s > 0
     )  # fmt: skip
@@ -242,7 +235,7 @@ def clock_at(run: Run, start_s: float) -> str:
 def _find_wrong(run: Run) -> Iterator[WrongRank]:
     """The ranks with wrong elements of each case."""
     hosts = {rank.rank: rank.host for rank in run.header.ranks}
-    found = collect(
+    found = stats.collect(
         ((check.case, rank), (elements, check)) for check in run.checks
         for rank, elements in zip(check.wrong_ranks, check.wrong_elements, strict=True)
     )  # fmt: skip

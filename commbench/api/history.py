@@ -18,6 +18,7 @@ from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
 from commbench.units import parse_sizes, parse_tolerance
+from commbench.validation import as_path
 
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
@@ -30,7 +31,7 @@ def __dir__() -> list[str]:
 
 
 def _open(db: str | Path | None, is_written: bool = False) -> History:
-    return History(Path(db) if db else HISTORY, is_written)
+    return History(as_path("db", db) if db else HISTORY, is_written)
 
 
 def add(

@@ -21,7 +21,7 @@ from commbench.results import schema
 from commbench.runner.call_options import DEFAULT_SIZES
 from commbench.runner.planning import PlannedRun, RunListener
 from commbench.runner.run_options import NOT_OF_SOAKS, RUN_OPTIONS, RunOptions, parse_options
-from commbench.validation import require_known
+from commbench.validation import as_path, require_known
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -241,7 +241,7 @@ def replay_options(
             )
         parsed = parse_options({**defaults, **options}, *users)
         return replace(parsed, workload_values=workload_values(workload))
-    return parse_options({**defaults, **options, "workload": Path(workload)}, *users)
+    return parse_options({**defaults, **options, "workload": as_path("workload", workload)}, *users)
 
 
 def replay(workload: Workload | str | Path, /, **options: Unpack[RunKeywords]) -> Run:

@@ -13,7 +13,7 @@ from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import brief, with_known_keywords
+from commbench.validation import as_path, brief, with_known_keywords
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -173,7 +173,9 @@ def plot(*runs: AnyRun, output: str | Path | None = None, peak: str | None = Non
     marked = None if peak is None else parse_peak(peak)
     if not runs:
         raise UsageError("there is no run to plot", "name at least one run")
-    return draw([load(run) for run in runs], None if output is None else Path(output), marked)
+    return draw(
+        [load(run) for run in runs], None if output is None else as_path("output", output), marked
+    )
 
 
 def export(
@@ -192,7 +194,7 @@ def export(
     parts = [*export_parts(run, format, notify)]
     content: str | bytes = parts[0] if len(parts) == 1 else "".join(parts)
     if output is not None:
-        write_new(Path(output), content)
+        write_new(as_path("output", output), content)
     return content
 
 
@@ -232,7 +234,7 @@ def import_results(
     found = import_run(Path(file), ImportHints(ranks, op, dtype, system, nccl_version))
     header = found.header._replace(label=label or found.header.label)
     folder = run_folder.create_folder(
-        Path(output) if output else run_folder.new_folder(as_label(header.label))
+        as_path("output", output) if output else run_folder.new_folder(as_label(header.label))
     )
     imported = Run(*found._replace(path=str(folder), header=header))
     write_run_folder(folder, imported)
@@ -321,15 +323,16 @@ def report(
     from commbench.answers.report import find_contents, make_document
     from commbench.api import compare
 
-    format = choose_format(format, output, usual=HTML)
+    where = None if output is None else as_path("output", output)
+    format = choose_format(format, where, usual=HTML)
     VIEW_OF_DOCUMENT.require(format)
     found = [_reported(each) for each in what]
     runs = [each for each in found if isinstance(each, LoadedRun)]
     if len(runs) > 1 and len(runs) == len(found):
         found = [compare(runs[0], other) for other in runs[1:]]
     text = VIEW_OF_DOCUMENT.write(make_document(find_contents(found)), format)
-    if output is not None:
-        write_new(Path(output), text)
+    if where is not None:
+        write_new(where, text)
     return text
 
 

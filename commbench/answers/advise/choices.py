@@ -17,6 +17,7 @@ from shlex import quote
 from statistics import NormalDist, geometric_mean
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.nccl_log import tuner_lines
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
@@ -44,17 +45,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED, BUCKET, COMPOSED
 from commbench.results.schema import RunHeader
-from commbench.stats import (
-    CHANGE,
-    KEEP,
-    SLOWER,
-    UNDECIDED,
-    Estimate,
-    collect,
-    combine_ratio,
-    decide,
-    ratio,
-)
+from commbench.stats import CHANGE, KEEP, SLOWER, UNDECIDED, Estimate, ratio
 from commbench.units import parse_size
 from commbench.views.formats import fields_of
 
@@ -284,7 +275,7 @@ def _by_value(choice: Choice, rows: Sequence[ResultRow]) -> list[SettingResult]:
     """The rows of each alternative, the default first; none where the default was not measured."""
     field = next(d.field for d in DIMENSIONS if d.option == f"--{choice.option}")
     suiting = (row for row in rows if is_timed(row) and choice.suits(row.case))
-    by_value = collect((getattr(row.case, field), row) for row in suiting)
+    by_value = stats.collect((getattr(row.case, field), row) for row in suiting)
     default = next((value for value in choice.defaults if value in by_value), None)
     others = [value for value in by_value if value not in choice.defaults]
     return [
@@ -331,7 +322,7 @@ def _decide_range(
     gain = gains.get(named)
     chosen, verdict, fallback = default, KEEP, None
 
-    if gain and decide(_for_all(gain, comparisons), tolerance) == SLOWER:
+    if gain and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:
         chosen, verdict = named, CHANGE
         if named == FLAT:
             fallback = next((each for each in order if each != FLAT), None)
@@ -362,7 +353,7 @@ def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate
     known = [found for of_a, of_b in both if (found := ratio(of_b.time, of_a.time))]
     if not known:
         return None
-    mean = combine_ratio(lambda *values: geometric_mean(values), *known)
+    mean = stats.combine_ratio(lambda *values: geometric_mean(values), *known)
     return allow_for_launches(mean, *(each.row for each in both[-1]))
 
 

@@ -10,8 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from commbench.answers.compare.document import run_warnings
-from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS, FleetResult, Group, Node
+from commbench.answers.fleet.fleet import (
+    AGAIN,
+    DRAIN,
+    MISSING,
+    PASS,
+    TOO_FEW,
+    FleetResult,
+    Group,
+    Node,
+)
 from commbench.answers.fleet.nodes import Past
+from commbench.answers.fleet.slow_nodes import LEAST_NODES
 from commbench.answers.history.document import causes_text, minute, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import list_some
@@ -147,6 +157,8 @@ def since_lines(past: Past) -> list[str]:
 
 def advice(fleet: FleetResult) -> list[str]:
     """What to do about nodes that do not pass."""
+    if all(any(why.startswith(TOO_FEW) for why in node.reasons) for node in fleet.nodes):
+        return [f"Give the runs of {LEAST_NODES} nodes or more: nodes are judged by their peers."]
     return [text for verdict, text in _ADVICE.items() if fleet.lists[verdict]]
 
 

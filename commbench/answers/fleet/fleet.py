@@ -44,6 +44,7 @@ FAR = 4.0
 """So many scales of the peers are far."""
 MOST_QUEUED = 0.5
 """The part of the time that ranks may wait for a core."""
+TOO_FEW = "too few to judge"
 WIDEST = 2.0
 """Intervals whose upper ends are more than so many times the lower ones say too little."""
 LONGEST = 60
@@ -231,7 +232,7 @@ class _GroupJudge:
         found = [[own.get(case.key()) for case in self.cases] for own in self._rows]
         judged = [at for at, own in enumerate(found) if 2 * sum(map(bool, own)) > len(own)]
         alike = format_count(len(judged), "node")
-        why = f"too few to judge: {alike} alike, and {LEAST_NODES} are needed"
+        why = f"{TOO_FEW}: {alike} alike, and {LEAST_NODES} are needed"
         if len(judged) >= LEAST_NODES:
             logs = numpy.array([[log(r.time_s) if r else nan for r in found[at]] for at in judged])
             errors = numpy.array([[*map(_error, found[at])] for at in judged])

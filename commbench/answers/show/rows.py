@@ -172,10 +172,9 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
     peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
     if not peaks:
         return ""
-    rows = [row for kind in kinds for row in kind.rows if row.time]
-    if all((row.interference.queued_share or 0.0) >= 0.5 for row in rows):
-        return "Ranks waited for a core most of the time: this shows the host, not the network."
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
+    if (row.interference.queued_share or 0.0) >= 0.5:
+        return "Ranks waited for a core most of the time: this shows the host, not the network."
     busbw, size = cells.bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
     return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
 

@@ -148,9 +148,9 @@ def test_a_clock_of_the_gpus_that_was_slower_is_a_slower_host() -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"cpu_mode": "plain"}, "cpu_mode is quiet in old, plain in new."),
-        ({"world_size": 4}, "world_size is 2 in old, 4 in new."),
-        ({"processor": "Made-up 1"}, "processor is Made-up 9000 in old, Made-up 1 in new."),
+        ({"cpu_mode": "plain"}, "old ran in CPU mode quiet, new ran in CPU mode plain."),
+        ({"world_size": 4}, "old has 2 ranks, new has 4."),
+        ({"processor": "Made-up 1"}, "old ran on Made-up 9000, new ran on Made-up 1."),
     ],
 )
 def test_what_differs_is_said_first_and_is_not_called_a_slower_host(

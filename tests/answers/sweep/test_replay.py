@@ -143,7 +143,7 @@ def test_a_file_without_its_option_is_refused_with_the_option(
     assert refused.code == 2
     assert refused.err.splitlines() == [
         "error: there is one argument too many: step.json",
-        "hint: write --workload before the file of a workload: --workload step.json",
+        "hint: `commbench run --help` lists the options",
     ]
 
 
