@@ -56,9 +56,7 @@ NAMES = {
     "all_to_all": "c10d::alltoall_base_", SEND: "c10d::send", RECV: "c10d::recv_",
 }  # fmt: skip
 RING = (NAMES[SEND], NAMES[RECV])
-SMALL = Transformer(
-    name="small", layers=2, hidden=64, ffn=256, heads=4, kv_heads=4, vocab=512, source="a test"
-)
+SMALL = Transformer(name="small", layers=2, hidden=64, ffn=256, heads=4, kv_heads=4, vocab=512)
 
 
 def expected_calls(workload: Workload, rank: int) -> list[list[Any]]:

@@ -23,7 +23,7 @@ from commbench.answers.show.plots import draw
 from commbench.answers.show.run_document import VIEW, ShownRun
 from commbench.answers.sweep.settings import make_settings
 from commbench.errors import RecordsError
-from commbench.output import table as terminal
+from commbench.output import text as terminal
 from commbench.output.text import BOLD, PLAIN
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement

@@ -48,7 +48,7 @@ def test_a_bit_flipped_now_and_then_on_one_rank_is_found_and_the_soak_goes_on(
     flips = plant(FLIP.format(share=0.05), rank=1)
     ended = soak(tmp_path, flips, "--cycles", "20", "--check-share", "70%", "--nproc-per-node", "3")
     assert ended.code == 5, ended.err
-    assert "Results are wrong: rank 1 differs from the other two." in ended.out
+    assert "Results are wrong: rank 1 differs from the other 2." in ended.out
     found = read_run(ended.folder)
     wrong = [check for check in found.checks if check.wrong_ranks]
     assert {check.wrong_ranks for check in wrong} == {(1,)}
