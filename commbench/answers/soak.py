@@ -378,8 +378,9 @@ def _pictures(result: SoakResult) -> list[Picture]:
         for row, colour in zip(drawn, pictures.COLOURS, strict=False)
     ]
     across = pictures.Axis(
-        lambda place: f"{place / MINUTE_S:.3g}", "minutes since the soak began", is_log=False
-    )
+        lambda place: f"{place / MINUTE_S:.3g}", "minutes since the soak began",
+        is_log=False, unit=MINUTE_S,
+    )  # fmt: skip
     slow, starts = Look(pictures.LIMIT, fill=0.12), [each.start_s for each in result.slow_minutes]
     marks = [
         pictures.Mark(slow, at, at + MINUTE_S, "a slow minute", is_upright=True) for at in starts
@@ -387,7 +388,7 @@ def _pictures(result: SoakResult) -> list[Picture]:
     heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
     notes = [f"{more} more cases are not drawn"] if more else []
-    return [Picture("soak", f"Soak {result.name}", " ".join(soak_answer(result)), [panel], notes)]
+    return [Picture("soak", result.name, " ".join(soak_answer(result)), [panel], notes)]
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:

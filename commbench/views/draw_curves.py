@@ -159,12 +159,17 @@ def _set_across(axes: Axes, across: pictures.Axis, places: Sequence[float], widt
     """The horizontal axis: a tick at each place; as many have labels as fit into a width."""
     if not across.is_log:
         span = places[-1] - places[0] or 1.0
+        axes.set_xlim(places[0] - 0.03 * span, places[-1] + 0.03 * span)
+        if unit := across.unit:
+            ends = places[0] / unit, (places[0] + span) / unit
+            ticks = [unit * number for number in pictures.linear_ticks(*ends)]
+            axes.set_xticks(ticks, map(across.text, ticks))
+            return
         at = pictures.every_nth(
             [(place - places[0]) / span * width for place in places],
             [pictures.widest([across.text(place)]) for place in places],
         )
         axes.set_xticks([places[n] for n in at], [across.text(places[n]) for n in at])
-        axes.set_xlim(places[0] - 0.03 * span, places[-1] + 0.03 * span)
         return
     part = (places[-1] / places[0]) ** (0.03 if width > 4 else 0.07) if places[1:] else 1.12
     low, high = places[0] / part, places[-1] * part

@@ -102,6 +102,8 @@ class Axis(NamedTuple):
     """The label of a tick."""
     name: str = ""
     is_log: bool = True
+    unit: float = 0.0
+    """Of ticks at round numbers; 0: at the places of points."""
 
 
 TIMES, LINEAR_TIMES = Axis(time_label), Axis(time_label, is_log=False)
