@@ -190,8 +190,7 @@ def _require_type(name: str, value: Any, annotation: str) -> None:
 
 def as_path(name: str, value: str | PathLike[str]) -> Path:
     """The path that an argument gives; UsageError for what is none."""
-    if not isinstance(value, (str, PathLike)):
-        raise UsageError(f"{name} cannot be {brief(value)}", "give a path or a text")
+    _require_type(name, value, "str | Path")
     return Path(value)
 
 

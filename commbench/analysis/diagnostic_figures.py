@@ -34,6 +34,8 @@ STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
 """An iteration is stalled if it took STALL_S longer than the 10th percentile, and STALL_FACTOR
 times as long. A time slice of the scheduler costs that much, the operation's own scatter less."""
+MOST_QUEUED = 0.5
+"""The part of the time that ranks may wait for a core."""
 FEWEST_FOR_SHAPE = 20
 """With fewer samples the shape of their distribution is unknown."""
 MOST_FOR_SHAPE = 20_000

@@ -205,7 +205,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", "queued",
     ),
     _diagnostic(
-        "queued", lambda row: row.interference.queued_share, 0.5, "too_few_cores", "throttled"
+        "queued", lambda row: row.interference.queued_share, figures.MOST_QUEUED, "too_few_cores",
+        "throttled",
     ),
     _diagnostic("drift", figures.drift, 0.10),
     _diagnostic("launches", figures.launch_spread, 0.10),

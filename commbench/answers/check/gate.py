@@ -13,6 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule
@@ -40,8 +41,6 @@ UNCHECKED = "results not checked"
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}"
-MOST_QUEUED = 0.5
-"""The part of the time that a baseline may lack a core."""
 BUSY = "the ranks of the baseline waited for a core more than half of the time"
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.diagnostics import find_causes
 from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.rows import ResultRow
@@ -252,7 +253,6 @@ HELPS = {
     BANDWIDTH: "only fewer bytes or a faster path help",
     BOTH: "larger calls and fewer bytes both help",
 }
-_QUEUED = 0.5
 CLEAR = 0.6
 """A part that takes at least so much of a time bounds it."""
 MEASURED, BY_MODEL = "measured in this run", "by the model"
@@ -272,7 +272,7 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where its ranks waited
     for a core for a large share of the time."""
-    if queued > _QUEUED:
+    if queued > MOST_QUEUED:
         how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
         return [Fact(NOT_KNOWN, "not known", TEXT, how)]
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH

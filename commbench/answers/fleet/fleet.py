@@ -15,6 +15,7 @@ from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
@@ -42,8 +43,6 @@ SMALL = 16
 """Fewer nodes say little about how much sound nodes differ: one that is far is undecided."""
 FAR = 4.0
 """So many scales of the peers are far."""
-MOST_QUEUED = 0.5
-"""The part of the time that ranks may wait for a core."""
 TOO_FEW = "too few to judge"
 WIDEST = 2.0
 """Intervals whose upper ends are more than so many times the lower ones say too little."""

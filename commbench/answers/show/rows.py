@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
@@ -173,7 +174,7 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
     if not peaks:
         return ""
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
-    if (row.interference.queued_share or 0.0) >= 0.5:
+    if (row.interference.queued_share or 0.0) >= MOST_QUEUED:
         return "Ranks waited for a core most of the time: this shows the host, not the network."
     busbw, size = cells.bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
     return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
