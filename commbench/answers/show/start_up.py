@@ -141,7 +141,7 @@ JOINING = (
         "groups\nof a mesh", lambda row: row[1].groups_s if row[0].has_groups else None, TIME, 5
     ),
     Column("first\noperation", lambda row: row[1].connect_s, TIME, 7),
-    Column("rendez-\nvous", lambda row: row[1].rendezvous_s, TIME, 2),
+    Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
     Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
 CALLS = (
