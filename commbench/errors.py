@@ -84,9 +84,7 @@ _CALLS = {
 """Commands whose Python names differ, and those that have the same."""
 _SAME_NAMES = ("advise", "check", "compare", "doctor", "expect", "explain", "export", "fleet",
                "pairs", "plot", "replay", "report", "run", "smoke", "soak", "sweep")  # fmt: skip
-_COMMAND = re.compile(
-    f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`"
-)
+_COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
 _NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
 

@@ -211,7 +211,7 @@ def seven_digits(value: float) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """A duration with three digits or, from 1000 s on, more: `42.1 us`, `102 ms`, `1.08 s`."""
+    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`."""
     unit, factor = _time_unit(seconds)
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
@@ -295,13 +295,11 @@ def format_percent(fraction: float) -> str:
 
 def _decimals(value: float) -> int:
     """Decimals that show two digits of a number below 0.1, and three or more of a larger one."""
-    if 0 < value < 0.1:
-        return 1 - floor(log10(value))
-    return 1 if 100 <= value < 1000 else _digits(value)
+    return _digits(value) if value >= 0.1 or not value else 1 - floor(log10(value))
 
 
 def _digits(value: float) -> int:
-    return 2 if value < 10 else 1 if value < 100 else 0
+    return 2 if value < 10 else 1 if value < 1000 else 0
 
 
 def format_sizes(sizes: tuple[int, ...]) -> str:

@@ -35,7 +35,9 @@ LIMITS = {
         "one, allows: h100:8x400G; or with published curves of sound machines.", RULE,
     ),
 }  # fmt: skip
-RULES_FILE = Option("FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path)
+RULES_FILE = Option(
+    "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
+)
 LENIENCE = {
     "undecided": Option(
         "pass|fail", "Count a row whose interval contains the limit as passed or failed.  "

@@ -249,9 +249,7 @@ class Result:
         blocks = view.document(shown).blocks
         drawn = [each for b in blocks if isinstance(b, Pictures) for each in b.draw()]
         if not drawn:
-            raise UnavailableError(
-                "there is no picture of this result", "print it, or use frame()"
-            )
+            raise UnavailableError("there is no picture of this result", "print it, or use frame()")
         return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
 
     def _repr_html_(self) -> str:

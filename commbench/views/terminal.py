@@ -122,8 +122,8 @@ def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list
     rest = len(table.rows) - len(shown.rows)
     more = [f"  {format_count(rest, 'more row')}: --verbose prints all."] if rest else []
     if not shown.rows:
-        rows = f"{format_count(rest, 'row')}, which --verbose prints."
-        return [fill(f"{table.title}: {rows}" if table.title else rows, rest="  ")]
+        hidden = f"--verbose prints {format_count(rest, 'row')}."
+        return [fill(f"{table.title}: {hidden}" if table.title else hidden, rest="  ")]
     labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]
     if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:

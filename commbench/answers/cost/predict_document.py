@@ -90,9 +90,9 @@ def _outside(fitted: FittedModel, found: Sequence[Prediction]) -> str:
     """How far the last one is outside of what was measured; empty where it is within."""
     most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
     asked = {"ranks": found[-1].world_size, "size": found[-1].size_bytes}
-    far = [f"{asked[n] / most[n]:.3g} times the {n}" for n in most if asked[n] > most[n]]
+    far = [f"{asked[n] / most[n]:.3g} times the measured {n}" for n in most if asked[n] > most[n]]
     times = " and ".join(far)
-    return f" That is {times} that was measured: not tested there." if far else ""
+    return f" That is {times}: not tested there." if far else ""
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:

@@ -298,8 +298,9 @@ def compare_row(
         (lambda curve: curve.ranks, row.world_size,
          f"it has {format_count(row.world_size, 'rank')}, and curves are of {{}} ranks"),
         (lambda curve: curve.timing, row.timing, "curves are of --timing {}"),
-        (lambda curve: _width(curve.dtype), _width(row.dtype), "curves are of elements of {} bytes"),
-    ):
+        (lambda curve: _width(curve.dtype), _width(row.dtype),
+         "curves are of elements of {} bytes"),
+    ):  # fmt: skip
         left = tuple(curve for curve in found if of_curve(curve) == wanted)
         if not left:
             known = ", ".join(map(str, sorted({*map(of_curve, found)})))
