@@ -162,7 +162,11 @@ TEXT = Unit(str, is_left=True)
 NUMBER = Unit(str)
 BYTES = Unit(units.format_bytes)
 TIME = Unit(time_text)
-SHORT_TIME = Unit(short_time)
+SHORT_TIME = Unit(
+    lambda found: time_text(found) if isinstance(found, Estimate) and found.has_interval
+    else short_time(_estimate(found).value)
+)  # fmt: skip
+"""At most three digits where no interval says more."""
 TIME_INTERVAL = Unit(time_interval_text)
 BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
 BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)

@@ -20,7 +20,7 @@ from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
 from commbench.stats import Estimate
 from commbench.units import format_count
-from commbench.views.cells import BYTES, NUMBER, SHORT_TIME, TEXT, TIME, Column, short_time
+from commbench.views.cells import BYTES, NUMBER, SHORT_TIME, TEXT, Column, short_time
 from commbench.views.document import Document, Items, Table
 from commbench.views.formats import View
 
@@ -151,9 +151,9 @@ CALLS = (
     Column("open", attrgetter("open_groups"), NUMBER),
     Column("groups", attrgetter("groups"), NUMBER),
     Column("size", attrgetter("size_bytes"), BYTES),
-    Column("first", attrgetter("first"), TIME),
-    Column("second", attrgetter("second"), TIME),
-    Column("later", attrgetter("later"), TIME),
+    Column("first", attrgetter("first"), SHORT_TIME),
+    Column("second", attrgetter("second"), SHORT_TIME),
+    Column("later", attrgetter("later"), SHORT_TIME),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 

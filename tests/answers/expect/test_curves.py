@@ -121,6 +121,7 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
 
     assert reason() == ""
     assert reason(world_size=6) == "it has 6 ranks, and curves are of 2, 4, 8 ranks"
+    assert reason(world_size=1) == "it has 1 rank, and curves are of 2, 4, 8 ranks"
     assert reason(timing="isolated") == "curves are of --timing pipelined"
     assert reason(dtype="float32") == "curves are of elements of 2 bytes"
     assert reason(dtype="bfloat16") == ""
