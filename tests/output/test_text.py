@@ -192,7 +192,8 @@ def test_each_case_has_a_line_where_that_is_wanted() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_line_of_progress_is_wrapped() -> None:
+def test_a_long_line_of_progress_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     written = io.StringIO()
     lines = WorkLines(Console(file=written, width=80), Work(0, 1, Clock()), True, "measuring")
     lines.finished("all_reduce float32 " * 6, "42.1 us")
