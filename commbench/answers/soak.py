@@ -365,11 +365,12 @@ VIEW = View(document, schema=1)
 
 def soak_pictures(runs: Sequence[Run]) -> list[Picture]:
     """A picture for each run that is a soak: the times of each case over its median."""
-    return [p for run in runs if run.header.plan.is_soak for p in _pictures(analyse_soak(run))]
+    return [p for run in runs if run.header.plan.is_soak for p in _pictures(run)]
 
 
-def _pictures(result: SoakResult) -> list[Picture]:
+def _pictures(run: Run) -> list[Picture]:
     """The picture of the worst cases; none where no case has two cycles."""
+    result = analyse_soak(run)
     drawn = [row for row in result.rows if len(row.points) > 1][:MOST_CURVES]
     if not drawn:
         return []
@@ -387,8 +388,10 @@ def _pictures(result: SoakResult) -> list[Picture]:
     ]
     heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
-    notes = [f"{more} more cases are not drawn"] if more else []
-    return [Picture("soak", result.name, " ".join(soak_answer(result)), [panel], notes)]
+    answer = " ".join(soak_answer(result))
+    notes = [f"{run.name}: {run.header.describe_ranks()}", answer]
+    notes += [f"{more} more cases are not drawn"] if more else []
+    return [Picture("soak", "Times during a soak", answer, [panel], notes)]
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:
