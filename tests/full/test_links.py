@@ -7,6 +7,7 @@ Ranks and iperf3 run in real time, so that the links are waited for and not the 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -76,7 +77,15 @@ def finish(
             process.kill()
             process.communicate()
     codes = [process.returncode for process in processes]
-    return [Ended(code, *out, where / "run") for code, out in zip(codes, outputs, strict=True)]
+    return [
+        Ended(code, out, unwrapped(err), where / "run")
+        for code, (out, err) in zip(codes, outputs, strict=True)
+    ]
+
+
+def unwrapped(err: str) -> str:
+    """What was printed, with an error and its hint each on one line."""
+    return re.sub(r"\n {6,7}(?=\S)", " ", err)
 
 
 def end_on(cluster: Cluster, where: Path, *arguments: str) -> Ended:
