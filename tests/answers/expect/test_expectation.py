@@ -191,6 +191,9 @@ def test_a_small_size_is_compared_with_curves_only() -> None:
     peaks = expect(call("h100", size_bytes=1 << 20))
     for busbw, verdict in ((100, UNKNOWN), (700, HIGH), (800, IMPOSSIBLE)):
         assert judge(peaks, busbw * GB).verdict == verdict
+    # A figure without a curve counts from a quarter of its size on, which is 2 GiB here.
+    for size, is_known in ((1 << 29, True), ((1 << 29) - 1, False)):
+        assert bool(expect(call("h100", 2, size_bytes=size)).known) == is_known
     between = expect(call("a100", size_bytes=3 << 19)).measured
     assert between is not None and 24.54 * GB < between[0] < 39.26 * GB
 
