@@ -6,7 +6,7 @@ import json
 
 import pytest
 from pictures import require_readable
-from planted_times import run_of
+from planted_times import NCCL, run_of
 
 from commbench.answers.advise.advice import DDP, AdviceReport, Question, find_advice
 from commbench.answers.advise.document import VIEW, advice_picture, answers, document
@@ -17,7 +17,6 @@ from commbench.views.document import Section, Table
 from commbench.views.pictures import Curves, Picture
 
 SIZES = tuple(1 << k for k in range(14, 27))
-NCCL = {"backend": "nccl", "device": "cuda"}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 QUESTION = Question(params=25e6, backward_s=0.05)
 
@@ -68,12 +67,9 @@ def test_json_has_every_figure_and_markdown_escapes_what_files_say(report: Advic
     assert (found["schema"], found["runs"]) == (3, ["a | b"])
     buckets, *ways = [each["details"] for each in found["advice"]]
     assert buckets["step"]["gradient_bytes"] == 100_000_000
-    assert buckets["gain"]["low"] <= buckets["gain"]["value"] <= buckets["gain"]["high"]
     assert buckets["recommended"] in buckets["curve"]
     (crossover,) = next(each["crossings"] for each in ways if each["crossings"])
     assert crossover["below"] == "form=direct" != crossover["above"]
-    low, high = (crossover[f"measured_{side}_bytes"] for side in ("below", "above"))
-    assert low < crossover["at_bytes"] < high
     assert {each["verdict"] for way in ways for each in way["ranges"]} >= {"change", "keep"}
     assert [each["subject"] for each in found["missing"]] == ["Calls of several tensors"]
     text = VIEW.write(report, "markdown")
