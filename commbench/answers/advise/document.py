@@ -9,18 +9,11 @@ from operator import attrgetter
 from typing import Any
 
 from commbench.analysis.row_names import format_range
+from commbench.answers.advise import simulation
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
 from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
-from commbench.answers.advise.simulation import (
-    ESTIMATED,
-    MOST_BUCKETS,
-    TOO_FAR,
-    BucketAdvice,
-    BucketTime,
-    Slowdown,
-    least_size,
-)
+from commbench.answers.advise.simulation import BucketAdvice, BucketTime
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
@@ -150,7 +143,7 @@ def _mark(found: BucketAdvice, verdict: str) -> Callable[[Any], str]:
     return lambda point: ", ".join(word for each, word in marks if word and point == each)
 
 
-def _slowdown(slowdown: Slowdown) -> Iterator[tuple[str, str]]:
+def _slowdown(slowdown: simulation.Slowdown) -> Iterator[tuple[str, str]]:
     """What computation and communication cost each other while both go on."""
     source = slowdown.source
     of_calls, of_work = 1 + slowdown.communication, 1 + slowdown.computation
@@ -173,7 +166,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
         is_unsure = point.largest_bytes > found.table.largest
         times = point.largest_bytes // found.table.largest
-        far = f" {times} times" if times >= TOO_FAR else ""
+        far = f" {times} times" if times >= simulation.TOO_FAR else ""
         found_words = (mark(point) or within * is_good, f"extrapolated{far}" * is_unsure)
         return ", ".join(filter(None, found_words))
 
@@ -198,9 +191,9 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
     yield from _slowdown(found.slowdown)
-    if (least := least_size(step)) > found.table.smallest:
+    if (least := simulation.least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
-        yield "not simulated", f"below {smallest}: more than {MOST_BUCKETS:,} buckets"
+        yield "not simulated", f"below {smallest}: more than {simulation.MOST_BUCKETS:,} buckets"
     if found.beyond:
         yield "not measured", f"buckets above {format_bytes(largest)}, which may be faster"
     if found.largest_sent > largest:
@@ -208,7 +201,7 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
         yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
     if not found.best.time_s.has_interval:
         yield "intervals", "not known: the medians alone decide"
-    if found.table.busy and found.table.busy.kind == ESTIMATED:
+    if found.table.busy and found.table.busy.kind == simulation.ESTIMATED:
         yield "calls at once", "several: each is estimated from a single call"
 
 
