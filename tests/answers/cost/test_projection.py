@@ -17,7 +17,6 @@ from commbench.answers.cost.fit_document import residual_picture
 from commbench.answers.cost.machine import Machine
 from commbench.answers.cost.observations import observe
 from commbench.answers.cost.predict import Projection, Request, project
-from commbench.answers.cost.predict_document import notes as notes_of
 from commbench.answers.cost.predict_document import predicted_picture, warnings_beside
 from commbench.answers.cost.selection import Source, fit_machine
 from commbench.errors import CommbenchError, UnavailableError, UsageError
@@ -50,37 +49,6 @@ def gathering() -> Machine:
         planted.fitted(), planted.inside(),
         *(planted.fitted(name, "ring", planted.RING) for name in ("all_gather", "reduce_scatter")),
     )  # fmt: skip
-
-
-def test_the_notes_say_what_makes_a_prediction_uncertain() -> None:
-    rival = planted.candidate(model="ring", parameters=planted.RING)
-    machine = planted.machine(planted.fitted(rivals=(rival,)))
-    notes = " | ".join(notes_of(ask((4096,), sizes=(1024, MIB), machine=machine)))
-    assert "models that fit as well: ring" in notes
-    assert "largest ranks: 4096; measured up to 128 (32 times that)" in notes
-    assert "smallest size: 1 KiB; measured from 1 MiB (1/1024 of that)" in notes
-    assert notes.count("Warning: all_reduce across hosts: they are 8 or more times") == 1
-    both = " ".join(notes_of(ask((16, 512), machine=machine)))
-    assert "smallest ranks: 16; measured from 32 (1/2 of that)" in both
-    assert "largest ranks: 512; measured up to 128 (4 times that)" in both
-    other = " ".join(notes_of(ask((64,), machine=machine, per_node=4)))
-    assert "ranks on a host: 4; measured: 8" in other
-    near = " ".join(notes_of(ask((64,), machine=machine)))
-    assert "times that" not in near and "Warning" not in near
-
-
-def test_a_poor_or_untested_fit_is_warned_of() -> None:
-    for words, changed in {
-        "measured times scatter": {"scatter": 0.4, "cv_error": 0.3},
-        "without some sizes or ranks": {"scatter": 0.01, "cv_error": 0.3},
-        "too few times": {"scatter": 0.0, "cv_error": None},
-    }.items():
-        first, *_ = notes_of(ask((64,), machine=planted.machine(planted.fitted(**changed))))
-        assert first.startswith("Warning: all_reduce across hosts: ")
-        assert words in first
-        assert "may be wrong by a factor of 2 or more" in first
-    barely = planted.fitted(scatter=0.34, cv_error=0.28)
-    assert "Warning" not in " ".join(notes_of(ask((64,), machine=planted.machine(barely))))
 
 
 def test_json_of_a_call_without_data_has_null_for_its_bandwidth() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from commbench.analysis.environment import algorithm_of, fabric_of, peak_remark
-from commbench.analysis.load import open_run
-from commbench.analysis.rows import ResultRow, make_row, make_rows
+from commbench.analysis.rows import ResultRow, make_row
 from commbench.answers.expect.bound import Call, find_bound
 from commbench.answers.expect.document import bound_text, judgement_text
 from commbench.answers.expect.expectation import (
@@ -42,7 +40,6 @@ from commbench.plan.links import (
 )
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
-from commbench.readers.source import ImportHints
 from commbench.results.records import RankInfo
 from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.units import parse_size
@@ -280,7 +277,6 @@ def test_the_plausible_range_is_in_order_and_possible(
         assert found.high_bytes_per_s is None or found.high_bytes_per_s <= most * 1.01
 
 
-DATA = Path(__file__).parents[2] / "data"
 NDR = {"rate": "400 Gb/sec (4X NDR)", "state": "ACTIVE", "link_layer": "InfiniBand"}
 GIB = 1 << 30
 
@@ -400,23 +396,6 @@ def test_the_algorithm_is_that_of_the_log_or_the_only_one_that_a_variable_allows
     assert [asked(text) for text in ("Ring", "NVLSTree", "ring,tree", "^ring", "")] == [
         "ring", "nvlstree", None, None, None,
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "operation", "busbw"),
-    [("allreduce", "all_reduce", 235.03), ("allgather", "all_gather", 230.07),
-     ("alltoall", "all_to_all", 226.16)],
-)  # fmt: skip
-def test_real_output_of_nccl_tests_is_plausible(name: str, operation: str, busbw: float) -> None:
-    path = DATA / "nccl-tests" / f"nccl_{name}.log"
-    rows = make_rows(open_run(path, ImportHints(operation=operation)))
-    chosen = choose_row(rows)
-    assert chosen is not None
-    assert chosen[0].measurement.case.size_bytes == 8 << 30
-    assert chosen[1].verdict == PLAUSIBLE
-    assert chosen[1].busbw_bytes_per_s / 1e9 == pytest.approx(busbw, rel=0.05)
-    verdicts = {found.verdict for one in rows if (found := judge_row(one))}
-    assert verdicts <= {PLAUSIBLE, UNKNOWN}
 
 
 NVLINK = "This peak is impossible: the run used NVLink 4: H100, H200, GH200, 450 GB/s one way"

@@ -3,9 +3,6 @@ are found again."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +19,8 @@ from commbench.answers.cost.cost_models import find_algorithm, find_model, growt
 from commbench.answers.cost.observations import group_shape
 from commbench.answers.explain.explanation import (
     VIEW,
-    Explanation,
     explain_row,
     explain_run,
-    value_text,
 )
 from commbench.answers.explain.facts import (
     BANDWIDTH,
@@ -43,7 +38,6 @@ from commbench.answers.explain.facts import (
 )
 from commbench.answers.explain.facts import LATENCY as LATENCY_BOUND
 from commbench.plan.case import Case
-from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATIONS
 from commbench.results.schema import Measurement, ReportedTiming, Run, RunEnd, RunHeader
 
@@ -76,21 +70,6 @@ def test_a_form_of_a_call_is_explained_with_its_tensors_and_its_ratio() -> None:
     assert found.get("asked for") == 1001
     assert (found.get("tensors"), found.get("form of the call")) == (4, "separate")
     assert found.get("over a direct call") == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize(
-    "name", sorted({path.parent.name for path in RUNS.glob("*/run.jsonl")} - {"damaged"})
-)
-def test_every_row_of_recorded_runs_has_facts_that_can_be_written(name: str) -> None:
-    run = open_run(RUNS / name)
-    every = make_rows(run)
-    for row in every:
-        found = explain_row(row, every, parse_peak("1GB/s"))
-        assert all(value_text(fact.value, fact.unit) or fact.how for fact in found.facts)
-        assert found.get("time t") == row.time.estimate if row.time else found.get("not timed")
-        busbw = getattr(found.get("busbw"), "value", None)
-        assert busbw == pytest.approx(row.busbw) or row.measurement.case.step
-        json.loads(VIEW.write(Explanation(run.name, (found,)), "json"))
 
 
 SIZES = tuple(1 << k for k in range(10, 27))
@@ -270,19 +249,3 @@ def test_more_ranks_than_a_host_are_predicted_on_more_hosts_where_those_were_mea
         twice = why_of(found, 1 << 26, machine)[TWICE_RANKS]
         assert twice.value.value == pytest.approx(times, abs=0.05)
         assert twice.how.startswith(how)
-
-
-def test_a_run_of_the_repository_is_explained_quickly_and_without_torch() -> None:
-    program = (
-        "import sys, time, commbench; start = time.process_time();"
-        "found = commbench.explain('results/reference');"
-        "print(time.process_time() - start, 'torch' in sys.modules, found.rows[0].get('n-half'))"
-    )
-    root = Path(__file__).parents[3]
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
-    took, has_torch, has_why = ended.stdout.split()
-    assert has_torch == "False"
-    assert float(has_why) > 0
-    assert float(took) < 1.0
