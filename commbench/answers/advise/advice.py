@@ -125,7 +125,8 @@ def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing
     tables, lacks = commands.make_tables(measured.rows), question.lacks_model
     is_asked = not measured.header.plan.workload or not lacks
     if not tables:
-        yield Missing(DDP, *commands.rows_needs(measured.header), is_asked)
+        needs = "all_reduce is not measured at two sizes or more"
+        yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
     elif lacks:
         yield Missing(DDP, f"give {lacks}", "", is_asked)
     else:
@@ -156,10 +157,8 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
-    verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(
-        decide(found.gain, question.tolerance), KEEP
-    )
-    verdict = UNDECIDED if found.is_guess else verdict
+    decided = UNDECIDED if found.is_guess else decide(found.gain, question.tolerance)
+    verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)

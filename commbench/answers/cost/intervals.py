@@ -123,13 +123,9 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
 
 
 def _solve(
-    design: fit.Floats,
-    errors: fit.Floats,
-    count: int,
-    ranks: int,
-    stiffness: fit.Floats,
+    design: fit.Floats, errors: fit.Floats, count: int, ranks: int, stiffness: fit.Floats,
     ratio: float,
-) -> tuple[float, Part]:
+) -> tuple[float, Part]:  # fmt: skip
     """The restricted likelihood of a ratio, and the errors with it. The first `count` columns of
     `design` are those of parameters, the next those of numbers of ranks."""
     import numpy as np

@@ -17,11 +17,7 @@ from commbench.analysis.load import open_run
 from commbench.analysis.rows import ResultRow, make_row, make_rows, relate_rows
 from commbench.answers.cost.cost_models import find_algorithm, find_model, growth
 from commbench.answers.cost.observations import group_shape
-from commbench.answers.explain.explanation import (
-    VIEW,
-    explain_row,
-    explain_run,
-)
+from commbench.answers.explain.explanation import VIEW, explain_row, explain_run
 from commbench.answers.explain.facts import (
     BANDWIDTH,
     BOTH,
