@@ -101,13 +101,11 @@ def is_of_size(row: ResultRow, size: int) -> bool:
 
 def _step(row: ResultRow) -> list[Fact]:
     name, _, size = row.case.variant.partition(":")
-    what = (
-        workload_variants.VARIANTS[name].removeprefix("bucket:SIZE: ").replace("SIZE bytes", size)
-    )
+    what = workload_variants.VARIANTS[name].removeprefix("bucket:SIZE: ")
     workload = replay.replayed_workload(row.header.plan).name
     return [
         Fact("step", clean(row.case.step), TEXT, f"of the workload {clean(workload)}"),
-        Fact("variant", row.case.variant, TEXT, what),
+        Fact("variant", row.case.variant, TEXT, what.replace("SIZE bytes", size)),
     ]
 
 
@@ -127,19 +125,14 @@ def _time(row: ResultRow) -> list[Fact]:
 
 def _overlap(row: ResultRow) -> list[Fact]:
     batches, both = row.measurement.batches, row.overlap
-    facts = [
+    a, b = [each.time and each.time.estimate for each in row.parts or ()] or (None, None)
+    return [
         Fact("part", row.case.part, TEXT, "communication and computation, each alone and at once"),
         Fact("computation", batches[-1].work if batches else "", TEXT, "of each rank"),
-    ]
-    if not (both and row.parts):
-        return facts
-    a, b = (each.time and each.time.estimate for each in row.parts)
-    return [
-        *facts,
         Fact("communication a", a, SECONDS, "alone"),
         Fact("computation b", b, SECONDS, "alone"),
-        Fact("hidden share", both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
-        Fact("gain", both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
+        Fact("hidden share", both and both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
+        Fact("gain", both and both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
     ]
 
 
@@ -264,17 +257,16 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
     points = [Point(row.case.ranks, row.case.ranks, *each) for each in times.items()]
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
+    if not curve and OPERATIONS[row.case.operation].has_data:
+        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
+        return [few, *_twice_the_ranks(row, time_s, timed, None)]
+    latency_s, where = time_s, "it moves no data"
     if curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
         line = max(first, of_size, key=attrgetter("fixed_s"))
         latency_s = min(time_s, line.fixed_s)
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
-    elif OPERATIONS[row.case.operation].has_data:
-        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
-        return [few, *_twice_the_ranks(row, time_s, timed, None)]
-    else:
-        latency_s, where = time_s, "it moves no data"
     facts = _bound(latency_s / time_s if time_s else 1.0, row.interference.queued_share or 0.0)
     facts.append(Fact("latency", latency_s, SECONDS, where))
     if curve:
