@@ -36,14 +36,8 @@ from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload
 from commbench.readers.trace_base import RankTrace, union_length
 from commbench.units import GB
 from commbench.views.formats import Result, fields_of
-from commbench.workloads.trace_steps import (
-    GroupSets,
-    RankStep,
-    find_group_sets,
-    length_within,
-    place_calls,
-    trace_workload,
-)
+from commbench.workloads import trace_steps
+from commbench.workloads.trace_steps import GroupSets, RankStep, length_within
 
 
 class RankWaiting(NamedTuple):
@@ -104,8 +98,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     traces = [t if t.rank is not None else t._replace(rank=0) for t in traces]
     named = [trace.world_size for trace in traces if trace.world_size]
     world_size = max([*named, *((trace.rank or 0) + 1 for trace in traces)])
-    sets = find_group_sets(traces, world_size)
-    parts, outside = place_calls(traces, sets)
+    sets = trace_steps.find_group_sets(traces, world_size)
+    parts, outside = trace_steps.place_calls(traces, sets)
     differing = _match_ranks(parts, sets)
     durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
@@ -120,7 +114,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     return TraceAnalysis(
         traces=tuple(traces), world_size=world_size,
         steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
-        calls=tuple(calls), workload=trace_workload(traces, parts, world_size, sets, notes),
+        workload=trace_steps.trace_workload(traces, parts, world_size, sets, notes),
+        calls=tuple(calls),
         waits=tuple(_waits(parts)), overlap=_find_overlap(parts),
     )  # fmt: skip
 
