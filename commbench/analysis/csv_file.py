@@ -199,20 +199,13 @@ def _read_blocks(
                 yield _parse_lines(names, columns, [line for _, line in numbered], seen)
             except ValueError:
                 for number, line in numbered:
-                    _require_sound(path, number, names, line, seen)
+                    try:
+                        _parse_lines(names, tuple(COLUMNS), [line], seen)
+                    except ValueError as error:
+                        raise _damaged(path, number, error) from None
                 raise
     except csv.Error as error:
         raise _damaged(path, lines.line_num + 1, error) from None
-
-
-def _require_sound(
-    path: Path, number: int, names: Sequence[str], line: Sequence[str], seen: set[int]
-) -> None:
-    """Raise RecordsError where a line is damaged."""
-    try:
-        _parse_lines(names, tuple(COLUMNS), [line], seen)
-    except ValueError as error:
-        raise _damaged(path, number, error) from None
 
 
 def _parse_lines(
