@@ -18,7 +18,6 @@ from commbench.units import (
     LARGEST_SIZE,
     MOST_SIZES,
     format_bytes,
-    format_count,
     format_GBps,
     format_percent,
     format_size,
@@ -54,16 +53,6 @@ expressions = st.one_of(
 @given(sizes)
 def test_a_size_reads_back_as_it_was_written(size: int) -> None:
     assert parse_size(format_size(size)) == size
-
-
-@thorough
-@given(sizes)
-def test_a_written_size_is_a_plain_number_with_at_most_two_decimals_and_a_letter(size: int) -> None:
-    text = format_size(size)
-    number, suffix = (text[:-1], text[-1]) if text[-1] in "KMG" else (text, "")
-    assert number.replace(".", "", 1).isdigit()
-    assert len(number.partition(".")[2]) <= 2
-    assert Decimal(number) * (1 << SHIFTS[suffix]) == size
 
 
 @pytest.mark.parametrize("suffix", SHIFTS)
@@ -238,12 +227,6 @@ def test_a_bandwidth_has_the_digits_that_its_interval_supports(
     value: float | None, low: float | None, high: float | None, text: str
 ) -> None:
     assert units.format_known_GBps(value, low, high) == text
-
-
-def test_one_of_a_thing_is_singular() -> None:
-    assert [format_count(number, "round") for number in (0, 1, 2)] == [
-        "0 rounds", "1 round", "2 rounds",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

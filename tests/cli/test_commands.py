@@ -23,25 +23,6 @@ from commbench.results.schema import SCHEMA
 HEAVY = ("torch", "pandas", "matplotlib", "numpy")
 
 
-def test_a_folder_in_use_is_not_overwritten(commbench: Commbench, tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "precious").write_text("data")
-    ended = commbench("run", "--sizes", "1K")
-    assert ended.code == 6
-    assert "error: run exists and is not empty\n" in ended.err
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["precious"]
-
-
-def test_an_unwritable_folder_fails_before_anything_is_measured(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    (tmp_path / "run").write_text("a file where the folder should be")
-    ended = commbench("run", "--sizes", "1K", "--verbose")
-    assert ended.code == 6
-    assert "error: run is not a folder\n" in ended.err
-    assert "ranks are" not in ended.err
-
-
 LEFT = r"\[\d+ %\] about \d+ s left; measuring [a-z_]+ float32 .* \d+ [KM]iB"
 
 
@@ -125,18 +106,6 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
         "--sizes=10,1000 --launches=3 --output=run",
     ):
         assert expected in said
-
-
-def test_the_environment_is_told_by_allow_list(commbench: Commbench) -> None:
-    ended = commbench("env", NCCL_ALGO="Ring", SECRET_TOKEN="hunter2", GLOO_SOCKET_IFNAME="lo")
-    assert ended.code == 0
-    assert re.search(r"^NCCL_ALGO +Ring$", ended.out, re.M)
-    assert "hunter2" not in ended.out
-    run = commbench(
-        "run", "--sizes", "1K", "--iters", "1", NCCL_ALGO="Ring", SECRET_TOKEN="hunter2"
-    )
-    assert run.journal()[0]["environment"]["variables"]["NCCL_ALGO"] == "Ring"
-    assert "hunter2" not in (run.folder / "run.jsonl").read_text()
 
 
 def test_the_help_of_every_command_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,22 +193,3 @@ def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     told = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[[")]
     assert told == [*([line, 0, []] for line in ONLY_READ), [FITS, 0, ["numpy"]]], ended.stderr
-
-
-def test_a_run_is_found_by_its_label(commbench: Commbench, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    for stamp, label in (("060000", "ring"), ("070000", "ring"), ("080000", "tree")):
-        started = f"2026-11-21T{stamp[:2]}:00:00+00:00"
-        synthetic_run(results / f"20261121-{stamp}-{label}", label, started=started)
-    for command in (["show"], ["explain"], ["plot", "--output", "plots"]):
-        ended = commbench(*command, "tre")
-        assert ended.code == 0, ended.err
-        assert ended.err == ("plotted: tree\n" if command[0] == "plot" else "")
-        if command[0] != "plot":
-            assert ended.out == commbench(*command, "results/20261121-080000-tree").out
-        newest = commbench(*command, "ring")
-        assert newest.code == 0
-        assert newest.err.startswith("ring: the newest of 2 runs is results/20261121-070000-ring\n")
-        refused = commbench(*command, "rnig")
-        assert refused.code == (2 if command[0] == "explain" else 6)
-        assert "'rnig'" in refused.err

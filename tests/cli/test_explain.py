@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from commands import Commbench
 
-LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
 
 
@@ -86,17 +85,3 @@ def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path)
     write_run(tmp_path, samples_s=[], status="unsupported", reason="gloo refuses it")
     text = explained(commbench, "run --size 1K")
     assert "in_place was not timed: unsupported: gloo refuses it.\n" in " ".join(text.split(" "))
-
-
-def test_another_tools_figures_are_explained_by_what_its_file_says(commbench: Commbench) -> None:
-    text = " ".join(explained(commbench, f"{LOG} --op all_reduce --size 1M").split())
-    assert "8 nccl ranks on localhost (A100-SXM4-40GB)" in text
-    assert "nccl-tests imported from nccl_allreduce.log" in text
-    assert (
-        "Mean over 20 calls, mean over ranks, as printed by nccl-tests. The samples are "
-        "unknown." in text
-    )
-    assert "median" not in text
-    assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "here").code == 0
-    whole = explained(commbench, "here")
-    assert "median" not in whole and "interval" not in whole

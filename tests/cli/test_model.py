@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import planted
@@ -99,16 +98,6 @@ def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path)
         assert commbench(*PREDICT).code == 6
     assert commbench("model", "predict", ".", "--ranks", "64").code == 6
     assert commbench("model", "predict", "absent", "--ranks", "64").code == 6
-
-
-def test_a_machine_is_shown_in_every_format(commbench: Commbench, machine: Path) -> None:
-    for name, begin in {"m.md": "# Cost models of planted", "m.html": "<!doctype html>"}.items():
-        assert commbench("model", "show", machine.name, "-o", name).out == f"{name}\n"
-        assert (machine.parent / name).read_text().startswith(begin)
-    told = json.loads(commbench("model", "show", machine.name, "--format", "json").out)
-    assert [each["name"] for each in told["fitted"][0]["parameters"]] == [
-        "fixed", "alpha", "beta", "n-half with 128 ranks",
-    ]  # fmt: skip
 
 
 @pytest.mark.full

@@ -13,8 +13,7 @@ import commbench
 from commbench.errors import UsageError
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_reduce_op
 from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Peer
-from commbench.plan.operations import OPERATIONS, UNEVEN, find_operation
-from commbench.plan.pairs import POINT_TO_POINT
+from commbench.plan.operations import OPERATIONS, find_operation
 
 PACKAGE = Path(commbench.__file__).parent
 
@@ -110,21 +109,6 @@ def test_the_closed_form_of_every_operation_on_three_ranks() -> None:
         name: [[held and BlockOrigin(*held) for held in rank] for rank in ranks]
         for name, ranks in HELD_BY_3_RANKS.items()
     }
-
-
-def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
-    assert {name: operation.placements for name, operation in OPERATIONS.items()} == {
-        "all_reduce": ("in_place",), "all_gather": ("out_of_place", "in_place"),
-        "reduce_scatter": ("out_of_place", "in_place"), "broadcast": ("in_place",),
-        "all_to_all": ("out_of_place",), "reduce": ("in_place",),
-        "gather": ("out_of_place", "in_place"), "scatter": ("out_of_place", "in_place"),
-        "send_recv": ("out_of_place",), "barrier": ("",), "replay": ("",),
-        "new_group": ("",), "split_group": ("",),
-        **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
-        "one_shot_all_reduce": ("out_of_place",), "two_shot_all_reduce": ("in_place",),
-        "multimem_all_reduce": ("in_place",), "multimem_all_gather": ("out_of_place",),
-        "register": ("",),
-    }  # fmt: skip
 
 
 _TABLES = ("operations.py", "pairs.py")

@@ -170,14 +170,6 @@ def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
     assert refused > 100
 
 
-def test_a_folder_and_a_fifo_are_not_read(tmp_path: Path) -> None:
-    os.mkfifo(fifo := tmp_path / "fifo")
-    for path in (tmp_path, fifo, tmp_path / "missing"):
-        assert not is_workload(path)
-        with pytest.raises(RecordsError, match="cannot read"):
-            read_workload(path)
-
-
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "deep.json").write_text("[" * 200_000)
     with pytest.raises(RecordsError, match=r"is not a workload\n|a damaged workload"):

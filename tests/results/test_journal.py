@@ -33,6 +33,7 @@ from commbench.results.records import Numerics, WrongElement
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order, with_rank_times
 from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
+from commbench.validation import texts_of
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -127,75 +128,50 @@ def test_a_later_launch_with_another_plan_is_refused(tmp_path: Path) -> None:
 
 
 seconds = st.just(0.0) | st.floats(SHORTEST_S, LONGEST_S) | st.floats(1e-9, 1)
+VALUES = {
+    "int": st.integers(0, 10**6), "float": seconds, "str": st.text(max_size=20),
+    "bool": st.booleans(), "None": st.none(),
+}  # fmt: skip
+"""By the words of annotations."""
+
+
+def drawn(record: Any, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Records of a class; fields that are not given have any values of their types."""
+    for name, text in texts_of(record).items():
+        inner = text.removeprefix("tuple[")
+        value = st.one_of(
+            *(VALUES.get(kind, st.none()) for kind in inner.split(",")[0].split(" | "))
+        )
+        several = st.lists(value, max_size=3).map(tuple)
+        given.setdefault(name, value if inner == text else several)
+    return st.builds(record, **given)
+
+
 per_rank = st.sampled_from([0, 2]).flatmap(
     lambda ranks: st.lists(seconds, min_size=ranks, max_size=ranks).map(tuple)
 )
-batches = st.builds(
+nothing, statuses = st.just(()), ["ok", "wrong", "unsupported", "skipped", "failed"]
+batches = drawn(
     Batch,
     samples_s=st.lists(seconds, min_size=1, max_size=12).map(tuple),
     calls=st.integers(1, 20),
-    warmup=st.integers(0, 10**6),
     rank_medians_s=per_rank,
     rank_behind_s=per_rank,
-    group_medians_s=st.just(()),
-    group_samples_s=st.just(()),  # these cases have no groups, and overlap nothing
-    last_in=st.just(()) | st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
-    entry_skew_s=st.none() | seconds,
-    operation_s=st.none() | seconds,
-    fastest_rank_s=st.none() | seconds,
-    enqueue_s=st.none() | seconds,
-    late_iterations=st.none() | st.integers(0, 10**6),
-    clock_mhz=st.none() | st.integers(0, 10**4),
-    power_w=st.none() | st.floats(0, 1e4),
-    temperature_c=st.none() | st.integers(-20, 120),
-    throttle_reasons=st.just(()) | st.tuples(st.text(max_size=20)),
-    elapsed_s=seconds,
-    queued_s=st.none() | seconds,
-    switches=st.integers(0, 10**9),
-    group_bytes=st.none() | st.integers(0, 10**9),
-    throttled_s=st.none() | seconds,
-    stolen_s=st.none() | seconds,
+    last_in=nothing | st.tuples(VALUES["int"], VALUES["int"]),
+    group_medians_s=nothing,  # these cases have no groups
+    group_samples_s=nothing,
+    rank_quantiles_s=nothing,  # they follow from the medians
     launch=st.just(0),
-    communication_s=st.just(()),
-    computation_s=st.just(()),
-    host_round_trip_s=st.none() | seconds,
-    host_copy_s=st.none() | seconds,
-    work=st.text(max_size=20),
-    rank_quantiles_s=st.just(()),  # they follow from the medians
-    cycle=st.integers(0, 10**6),
-    start_s=st.none() | seconds,
 )
-counts, errors = st.integers(0, 2**40), st.floats(0, 1e30)
-numerics = st.builds(
-    Numerics,
-    data=st.sampled_from(["normal", "outliers"]),
-    seed=counts,
-    elements=counts,
-    not_finite=counts,
-    max_abs_error=errors,
-    rms_relative_error=errors,
-    max_ulp=errors,
-    sqnr_db=st.none() | st.floats(-300, 300),
-    bias=st.floats(-1e30, 1e30),
-    same_on_ranks=st.none() | st.booleans(),
-    repeats=st.booleans(),
-    sample=st.just("") | st.just("AACAPw=="),
-    codec_s=st.lists(seconds, max_size=3).map(tuple),
-)
-measurements = st.builds(
+measurements = drawn(
     Measurement,
     case=st.sampled_from(CASES),
-    status=st.sampled_from(["ok", "wrong", "unsupported", "skipped", "failed"]),
-    reason=st.text(max_size=30),
-    stop_reason=st.sampled_from(["", "fixed", "precision", "budget", "cap"]),
-    wrong=st.none() | st.integers(0, 2**53),
-    first_wrong=st.none()
-    | st.builds(WrongElement, st.integers(0, 9), st.integers(0, 2**40), st.text(), st.text()),
+    status=st.sampled_from(statuses),
+    first_wrong=st.none() | drawn(WrongElement),
     batches=st.lists(batches, max_size=4).map(tuple),
-    reported=st.none()
-    | st.builds(ReportedTiming, seconds, st.text(), st.integers(0, 9), *[st.none() | seconds] * 5),
-    rank_times=st.just(()),  # they follow from the batches
-    numerics=st.lists(numerics, max_size=2).map(tuple),
+    reported=st.none() | drawn(ReportedTiming),
+    rank_times=nothing,  # they follow from the batches
+    numerics=st.lists(drawn(Numerics, bias=st.floats(-1e30, 1e30)), max_size=2).map(tuple),
 ).filter(lambda measurement: measurement.status != "ok" or not measurement.wrong)
 
 
