@@ -1,5 +1,6 @@
 """The command line through its real entry point: whole outputs, exit codes, what gets imported."""
 
+import inspect
 import json
 import os
 import re
@@ -14,9 +15,10 @@ import typer
 from commands import Commbench
 from synthetic import synthetic_run
 
+from commbench import api
 from commbench.analysis.columns import COLUMNS
 from commbench.cli import commands
-from commbench.cli.commands import COMMANDS
+from commbench.cli.commands import COMMANDS, declared_commands, make_function
 from commbench.cli.main import app
 from commbench.results.schema import SCHEMA
 
@@ -193,3 +195,40 @@ def test_what_only_reads_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     told = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[[")]
     assert told == [*([line, 0, []] for line in ONLY_READ), [FITS, 0, ["numpy"]]], ended.stderr
+
+
+DECLARED = declared_commands()
+FOR_PYTHON_ONLY = {
+    "workload ddp": {"broadcast_buffers", "loss"},
+    "workload fsdp": {"blocks"},
+}
+"""Keywords that no option gives, besides `notify`, by the command."""
+NAMED_OTHERWISE = {
+    "compare": {"a": "first", "b": "others"},
+    "workload ddp": {"ranks": "mesh"},
+    "workload fsdp": {"ranks": "mesh", "replicas": "mesh", "reshard_after_forward": "reshard"},
+}
+WITH_OTHERS = (
+    "sweep", "job slurm", "job kubernetes", "workload megatron", "report", "preflight",
+)  # fmt: skip
+"""Commands of several Python functions, or that take other options, too."""
+
+
+@pytest.mark.parametrize("name", [n for n in DECLARED if DECLARED[n].api and n not in WITH_OTHERS])
+def test_every_keyword_of_python_is_an_option(name: str) -> None:
+    function = DECLARED[name].api[0].rpartition(".")[2]
+    module = getattr(api, name.split()[0]) if name.startswith(("history", "workload")) else api
+    keywords = inspect.signature(getattr(module, function)).parameters.keys()
+    renamed = NAMED_OTHERWISE.get(name, {})
+    options = inspect.signature(make_function(name)).parameters.keys()
+    missing = {renamed.get(keyword, keyword) for keyword in keywords} - options - {"notify"}
+    assert missing == FOR_PYTHON_ONLY.get(name, set())
+
+
+def test_an_option_has_the_default_of_its_keyword() -> None:
+    options = inspect.signature(make_function("expect")).parameters
+    keywords = inspect.signature(api.expect).parameters
+    assert {name: options[name].default for name in keywords if name != "gpu"} == {
+        name: keyword.default for name, keyword in keywords.items() if name != "gpu"
+    }
+    assert options["nodes"].annotation.__origin__ is int
