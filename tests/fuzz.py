@@ -1,10 +1,10 @@
 """Throws damaged files and random command lines at commbench, and says which of them end otherwise
 than with an answer, or with two lines and an exit code.
 
-    python fuzz.py files FOLDER SEED COUNT EACH     EACH commands on each of COUNT damaged files
-    python fuzz.py lines FOLDER SEED COUNT          COUNT command lines
-    python fuzz.py these FOLDER FILE                the command lines of a JSON list in a file
-    python fuzz.py one FOLDER SEED NUMBER EACH      one damaged file again, left in FOLDER
+    python fuzz.py files FOLDER SEED COUNT EACH [N]   EACH commands on each of COUNT damaged files,
+                                                      or on the file N only, left in FOLDER
+    python fuzz.py lines FOLDER SEED COUNT            COUNT command lines
+    python fuzz.py these FOLDER FILE                  the command lines of a JSON list in a file
 
 It is a program of its own, for what it calls ends processes. Prints a JSON object: how often there
 was which exit code, and what failed.
@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from damage import rearrange
+from damage import MUTATIONS
 from synthetic import noisy, plan, synthetic_run
 
 from commbench import __version__
@@ -159,23 +159,15 @@ def damaged(name: str, content: bytes, chance: Random) -> bytes:
     return content
 
 
-def _cut(content: bytes, chance: Random) -> bytes:
-    return content[: chance.randrange(len(content))]
-
-
-def _noise(content: bytes, chance: Random) -> bytes:
-    at = chance.randrange(len(content))
-    noise = bytes(chance.randrange(256) for _ in range(chance.choice((1, 1, 2, 5, 30))))
-    return content[:at] + noise + content[at + chance.choice((0, 1, 2, 40)) :]
-
-
-def _lines(content: bytes, chance: Random) -> bytes:
-    lines = content.split(b"\n")
-    if found := rearrange(lines, chance):
-        lines.insert(
-            found[0], chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff"))
-        )
-    return b"\n".join(lines)
+def _as_text(content: bytes, chance: Random) -> bytes:
+    """Cut off, other letters, lines or numbers; or a line more."""
+    if chance.random() < 0.2:
+        lines = content.split(b"\n")
+        more = chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff"))
+        lines.insert(chance.randrange(len(lines)), more)
+        return b"\n".join(lines)
+    text = chance.choice(MUTATIONS)(content.decode("latin-1"), chance)
+    return text.encode("latin-1", "replace")
 
 
 MARK = "\ue000\ue001"
@@ -265,9 +257,9 @@ def _column(content: bytes, chance: Random) -> bytes:
 
 Damage = Callable[[bytes, Random], bytes]
 DAMAGES_JOURNAL: list[Damage] = [
-    _cut, _noise, _lines, _value, _value, _value, _value, _value, _everywhere, _everywhere,
+    _as_text, _as_text, _as_text, _value, _value, _value, _value, _value, _everywhere, _everywhere,
 ]  # fmt: skip
-DAMAGES_CSV: list[Damage] = [_cut, _noise, _lines, _field, _field, _column, _column]
+DAMAGES_CSV: list[Damage] = [_as_text, _as_text, _as_text, _field, _field, _column, _column]
 
 
 def commands(number: int) -> list[list[str]]:
@@ -390,17 +382,14 @@ def _told(name: str, content: bytes) -> str:
 if __name__ == "__main__":
     what, where, *numbers = sys.argv[1:]
     place = Path(where)
-    if what == "lines":
-        from fuzz_command_lines import fuzz_command_lines
-
-        told = fuzz_command_lines(place, *map(int, numbers))
-    elif what == "these":
+    if what == "these":
         from fuzz_command_lines import call_these
 
         told = call_these(place, json.loads(Path(numbers[0]).read_text()))
-    elif what == "one":
-        first, number, each = map(int, numbers)
-        told = hammer_files(place, first, 0, each, number)
+    elif what == "lines":
+        from fuzz_command_lines import fuzz_command_lines
+
+        told = fuzz_command_lines(place, *map(int, numbers))
     else:
         told = hammer_files(place, *map(int, numbers))
     json.dump(told, sys.stdout)

@@ -24,19 +24,6 @@ PREDICT = [
 ]  # fmt: skip
 
 
-def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path) -> None:
-    for name, arguments in {
-        "p.csv": ["--format", "csv", "--sizes", "1M-1G"], "p.json": ["--format", "json"],
-        "p.svg": ["--sizes", "1M-1G"],
-        "colls.table": ["--format", "autoparallel", "--sizes", "1M-1G:x32"],
-    }.items():  # fmt: skip
-        ended = commbench(*PREDICT, *arguments, "-o", name)
-        assert (ended.code, ended.out, ended.err) == (0, f"{name}\n", "")
-    text = (machine.parent / "p.csv").read_text()
-    assert text == commbench(*PREDICT, "--format", "csv", "--sizes", "1M-1G").out
-    assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
-
-
 @pytest.mark.parametrize("name", ["csv", "autoparallel", "inductor", "svg"])
 def test_a_form_without_notes_has_its_warnings_on_standard_error(
     commbench: Commbench, machine: Path, name: str

@@ -419,12 +419,6 @@ def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_an_empty_run_loads(tmp_path: Path) -> None:
-    csv = tmp_path / "results.csv"
-    csv.write_text(",".join(COLUMNS) + "\n")
-    assert len(load(csv).rows) == 0
-
-
 def test_a_run_folder_is_made_with_its_parents_and_an_empty_journal(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "results" / "run")
     assert [path.name for path in folder.iterdir()] == [JOURNAL]
@@ -437,10 +431,3 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) ->
         create_folder(tmp_path)
     assert refused.value.message == f"{tmp_path} exists and is not empty"
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(RecordsError, match="file is not a folder"):
-            create_folder(folder)
