@@ -154,12 +154,6 @@ def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
     assert refused.value.hint.startswith(f"did you mean {meant}? `commbench ops` lists all ")
 
 
-def test_an_operation_that_was_removed_says_what_to_measure() -> None:
-    with pytest.raises(UsageError, match="all_gather_object was removed") as refused:
-        find_operation("all-gather-object")
-    assert refused.value.hint == "measure all_gather instead"
-
-
 def test_element_types_are_torchs_with_its_sizes_and_precision() -> None:
     for name, dtype in DTYPES.items():
         theirs = getattr(torch, name)
