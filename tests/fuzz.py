@@ -32,17 +32,13 @@ from xml.etree import ElementTree
 from damage import MUTATIONS
 from synthetic import noisy, plan, synthetic_run
 
-from commbench import __version__
-from commbench.plan.case import Case
-from commbench.results.journal import Journal
-from commbench.results.records import LinkProbe, RankInfo
-from commbench.results.schema import Batch, Measurement, ReportedTiming, RunEnd, RunHeader
-
 os.environ.pop("COLUMNS", None)  # so that an error and its hint are a line each
 EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))
 PATIENCE_S = 30
 MOST_FAILURES = 20
 DATA = Path(__file__).parent / "data"
+FROZEN = DATA / "journal-schema-1.jsonl"
+RECORDED = Path(__file__).parent / "golden" / "data" / "runs"
 
 HOSTILE = (
     "\x1b[31m\x1b]0;x\x07", "\u202egnp.exe", "a\rb\nc", "::error::x", "##[error]", "%0A::x",
@@ -94,60 +90,23 @@ def what_is_wrong(ended: Ended) -> str:
 
 
 def seeds(folder: Path) -> list[tuple[str, bytes]]:
-    """Journals and results.csv that are sound, with everything that they can hold."""
+    """Journals and results.csv that are sound: made up, recorded, imported, and of schema 1."""
     asked = plan(
         operations=("all_reduce", "all_gather", "broadcast", "barrier"), sizes=(1024, 4096, 65536),
         dtypes=("float32", "int64"), timing="both",
     )  # fmt: skip
-    first = synthetic_run(folder / "a", "a", lambda case: noisy(1e-4, case.index, each=4), asked)
-    synthetic_run(folder / "b", "b", lambda case: noisy(2e-4, case.index, batches=3, each=3), asked,
-                launches=2)  # fmt: skip
-    rich = _rich(folder / "c")
-    frozen = (DATA / "journal-schema-1.jsonl").read_bytes()
-    journals = [first / "run.jsonl", folder / "b" / "run.jsonl", rich]
-    found = [("run.jsonl", path.read_bytes()) for path in journals]
-    found += [("run.jsonl", frozen), ("run.jsonl", rich.read_bytes())]
-    tables = [folder / name / "results.csv" for name in ("a", "b")]
+    for name, how in (("a", {"each": 4}), ("b", {"each": 3, "batches": 3})):
+        made = lambda case, how=how: noisy(1e-4, case.index, **how)  # noqa: E731
+        synthetic_run(folder / name, name, made, asked, launches=1 + (name == "b"))
+    shutil.copytree(RECORDED / "stand_in", folder / "c")
+    log = str(DATA / "nccl-tests" / "nccl_allreduce.log")
+    call(["import", log, "--op", "all_reduce", "--output", str(folder / "imported")])
+    made_here = [folder / name for name in ("a", "b", "c", "imported")]
+    recorded = [RECORDED / name for name in ("soak", "wrong", "two_nodes", "pairs", "replay")]
+    journals = [run / "run.jsonl" for run in (*made_here, *recorded)]
+    tables = [folder / name / "results.csv" for name in ("a", "b")] * 2
+    found = [("run.jsonl", path.read_bytes()) for path in (*journals, FROZEN)]
     return found + [("results.csv", path.read_bytes()) for path in tables]
-
-
-def _rich(folder: Path) -> Path:
-    """A journal in which every field holds something."""
-    folder.mkdir()
-    asked = plan(
-        operations=("all_reduce", "reduce"), sizes=(1 << 10, 1 << 14, 1 << 20), peak="450GB/s"
-    )
-    ranks = tuple(RankInfo(r, f"n{r}", 9 + r, f"cuda:{r} H200", (r,), "quiet", 0) for r in range(2))
-    header = RunHeader(
-        plan=asked, label="rich", started="2026-11-21T00:00:00+00:00", launcher="local",
-        environment={"host": "n0", "processor": "P", "torch": "2", "backends": ["gloo"],
-                     "variables": {"NCCL_ALGO": "RING"}, "cuda": None},
-        ranks=ranks, num_nodes=2, gpu_shared=True, commbench=__version__, overhead_s=1e-7,
-        aligner_s=1e-4, resolution_s=1e-9, link_probes=(LinkProbe(0, 1, 1 << 22, 0.01), LinkProbe(1, 0, 1 << 22, 0.06)),  # noqa: E501
-    )  # fmt: skip
-    journal = Journal(folder)
-    journal.header(header)
-    for case in asked.cases():
-        _record(journal, case)
-    journal.end(RunEnd("failed", "rank 1 was killed", 1.5))
-    return folder / "run.jsonl"
-
-
-def _record(journal: Journal, case: Case) -> None:
-    if case.index % 3 == 2:
-        told = ReportedTiming(1e-4, "mean over 20 iterations", 20, 1e-4, 1e-4, 2e-4, 2e-4, 3e-4)
-        journal.measurement(Measurement(case, "ok", reported=told))
-        return
-    for batch in range(4):
-        journal.batch(case, Batch(
-            samples_s=tuple(1e-4 * (1 + 0.3 * ((batch + n) % 3)) for n in range(8)), calls=2,
-            warmup=3, rank_medians_s=(1e-4, 1.1e-4), rank_behind_s=(0.0, 1e-5), last_in=(1, 7),
-            entry_skew_s=4e-5, operation_s=9e-5, elapsed_s=1e-3, queued_s=9e-4, switches=3,
-            throttled_s=1e-4, stolen_s=2e-4,
-        ))  # fmt: skip
-    wrong = {"wrong": 3, "reason": "rank 1, element 7"} if case.index == 1 else {"wrong": 0}
-    status = "wrong" if case.index == 1 else "ok"
-    journal.measurement(Measurement(case, status, stop_reason="precision", **wrong))
 
 
 def damaged(name: str, content: bytes, chance: Random) -> bytes:
