@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -120,31 +120,26 @@ def await_lines(journal: Path, process: Command) -> None:
         time.sleep(0.02)
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def block(folder: Path) -> None:
-    (folder / "results.csv.new").mkdir()
-
-
 @pytest.mark.parametrize(
-    ("harm", "message"),
+    ("is_lost", "message"),
     [
-        (remove, "error: cannot write run/run.jsonl: it was removed meanwhile"),
-        (block, "error: cannot write run/results.csv: Is a directory"),
+        (True, "error: cannot write run/run.jsonl: it was removed meanwhile"),
+        (False, "error: cannot write run/results.csv: Is a directory"),
     ],
 )
-def test_a_folder_that_is_lost_in_mid_run_ends_it(
-    tmp_path: Path, harm: Callable[[Path], None], message: str
+def test_a_folder_that_is_lost_or_blocked_in_mid_run_ends_it(
+    tmp_path: Path, is_lost: bool, message: str
 ) -> None:
     process = start_command(tmp_path, "run", *LONG, **SHORT_DELAYS)
     await_lines(tmp_path / "run" / "run.jsonl", process)
-    harm(tmp_path / "run")
+    if is_lost:
+        shutil.rmtree(tmp_path / "run")
+    else:
+        (tmp_path / "run" / "results.csv.new").mkdir()
     ended = process.finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == message
-    if harm is block:
+    if not is_lost:
         assert_kept(tmp_path, ended.folder)
 
 
