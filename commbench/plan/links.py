@@ -348,17 +348,11 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
     peak = parse_peak(each, "rate")
     link = find_link(peak.name) if peak.source else None
+    times = f"{number} x " if number > 1 else ""
+    adapters = number if several or peak.per != NODE else None
+    speed, can_reduce = number * peak.bytes_per_second, link is None or bool(link.reduces)
     name = link.name if link else peak.name.removesuffix(" per node")
-    if number > 1:
-        name = f"{number} x {name}"
-    return Nics(
-        name,
-        number * peak.bytes_per_second,
-        number if several or peak.per != NODE else None,
-        link.name if link else "",
-        bool(link.reduces) if link else True,
-        peak.source,
-    )
+    return Nics(times + name, speed, adapters, link.name if link else "", can_reduce, peak.source)
 
 
 def make_fabric(gpu: Gpu | None, nics: Nics | None = None) -> Fabric:

@@ -133,7 +133,6 @@ REFUSED = {
         --params many: --params 'many' is no number of parameters
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
-        --params 1M --blocks 4: there is no option --blocks ~ `commbench workload fsdp`
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %
