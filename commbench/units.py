@@ -316,21 +316,6 @@ def format_sizes(sizes: tuple[int, ...]) -> str:
     return ",".join(format_size(size) for size in sizes)
 
 
-_BANDWIDTH = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([KMGT]B/s)", re.ASCII)
-_BYTES = {"KB/s": 1e3, "MB/s": 1e6, "GB/s": GB, "TB/s": 1e12}
-
-
-def parse_bandwidth(text: str) -> float:
-    """Parse bytes per second: `3.0GB/s`, `250 MB/s`; decimal."""
-    match = _BANDWIDTH.fullmatch(text.strip())
-    if not match or not float(match[1]):
-        raise UsageError(
-            f"{text!r} is not a bandwidth",
-            "write a number above 0 and its unit, 3.0GB/s or 250MB/s; GB/s is 1e9 bytes/s",
-        )
-    return float(match[1]) * _BYTES[match[2]]
-
-
 def parse_percentage(text: str, option: str = "") -> float:
     """Parse a percentage as a fraction: `10%`, `0.1`, `150%`; not `10`, which could mean 10 or
     10 %."""
