@@ -199,11 +199,6 @@ class DeviceEventTimer(Timer):
         return HostTimes([end - start for start, end in spans], self._late)
 
 
-def make_timer(comm: Communicator) -> Timer:
-    """The timer for the device of a rank."""
-    return DeviceEventTimer(comm) if comm.device.is_async else Timer(comm)
-
-
 ALIGNER_ITERATIONS = 10
 FEW_ALIGNER_ITERATIONS = 3
 SLOW_ALIGNER_S = 5e-3

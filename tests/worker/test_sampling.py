@@ -522,8 +522,7 @@ def search(
         case._replace(status=FINISHED) if case.index in sink.ended_before else case
         for case in asked.cases()
     )
-    quick, chance = sampling.make_quick_search(pairs_header(asked), cases), Random(seed)
-    assert quick
+    quick, chance = sampling.QuickSearch(pairs_header(asked), cases), Random(seed)
     scheduler = Scheduler(asked, cases, sink, 0, quick)
     measured: Counter[int] = Counter()
     commands = 0
