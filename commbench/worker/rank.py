@@ -101,13 +101,9 @@ def make_header(
 
 
 def measure_cases(
-    task: LaunchTask,
-    comm: Communicator,
-    state: StateBuffer,
-    header: RunHeader,
-    group: GroupInfo,
+    task: LaunchTask, comm: Communicator, state: StateBuffer, header: RunHeader, group: GroupInfo,
     make_sink: Callable[[RunHeader], Sink],
-) -> Sink | None:
+) -> Sink | None:  # fmt: skip
     """Measure the cases of a task that can be measured. Rank 0 hands the results to the sink that
     is made for them, and gets it back; None elsewhere.
 
@@ -243,12 +239,9 @@ def _exchange(
 
 
 def measure_on_group(
-    make_plan: Callable[[str, str, int], Plan],
-    group: Any = None,
-    *,
-    label: str,
+    make_plan: Callable[[str, str, int], Plan], group: Any = None, *, label: str,
     output: Path | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Measure on an existing process group, from within the program that made it.
 
     Every rank of the group calls this with the same arguments, and every rank gets the same Run,
