@@ -307,11 +307,11 @@ def test_each_group_is_shown_alone_and_together() -> None:
     run = grouped_run()
     groups = groups_of(run)
     assert {group.title for group in groups.values()} == {"all_reduce float32 sum in_place over tp"}
-    for ranks, group in groups.items():
+    for name, group in groups.items():
         assert group.alone and group.together and group.interference
-        assert group.alone.value == pytest.approx(ALONE_MS[ranks] * MS)
-        assert group.together.value == pytest.approx(TOGETHER_MS[ranks] * MS)
-        assert group.interference.value == pytest.approx(TOGETHER_MS[ranks] / ALONE_MS[ranks])
+        assert group.alone.value == pytest.approx(ALONE_MS[name] * MS)
+        assert group.together.value == pytest.approx(TOGETHER_MS[name] * MS)
+        assert group.interference.value == pytest.approx(TOGETHER_MS[name] / ALONE_MS[name])
     found = described(run)
     every, shown = table_of(found, "Every row"), table_of(found, "Time of each group")
     assert [row.worst_group for row in every.rows] == ["2,3", "2,3"]
