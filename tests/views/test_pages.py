@@ -4,7 +4,6 @@ import base64
 import gzip
 import random
 import re
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from page import Page
 from synthetic import plan, steady, synthetic_run
 
 import commbench
-from commbench.views import document as doc
-from commbench.views.cells import TEXT, Column, Unit
-from commbench.views.document import Document, Folded, Section, Table, Text, text_table
+from commbench.views.document import Document, Folded, Section, Text, text_table
 from commbench.views.html import write
 from commbench.views.markdown import MOST_CHARACTERS
 from commbench.views.markdown import write as write_markdown
@@ -90,32 +87,6 @@ def test_every_rule_of_the_style_is_well_formed() -> None:
     for selector, body in rules:
         assert re.fullmatch(r"(?:\s*(?:--)?[a-z-]+: [^:;]+;)+\s*", body), selector
         assert not re.search(r"\b[A-Z]", selector), selector
-
-
-def test_every_kind_of_block_has_its_markdown() -> None:
-    blocks = [
-        Text("a < b"), doc.Items(["one", "two"]), doc.Facts([("ranks", "2")]),
-        Folded("more", [text_table("times", ("size", "time\nus"), [("1 KiB", "2.5")])]),
-        doc.Code("Type:", "commbench run `x`"),
-    ]  # fmt: skip
-    text = write_markdown(Document("T", ["now"], ["It is so."], [Section("S", blocks)]))
-    lines = text.splitlines()
-    assert lines[:5] == ["# T", "", "now", "", "**It is so.**"]
-    assert "a &#60; b" in lines
-    assert "| 1 KiB | 2.5 |" in lines
-    assert "<details><summary>more</summary>" in lines
-    assert "    commbench run `x`" in lines
-
-
-def test_a_bad_row_is_bold_without_blanks_at_the_ends_of_its_cells() -> None:
-    columns = (
-        Column("size", itemgetter(0), TEXT),
-        Column("GB/s", itemgetter(1), Unit(str, is_decimal=True)),
-    )
-    rows = [("1K", "2.5"), ("2K", "2.51"), ("4K", "")]
-    table = Table("", columns, rows, tone=lambda row: doc.BAD if row[0] != "2K" else "")
-    lines = write_markdown(Document("T", (), (), [table])).splitlines()
-    assert lines[-3:] == ["| **1K** | **2.5** |", "| 2K | 2.51 |", "| **4K** |  |"]
 
 
 def test_the_markdown_of_a_run_shows_text_of_files_literally_and_what_nccl_selected(

@@ -19,6 +19,7 @@ from commbench.plan.operations import COLLECTIVES
 from commbench.stats import Estimate
 from commbench.views import pictures
 from commbench.views.html import THEME, make_svg
+from commbench.views.pictures import Bar, BarRow, Bars, Cell, Curves, HeatMap, Look, Mark
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -135,9 +136,9 @@ def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: fl
 
 SVG_CHARACTERS = 60_000
 DARK_PAPER = "#14181d"
-BLUE = pictures.Look("#0072B2", fill=1.0)
+BLUE = Look("#0072B2", fill=1.0)
 PANELS = (
-    pictures.Curves(
+    Curves(
         "Time of a call",
         [
             pictures.Series(f"run {n}", pictures.nth_look(n), [
@@ -145,11 +146,11 @@ PANELS = (
             ])
             for n in range(1, 11)
         ],
-        marks=[pictures.Mark(pictures.Look(pictures.LIMIT, dashes=(5, 2)), 2000.0, name="limit")],
+        marks=[Mark(Look(pictures.LIMIT, dashes=(5, 2)), 2000.0, name="limit")],
     ),
-    pictures.HeatMap("", {0.5: "a"}, {0.5: "b", 1.5: "c"}, {(0, 0): pictures.Cell(0.1, "1"), (0, 1): pictures.Cell(0.9, "2")},
+    HeatMap("", {0.5: "a"}, {0.5: "b", 1.5: "c"}, {(0, 0): Cell(0.1, "1"), (0, 1): Cell(0.9, "2")},
             (1, 3)),
-    pictures.Bars("", [pictures.BarRow("a", [pictures.Bar(Estimate(1.0, 0.5, 2.0), ("here", BLUE), 1.0)])]),
+    Bars("", [BarRow("a", [Bar(Estimate(1.0, 0.5, 2.0), ("here", BLUE), 1.0)])]),
 )  # fmt: skip
 
 
@@ -190,9 +191,7 @@ def test_a_drawing_is_small_and_has_no_style_script_or_foreign_link(panel: pictu
 
 @pytest.mark.parametrize("text", ["--> <script>", "]]>", "\x00\x1b", "a -- b", "$x", "测"])
 def test_text_in_a_drawing_is_no_markup(text: str) -> None:
-    panel = pictures.Curves(
-        text, [pictures.Series(text, pictures.Look("#0072B2"), [(1, Estimate(1.0))])]
-    )
+    panel = Curves(text, [pictures.Series(text, Look("#0072B2"), [(1, Estimate(1.0))])])
     assert "script" not in drawn(panel)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from synthetic import header, plan, steady, synthetic_run
-from synthetic_replay import WORKLOAD, replay_plan, synthetic_replay
+from synthetic_replay import WORKLOAD, replay_plan
 from synthetic_rows import batches, ranks, row
 
 import commbench
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
-from commbench.answers.show.lists import RUNS, RunList, runs_document
+from commbench.answers.show.lists import RunList, runs_document
 from commbench.answers.show.plan import left_out, plan_document
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.answers.show.run_notes import find_warnings, interfaces_text, warnings_section
@@ -34,7 +33,7 @@ from commbench.plan.plan import Plan
 from commbench.plan.splits import UNIFORM
 from commbench.results.journal_reader import read_run
 from commbench.results.records import RankInfo
-from commbench.results.run_folder import JOURNAL, StoredRun, list_stored_runs
+from commbench.results.run_folder import JOURNAL, StoredRun
 from commbench.results.schema import IN_PROCESS, Batch, Measurement, Run, RunEnd
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 
@@ -175,17 +174,6 @@ def test_a_run_is_one_line_with_what_it_measured(
     (table, _) = runs_document(RunList([StoredRun(*run)], ())).blocks
     assert isinstance(table, Table)
     assert tuple(each.cell(StoredRun(*run)) for each in table.columns) == cells
-
-
-def test_a_replay_is_listed_with_the_name_of_its_workload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    synthetic_replay(Path("results/20261121-060000-mine"), "mine", variants=["calls"])
-    listed = RunList(list_stored_runs(), ["a-sweep"])
-    assert column(table_of(runs_document(listed), ""), "what") == ["replay of resnet"]
-    found = json.loads(RUNS.write(listed, "json"))
-    assert (found["runs"][0]["label"], found["sweeps"]) == ("mine", ["a-sweep"])
 
 
 def waiting(share: float, size: int = 1024, operation: str = "all_reduce") -> ResultRow:

@@ -127,37 +127,11 @@ def test_the_head_of_an_imported_run_names_the_file_and_what_it_says() -> None:
     ]
 
 
-def test_a_placement_that_was_not_measured_repeats_the_other_and_a_comment_says_so() -> None:
-    text = text_of(
-        measured(10, 1000, 250, placement=IN), measured(20, 2000, 500, placement=IN), ranks=2
-    )
-    assert [line.split()[5:] for line in data_lines(text)] == [
-        ["10.00", "0.10", "0.10", "N/A", "10.00", "0.10", "0.10", "0"],
-        ["20.00", "0.10", "0.10", "N/A", "20.00", "0.10", "0.10", "0"],
-    ]
-    assert (
-        "# out-of-place was not measured in 2 of 2 lines; "
-        "there its columns repeat the other placement's, with #wrong N/A\n"
-    ) in text
-    assert "# in-place was not measured" not in text
-    assert "# Avg bus bandwidth    : 0.1 \n" in text
-
-
 def test_a_size_that_was_measured_several_times_makes_several_lines() -> None:
     text = text_of(*both(1, 2, 8, 2), *both(3, 4, 8, 2), measured(5, 8, 2))
     assert [line.split()[5::4] for line in data_lines(text)] == [
         ["1.00", "2.00"], ["3.00", "4.00"], ["5.00", "5.00"],
     ]  # fmt: skip
-
-
-def test_wrong_elements_of_both_placements_are_counted_and_fail_the_run() -> None:
-    text = text_of(
-        measured(1, 8, 2, wrong=3, status="wrong"),
-        measured(1, 8, 2, placement=IN),
-        measured(1, 16, 4, wrong=4, status="wrong"),
-    )
-    assert [line.split()[8::4] for line in data_lines(text)] == [["3", "0"], ["4", "N/A"]]
-    assert "\n# Out of bounds values : 7 FAILED\n" in text
 
 
 def test_what_nccl_tests_has_no_line_for_is_a_comment() -> None:
