@@ -184,7 +184,7 @@ def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
             yield f"fresh launches of {name} {difference_text(apart)}"
 
 
-def numerics_sentences(result: NumericsResult) -> list[str]:
+def sentences(result: NumericsResult) -> list[str]:
     """What the numbers of a run say: which bits differ, and when compressing pays."""
     found = [ways_sentence(call, ways) for call, ways in result.largest_ways]
     odd = [row for row in result.rows if row.found.same_on_ranks is False]
@@ -267,7 +267,7 @@ PAYING_COLUMNS = (
 )
 
 
-def numerics_blocks(result: NumericsResult) -> list[Block]:
+def blocks(result: NumericsResult) -> list[Block]:
     """The tables of the errors, and of when compressing pays."""
     rows = result.rows
     if not rows:

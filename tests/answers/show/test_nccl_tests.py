@@ -145,7 +145,7 @@ def test_what_nccl_tests_has_no_line_for_is_a_comment() -> None:
     )
     barrier, gathered, reduced = text.split("\n\n")
     assert barrier == "# barrier: ok: 58.3 us; nccl-tests has no such line"
-    assert reduced == "# all_reduce int16 sum out_of_place 8 B: unsupported: gloo does not"
+    assert reduced == "# all_reduce int16 sum out_of_place 8 B: unsupported: gloo does not\n"
     assert gathered.split("\n")[-7:-4] == [
         "         128             4     float    none      -1     9.00    0.01    0.01       0"
         "     9.00    0.01    0.01     N/A",
