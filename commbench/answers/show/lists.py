@@ -168,7 +168,6 @@ CALL_COLUMNS = (
     Column("receives", attrgetter("receive.value"), TEXT),
     Column("busbw/\nalgbw", lambda row: row.busbw_formula or "none", NUMBER),
 )
-TIMED = Column("what is timed", attrgetter("calls"), TEXT)
 INSTALLED = (
     Column("call", attrgetter("name"), TEXT),
     Column("class", attrgetter("source"), TEXT),
@@ -201,7 +200,7 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.
             doc.Table("", CALL_COLUMNS, operations),
             doc.Section("Names for several operations", [doc.Facts(sets)]),
             doc.Table("", (FORM, SUMMARY), forms),
-            doc.Table("", (FORM, TIMED), forms),
+            doc.Table("", (FORM, Column("what is timed", attrgetter("calls"), TEXT)), forms),
             doc.Text(*texts("operations")),
         ],
     )
