@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import get_args
@@ -57,8 +56,8 @@ def write(document: doc.Document, _: bool = False) -> str:
     environment.filters |= {
         "trusted": Markup, "data_address": _data_address, "aligned": _aligned, "options": _options
     }  # fmt: skip
-    kinds = get_args(doc.Block)
-    environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
+    for kind in get_args(doc.Block):
+        environment.tests[kind.__name__.lower()] = lambda block, of=kind: isinstance(block, of)
     page = environment.get_template("page.html")
     text = page.render(
         document=document,
@@ -72,10 +71,6 @@ def write(document: doc.Document, _: bool = False) -> str:
         bad=doc.BAD,
     )
     return text + "\n"
-
-
-def _is_of(kind: type, block: object) -> bool:
-    return isinstance(block, kind)
 
 
 def _shown(value: object) -> object:
