@@ -15,7 +15,7 @@ from history_writer import BEGIN, made_run
 
 import commbench
 from commbench.analysis.load import LoadedRun
-from commbench.answers.history.document import causes_text, sentence
+from commbench.answers.history.document import causes_text, pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_trend
 from commbench.answers.history.store import History
 from commbench.errors import UsageError
@@ -141,6 +141,19 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     trend.plot(tmp_path / "history.svg")
     drawn = (tmp_path / "history.svg").read_text()
     assert "over its first level" in drawn and drawn.count("2026-09-01") >= 5
+
+
+def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
+    for number in range(RUNS):
+        history.add(made_run(number / 86400 * 25, 1.2 if number >= STEP else 1.0))
+    trend = find_trend(history)
+    (picture,) = pictures(trend)
+    points = picture.panels[0].series[0].points
+    labels = [picture.panels[0].across.text(place) for place, _ in points]
+    assert len({*labels}) == RUNS and labels[:3] == ["00:00:00", "00:00:25", "00:00:50"]
+    page = trend.text("html")
+    assert sentence(only_change(trend), trend).startswith("At 2026-09-01 00:08:20 all_reduce")
+    assert page.count(">2026-09-01 00:08:20<") >= 2
 
 
 # check --against history
