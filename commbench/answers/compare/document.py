@@ -98,13 +98,18 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 
 
 def known_causes(found: Comparison) -> list[str]:
-    """The differences of the runs that may change times, those that forbid a comparison first; and
-    in what their host differs."""
-    named = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
-    more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
+    """The differences of the runs that may change times, those that forbid a comparison first;
+    their versions of commbench and numbers of launches; and in what their host differs."""
+    likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
+    more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
-    words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])
-    return [f"{words}{more}."] * bool(named) + [
+    launches = [number for run in (found.a, found.b) if (number := launches_of(run))]
+    named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
+    words = [each.in_words(a, b) for each in named]
+    if len({*launches}) > 1:
+        first, second = launches
+        words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
+    return [f"{'; '.join([*words, *more])}."] * bool(words) + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         "All intervals are widened for it."

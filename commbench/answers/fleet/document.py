@@ -22,7 +22,7 @@ from commbench.answers.fleet.fleet import (
 )
 from commbench.answers.fleet.nodes import Past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES
-from commbench.answers.history.document import causes_text, minute, rows_of
+from commbench.answers.history.document import causes_text, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import list_some
 from commbench.stats import Estimate
@@ -146,11 +146,11 @@ def since_lines(past: Past) -> list[str]:
         known = f"Its history has {format_count(len(runs), 'run')}"
         if len(runs) < FEWEST:
             return [f"{known}; a step needs {FEWEST}"]
-        return [f"{known} since {minute(runs[0])} UTC, and no step up in these cases"]
+        return [f"{known} since {past.trend.moment(runs[0])} UTC, and no step up in these cases"]
     return [
         f"{rows_of(change, past.trend)}: {ratio_text(change.ratio)} times as slow as before"
-        f"{in_brackets(ratio_interval_text(change.ratio))} since {minute(change.run)} UTC; "
-        f"{causes_text(change)}"
+        f"{in_brackets(ratio_interval_text(change.ratio))} since "
+        f"{past.trend.moment(change.run)} UTC; {causes_text(change)}"
         for change in past.changes[:MOST_CHANGES]
     ]
 

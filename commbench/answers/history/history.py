@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -13,7 +14,14 @@ from typing import Any, NamedTuple
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
-from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
+from commbench.answers.history.records import (
+    HistoryRun,
+    Point,
+    Series,
+    System,
+    find_system,
+    short_form,
+)
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, Step, find_steps
 from commbench.answers.history.store import History
 from commbench.plan.case import Case
@@ -143,6 +151,14 @@ class Trend(Result, view="answers.history.document", rows="series"):
     """The newest first."""
     runs: tuple[HistoryRun, ...]
     """The runs that have these series, in order."""
+
+    def moment(self, run: HistoryRun) -> str:
+        """The time of a run, UTC; with seconds where runs are less than a minute apart."""
+        return f"{run.time:{self._form}}"
+
+    @cached_property
+    def _form(self) -> str:
+        return short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
 
     def as_json(self) -> dict[str, Any]:
         """Without the runs, whose times the points have."""

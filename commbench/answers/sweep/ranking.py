@@ -154,16 +154,15 @@ class PooledSetting(NamedTuple):
 
 
 class SizeRange(NamedTuple):
-    """Neighbouring sizes of one kind at which a setting is the fastest, or not known to be
-    slower."""
+    """Neighbouring sizes of one kind at which the same is known of the settings."""
 
     kind: str
+    verdict: str
+    """FASTER than all others, SAME for several that are tied, or UNDECIDED."""
     best: tuple[Setting, ...]
-    """The settings that are the fastest, or not known to be slower, at each of these sizes."""
+    """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
-    decided: int = 0
-    """At how many of these sizes every other setting is slower."""
 
     @property
     def low_bytes(self) -> int:
@@ -175,19 +174,10 @@ class SizeRange(NamedTuple):
         """The largest size."""
         return self.points[-1].size_bytes
 
-    @property
-    def verdict(self) -> str:
-        """FASTER than all others, at most of these sizes at least; SAME: these settings are tied;
-        or UNDECIDED."""
-        if 2 * self.decided > len(self.points):
-            return FASTER
-        is_tie = len(self.best) > 1 and all({*self.best} <= {*p.tied} for p in self.points)
-        return SAME if is_tie else UNDECIDED
-
     def as_json(self) -> dict[str, Any]:
         """Its sizes, settings and verdict."""
         more = {"sizes": len(self.points)}
-        return fields_of(self, "low_bytes", "high_bytes", "verdict", without=("points",)) | more
+        return fields_of(self, "low_bytes", "high_bytes", without=("points",)) | more
 
 
 class FasterVariant(NamedTuple):
@@ -353,23 +343,22 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
 
 
 def make_ranges(
-    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting] = ()
+    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting]
 ) -> tuple[SizeRange, ...]:
-    """Join neighbouring sizes of a kind as long as one setting is not known to be slower than the
-    fastest at any of them. A setting that `pooled` shows to be slower is known to be."""
+    """Join neighbouring sizes of a kind at which the same is known. A setting that `pooled` shows
+    to be slower is known to be, where no row says otherwise."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
         slower = {each.slower_at(point) for each in pooled}
         best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
-        decided = int(len(best) == 1)
-        last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
-        common = tuple(setting for setting in last.best if setting in best) if last else ()
-        if last and common:
-            joined = (*last.points, point)
-            ranges[-1] = SizeRange(point.kind, common, joined, last.decided + decided)
+        verdict = FASTER if len(best) == 1 else SAME if {*best} <= {*point.tied} else UNDECIDED
+        last = ranges[-1] if ranges and ranges[-1][:2] == (point.kind, verdict) else None
+        if last and (verdict == UNDECIDED or {*best} == {*last.best}):
+            every = tuple(dict.fromkeys((*last.best, *best)))
+            ranges[-1] = SizeRange(point.kind, verdict, every, (*last.points, point))
         else:
-            ranges.append(SizeRange(point.kind, best, (point,), decided))
+            ranges.append(SizeRange(point.kind, verdict, best, (point,)))
     return tuple(ranges)
 
 
