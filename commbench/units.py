@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
     if not 0 < size <= LARGEST_SIZE:
-        raise UsageError(f"size {text!r} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1 PiB")
     return int(size)
 
 

@@ -96,6 +96,12 @@ def bandwidth_interval_text(found: Any) -> str:
     return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
 
 
+def bandwidth_with_interval_text(found: Any) -> str:
+    """A bandwidth and its interval in a sentence: `2.9 GB/s (2.3 … 3.4 GB/s)`."""
+    interval = bandwidth_interval_text(found)
+    return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
+
+
 def ratio_text(found: Any) -> str:
     """A ratio with the digits that its interval supports; empty for None."""
     return "" if found is None else f"{_estimate(found).value:.{ratio_decimals(found)}f}"
@@ -156,6 +162,11 @@ TEXT = Unit(str, is_left=True)
 NUMBER = Unit(str)
 BYTES = Unit(units.format_bytes)
 TIME = Unit(time_text)
+SHORT_TIME = Unit(
+    lambda found: time_text(found) if isinstance(found, Estimate) and found.has_interval
+    else short_time(_estimate(found).value)
+)  # fmt: skip
+"""At most three digits where no interval says more."""
 TIME_INTERVAL = Unit(time_interval_text)
 BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
 BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)
