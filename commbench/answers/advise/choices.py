@@ -27,8 +27,8 @@ from commbench.answers.sweep.ranking import (
     SweepPoint,
     allow_for_launches,
     is_timed,
+    join_sizes,
     make_points,
-    make_ranges,
     rank_settings,
     steps_as_made,
 )
@@ -292,7 +292,7 @@ def _decide(
     comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[RangeAdvice] = []
     for _, alike in groupby(points, key=lambda point: default in point.tied):
-        for found in make_ranges(list(alike)):
+        for found in join_sizes(list(alike)):
             each = _decide_range(default, found, comparisons, tolerance)
             last = ranges[-1] if ranges else None
             if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
