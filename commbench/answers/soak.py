@@ -365,12 +365,11 @@ VIEW = View(document, schema=1)
 
 def soak_pictures(runs: Sequence[Run]) -> list[Picture]:
     """A picture for each run that is a soak: the times of each case over its median."""
-    return [p for run in runs if run.header.plan.is_soak for p in _pictures(run)]
+    return [p for run in runs if run.header.plan.is_soak for p in _pictures(analyse_soak(run))]
 
 
-def _pictures(run: Run) -> list[Picture]:
+def _pictures(result: SoakResult) -> list[Picture]:
     """The picture of the worst cases; none where no case has two cycles."""
-    result = analyse_soak(run)
     drawn = [row for row in result.rows if len(row.points) > 1][:MOST_CURVES]
     if not drawn:
         return []
@@ -389,9 +388,8 @@ def _pictures(run: Run) -> list[Picture]:
     heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
     answer = " ".join(soak_answer(result))
-    notes = [f"{run.name}: {run.header.describe_ranks()}", answer]
-    notes += [f"{more} more cases are not drawn"] if more else []
-    return [Picture("soak", "Times during a soak", answer, [panel], notes)]
+    notes = [answer, *([f"{more} more cases are not drawn"] if more else [])]
+    return [Picture("soak", f"Times during the soak {result.name}", answer, [panel], notes)]
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:

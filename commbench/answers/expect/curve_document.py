@@ -88,7 +88,7 @@ def answer(found: curves.OnCurves) -> str:
     )
 
 
-def _other_judges(found: OnCurves) -> str:
+def _other_judges(found: curves.OnCurves) -> str:
     """What judges a run that has no published curves; empty for one that has."""
     if {row.row.world_size for row in found.rows} == {1}:
         return "With one rank nothing crosses a link: start a rank on each of several GPUs."
