@@ -153,8 +153,6 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
-    elif path == "commbench advise" and option == "--blocks":
-        hint = "`commbench workload fsdp` makes the step of a model, and `replay` measures it"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith(" is missing") and (example := _example(error)):

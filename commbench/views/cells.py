@@ -54,20 +54,12 @@ def time_text(found: Any) -> str:
     return units.format_known_time(*_estimate(found))[0]
 
 
-def short_time(seconds: float) -> str:
-    """A time with three digits, for where there is little room."""
-    if not seconds:
-        return "0"
-    number, unit = units.format_time(seconds).split()
-    return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
-
-
 def bar_text(found: Estimate) -> str:
     """A time beside its bar: at least two digits, so that bars of 65 and 68 ms do not say the
     same."""
     value, low, high = found
     if not value or low is None or high is None:
-        return short_time(value)
+        return units.format_time(value)
     reach = 3 * 10.0 ** floor(log10(value))
     return units.format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
 
@@ -162,11 +154,6 @@ TEXT = Unit(str, is_left=True)
 NUMBER = Unit(str)
 BYTES = Unit(units.format_bytes)
 TIME = Unit(time_text)
-SHORT_TIME = Unit(
-    lambda found: time_text(found) if isinstance(found, Estimate) and found.has_interval
-    else short_time(_estimate(found).value)
-)  # fmt: skip
-"""At most three digits where no interval says more."""
 TIME_INTERVAL = Unit(time_interval_text)
 BANDWIDTH = Unit(bandwidth_text, is_decimal=True)
 BANDWIDTH_INTERVAL = Unit(bandwidth_interval_text)

@@ -8,7 +8,6 @@ object with `value`, `low` and `high`. Numbers have seven digits; null: what is 
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import re
 import textwrap
@@ -253,10 +252,12 @@ class Result:
         return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         page = self.text(HTML)
         pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
-        return _FRAME.format(html.escape(page), min(height, 160))
+        return _FRAME.format(escape(page), min(height, 160))
 
     def __str__(self) -> str:
         return self.text()

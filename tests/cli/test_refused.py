@@ -113,6 +113,20 @@ REFUSED = {
         --seconds -1: --seconds is -1 ~ it must be above 0
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
+    (2, "workload"): """
+        show trace.json --format xml: unknown format 'xml'
+        import trace.json: --output is missing
+        show: TRACE is missing
+    """,
+    (6, "workload"): """
+        show absent.json: cannot read absent.json
+        show .: |is not a trace
+    """,
+    (2, "workload fsdp --model gpt-2-xl --mesh"): """
+        dp=8: --mesh dp=8: dp is not a dimension here ~ write --mesh dp_shard=8
+        tp=8: --mesh tp=8: tp is not a dimension here ~ megatron takes tp, cp, dp, pp and ep
+        dp_shard=100000000: |a size that is too large: '100000000' ~ at most 1,048,576 ranks
+    """,
     (2, "soak"): "--for never: --for never is not a time ~ write 90s, 30m or 1h",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
@@ -120,7 +134,6 @@ REFUSED = {
         --params many: --params 'many' is no number of parameters
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
-        --params 1M --blocks 4: there is no option --blocks ~ `commbench workload fsdp`
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %

@@ -14,7 +14,7 @@ from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.text import list_some
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
@@ -236,13 +236,11 @@ Drawn = list[tuple[str, Look, list[Prediction]]]
 def _choose(projection: Projection, across: Axis, other: Axis, first_look: int, most: int) -> Drawn:
     """The curves against `across`, at most about so many, evenly chosen from those of each
     operation, at least two of each; none where there is one place."""
-    found: dict[tuple[str, int], list[Prediction]] = {}
-    for each in projection.predictions:
-        found.setdefault((each.operation, getattr(each, FIELDS[other])), []).append(each)
-    groups: dict[str, list[list[Prediction]]] = {}
-    for (operation, _), group in found.items():
-        if len({getattr(p, FIELDS[across]) for p in group}) > 1:
-            groups.setdefault(operation, []).append(group)
+    found = collect(((p.operation, getattr(p, FIELDS[other])), p) for p in projection.predictions)
+    groups = collect(
+        (operation, group) for (operation, _), group in found.items()
+        if len({getattr(p, FIELDS[across]) for p in group}) > 1
+    )  # fmt: skip
     names = [*groups][: most // 2]
     each_has = max(2, most // max(1, len(names)))
     chosen: Drawn = []

@@ -24,9 +24,8 @@ from commbench.host.gpus import Gpu, read_gpus
 from commbench.host.procfs import read_cpu_ticks
 from commbench.output.text import read_sections
 from commbench.stats import FASTER, SLOWER, UNDECIDED, ratio
-from commbench.units import format_bytes, format_share
+from commbench.units import format_bytes, format_share, format_time
 from commbench.validation import require_within
-from commbench.views.cells import short_time
 from commbench.views.formats import Result, fields_of
 
 SHORTEST_S, LONGEST_S = 1e-3, 86400.0
@@ -210,7 +209,7 @@ def _words(facts: HostFacts, report: DoctorReport, figure: float) -> dict[str, o
     return {
         "figure": figure,
         "percent": format_share(figure),
-        "time": short_time(figure),
+        "time": format_time(figure),
         "facts": facts,
         "busiest": busiest or "none is visible from here",
         "governors": ", ".join(facts.governors),

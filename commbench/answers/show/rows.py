@@ -66,11 +66,6 @@ def busbw_of(row: ResultRow | None) -> Estimate | None:
     return _at_time(row.busbw_at, row) if row else None
 
 
-def _p5(row: ResultRow) -> Estimate | None:
-    """The time of undisturbed calls, the 5th percentile."""
-    return row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high)
-
-
 _PER_SECOND = Unit("{:,.0f}".format)
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
@@ -99,7 +94,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
                cells.NUMBER, 1),
         Column("time", time_of, cells.TIME),
         Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
-        Column("p5", _p5, cells.TIME, 6),
+        Column("p5", lambda row: row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high),
+               cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),

@@ -19,8 +19,8 @@ from commbench.plan.plan import Plan
 from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
 from commbench.stats import Estimate
-from commbench.units import format_count
-from commbench.views.cells import BYTES, NUMBER, SHORT_TIME, TEXT, Column, short_time
+from commbench.units import format_count, format_time
+from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, Column
 from commbench.views.document import Document, Items, Table
 from commbench.views.formats import View
 
@@ -117,8 +117,8 @@ def document(found: StartUps) -> Document:
             *(
                 f"{format_count(plan.world_size, 'rank')}"
                 f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "
-                f"init_process_group takes {short_time(joined.init_s)}, "
-                f"the first operation {short_time(joined.connect_s)}."
+                f"init_process_group takes {format_time(joined.init_s)}, "
+                f"the first operation {format_time(joined.connect_s)}."
                 for plan, joined in found.joined
             ),
             shapes_sentence(headers[-1], find_shapes(make_rows(found.runs[-1]))),
@@ -135,15 +135,15 @@ def document(found: StartUps) -> Document:
 JOINING = (
     Column("ranks", lambda row: row[0].world_size, NUMBER),
     Column("open", lambda row: row[0].open_groups, NUMBER),
-    Column("init_process_group,\nslowest rank", lambda row: row[1].init_s, SHORT_TIME),
-    Column("fastest\nrank", lambda row: row[1].init_fastest_s, SHORT_TIME, 3),
+    Column("init_process_group,\nslowest rank", lambda row: row[1].init_s, TIME),
+    Column("fastest\nrank", lambda row: row[1].init_fastest_s, TIME, 3),
     Column(
         "groups\nof a mesh", lambda row: row[1].groups_s if row[0].has_groups else None,
-        SHORT_TIME, 5,
+        TIME, 5,
     ),
-    Column("first\noperation", lambda row: row[1].connect_s, SHORT_TIME, 7),
-    Column("rendezvous", lambda row: row[1].rendezvous_s, SHORT_TIME, 2),
-    Column("agree-\nment", lambda row: row[1].agreement_s, SHORT_TIME, 4),
+    Column("first\noperation", lambda row: row[1].connect_s, TIME, 7),
+    Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
+    Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
 CALLS = (
     Column("call", attrgetter("call"), TEXT, 0, is_wrapped=True),
@@ -151,9 +151,9 @@ CALLS = (
     Column("open", attrgetter("open_groups"), NUMBER),
     Column("groups", attrgetter("groups"), NUMBER),
     Column("size", attrgetter("size_bytes"), BYTES),
-    Column("first", attrgetter("first"), SHORT_TIME),
-    Column("second", attrgetter("second"), SHORT_TIME),
-    Column("later", attrgetter("later"), SHORT_TIME),
+    Column("first", attrgetter("first"), TIME),
+    Column("second", attrgetter("second"), TIME),
+    Column("later", attrgetter("later"), TIME),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 
