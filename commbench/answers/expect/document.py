@@ -233,15 +233,25 @@ def _figures(found: expectation.Expectation, sources: list[str]) -> Table:
 
 def _demands(answer: expectation.Answer, sources: list[str]) -> Table:
     """What others demand, and whether that is possible."""
+    several = answer.expectation.call.nodes > 1
 
     def demanded(one: expectation.Demand) -> str:
         low, high = one.threshold.low_bytes_per_s, one.threshold.high_bytes_per_s
         return gbps(low) if high is None else f"{gbps(low)} … {gbps(high)}"
 
+    def ranks(one: expectation.Demand) -> str:
+        asked = one.threshold
+        return f"{asked.nodes} x {asked.ranks // asked.nodes}" if several else str(asked.ranks)
+
+    def network(one: expectation.Demand) -> str:
+        is_across = one.judgement.expectation.call.parts > 1
+        return (one.threshold.nic or "not known") if is_across else ""
+
     columns = (
         Column("demanded\nby others", attrgetter("threshold.who"), TEXT, 10),
         Column("busbw\nGB/s", demanded, NUMBER),
-        Column("on", lambda one: machine_text(one.judgement.expectation.call), TEXT, 7, True),
+        Column("from\nnodes" if several else "from\nranks", ranks, NUMBER),
+        Column("network", network, TEXT),
         Column("demand\nis", lambda one: one.judgement.verdict.replace(*_POSSIBLE), TEXT),
         Column("source", lambda one: sources.index(one.threshold.source) + 1, NUMBER),
     )
