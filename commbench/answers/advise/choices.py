@@ -282,7 +282,7 @@ def _decide(
     comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[RangeAdvice] = []
     for _, alike in groupby(points, key=lambda point: default in point.tied):
-        for found in ranking.make_ranges(list(alike)):
+        for found in ranking.join_sizes(list(alike)):
             each = _decide_range(default, found, comparisons, tolerance)
             last = ranges[-1] if ranges else None
             if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):

@@ -62,7 +62,7 @@ def document(projection: Projection) -> Document:
     return Document(
         f"Predicted times on {projection.machine.name}",
         [where],
-        [sentence(own[-1]) for _, own in projection.by_model],
+        [sentence(own[-1]) + _outside(fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
@@ -84,6 +84,15 @@ def sentence(found: Prediction) -> str:
         return f"{found.operation}{size} on {ranks} cannot be predicted: it may take {interval}."
     time = cells.time_with_interval_text(found.time)
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
+
+
+def _outside(fitted: FittedModel, found: Sequence[Prediction]) -> str:
+    """How far the last one is outside of what was measured; empty where it is within."""
+    most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
+    asked = {"ranks": found[-1].world_size, "size": found[-1].size_bytes}
+    far = [f"{asked[n] / most[n]:.3g} times the measured {n}" for n in most if asked[n] > most[n]]
+    times = " and ".join(far)
+    return f" That is {times}: not tested there." if far else ""
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:

@@ -54,7 +54,8 @@ def describe(found: curves.OnCurves) -> Document:
     tone = BAD if found.is_slow else GOOD if is_good else ""
     notes = [*curve_notes(found), *causes]
     blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
-    return Document(f"{found.run.name} beside published curves", (), [answer(found)], blocks, tone)
+    judged_by = list(filter(None, (answer(found), _other_judges(found))))
+    return Document(f"{found.run.name} beside published curves", (), judged_by, blocks, tone)
 
 
 def answer(found: curves.OnCurves) -> str:
@@ -84,6 +85,19 @@ def answer(found: curves.OnCurves) -> str:
         f"{name} is {word} for {whose}{':' if found.is_slow else ', but'} "
         f"{worst.call.split()[0]} {sizes} takes {cells.ratio_with_interval_text(worst.ratio)} "
         f"times as long; {rows}."
+    )
+
+
+def _other_judges(found: curves.OnCurves) -> str:
+    """What judges a run that has no published curves; empty for one that has."""
+    if {row.row.world_size for row in found.rows} == {1}:
+        return "With one rank nothing crosses a link: start a rank on each of several GPUs."
+    if found.system or not found.rows:
+        return ""
+    return (
+        "Published curves are of GPUs. `commbench check RUN --against OTHER` judges by an earlier "
+        "run, `commbench check RUN --min-busbw all_reduce:1M-:3GB/s` by a limit, and `commbench "
+        "show RUN --peak 12.5GB/s` compares with the speed of a link."
     )
 
 

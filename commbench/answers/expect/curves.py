@@ -28,7 +28,7 @@ from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results import files, schema
 from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
-from commbench.units import MICRO, format_bytes
+from commbench.units import MICRO, format_bytes, format_count
 from commbench.views.formats import Result, fields_of
 
 PUBLISHED = "published:"
@@ -100,7 +100,7 @@ class RowOnCurve(NamedTuple):
     def nearest(self) -> dict[int, float]:
         """Those of the next smaller and larger numbers, where none are of its own number."""
         known, ranks = self.known, self.row.world_size
-        return {} if ranks in known else {near: known[near] for near in nearest(known, ranks)}
+        return {} if ranks in (1, *known) else {near: known[near] for near in nearest(known, ranks)}
 
     @property
     def verdict(self) -> str:
@@ -285,16 +285,18 @@ def compare_row(
     if not found:
         return RowOnCurve(row, reason="curves are of other accelerators")
     for of_curve, wanted, words in (
-        (lambda curve: curve.operation, row.operation, "{}"),
-        (lambda curve: curve.ranks, row.world_size, "{} ranks"),
-        (lambda curve: curve.timing, row.timing, "--timing {}"),
-        (lambda curve: _width(curve.dtype), _width(row.dtype), "elements of {} bytes"),
-    ):
+        (lambda curve: curve.operation, row.operation, "curves are of {}"),
+        (lambda curve: curve.ranks, row.world_size,
+         f"it has {format_count(row.world_size, 'rank')}, and curves are of {{}} ranks"),
+        (lambda curve: curve.timing, row.timing, "curves are of --timing {}"),
+        (lambda curve: _width(curve.dtype), _width(row.dtype),
+         "curves are of elements of {} bytes"),
+    ):  # fmt: skip
         left = tuple(curve for curve in found if of_curve(curve) == wanted)
         if not left:
             known = ", ".join(map(str, sorted({*map(of_curve, found)})))
             same = tuple(curve for curve in found if curve.operation == row.operation)
-            return RowOnCurve(row, same, f"curves are of {words.format(known)}")
+            return RowOnCurve(row, same, words.format(known))
         found = left
     within = tuple(curve for curve in found if curve.time_at(size))
     if not within:

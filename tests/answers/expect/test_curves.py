@@ -132,7 +132,8 @@ def test_what_no_curve_is_like_cannot_be_judged(h100: Path) -> None:
         return found.reason
 
     assert reason() == ""
-    assert reason(world_size=6) == "curves are of 2, 4, 8 ranks"
+    assert reason(world_size=6) == "it has 6 ranks, and curves are of 2, 4, 8 ranks"
+    assert reason(world_size=1) == "it has 1 rank, and curves are of 2, 4, 8 ranks"
     assert reason(timing="isolated") == "curves are of --timing pipelined"
     assert reason(dtype="float32") == "curves are of elements of 2 bytes"
     assert reason(dtype="bfloat16") == ""
@@ -174,7 +175,7 @@ def test_other_numbers_of_gpus_are_shown_and_not_compared(tmp_path: Path) -> Non
     assert {row.verdict for row in found.rows} == {"not measured"}
     assert {(*row.nearest,) for row in found.rows} == {(4, 8)}
     text = text_of(found)
-    assert "Cannot judge c: curves are of 2, 4, 8 ranks." in text
+    assert "Cannot judge c: it has 6 ranks, and curves are of 2, 4, 8 ranks." in text
     assert re.search(r"all_gather 512 MiB 1\.40 ms 1\.2\d ms 1\.40 ms", text)
     assert "commbench run" not in text
 
