@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from commbench.answers.cost.cost_models import find_model, kind_of, models_of
+from commbench.answers.cost.fit import SHORTEST_S
 from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Machine, Point
 
 TREE = (10e-6, 5e-6, 1 / 200e9)
@@ -44,7 +45,7 @@ def fitted(
     points = tuple(
         Point(
             n, min(n, per_node), size,
-            exp(chance.gauss(0, noise)) * found.curve.time(n, per_node, size),
+            exp(chance.gauss(0, noise)) * max(found.curve.time(n, per_node, size), SHORTEST_S),
         )
         for n in ranks
         for size in sizes

@@ -102,7 +102,7 @@ def test_inductor_itself_finds_the_predicted_times(tmp_path: Path) -> None:
         pytest.skip("this torch has no profile-guided estimation")
     from importlib import import_module
 
-    projection = ask((8, 64), (), SIZES, gathering()._replace(fitted=gathering().fitted[:2]))
+    projection = ask((8, 64), (), SIZES, planted.machine(*gathering().fitted[:2]))
     path = tmp_path / "trace.json"
     path.write_text(projection.text("inductor"))
     profile = import_module(name).ProfileData()
