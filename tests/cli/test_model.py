@@ -33,7 +33,7 @@ def test_a_form_without_notes_has_its_warnings_on_standard_error(
     ended = commbench(*PREDICT, "--ranks", "4096", "--sizes", "1G,2G", *form)
     assert ended.code == 0
     assert " ".join(ended.err.split()) == (
-        "warning: all_reduce across hosts: they are 8 or more times beyond what was measured: the "
+        "warning: all_reduce across hosts: some are 8 or more times beyond what was measured: the "
         "algorithm may be another one."
     )
     assert "8 or more times" not in ended.out

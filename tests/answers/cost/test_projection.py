@@ -205,7 +205,7 @@ def test_each_choice_far_from_its_measurements_is_named_in_a_warning() -> None:
 
     (far,) = warnings(4096)
     models = [f"all_reduce across hosts (NCCL {name} simple)" for name in ("tree", "ring")]
-    assert far.startswith(f"{', '.join(models)}: they are 8 or more times")
+    assert far.startswith(f"{', '.join(models)}: some are 8 or more times")
     assert warnings(64) == []
 
 
