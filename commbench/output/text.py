@@ -175,6 +175,14 @@ def exact(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def about(duration: float) -> str:
+    """A duration in whole seconds, minutes or hours: `about 12 s`, `about 3 min`."""
+    for least, unit, factor in ((5400.0, "h", 3600.0), (90.0, "min", 60.0)):
+        if duration >= least:
+            return f"about {duration / factor:.0f} {unit}"
+    return f"about {max(1, round(duration))} s"
+
+
 def seconds(duration: float, digits: int = 5) -> str:
     """A duration with five digits, or as many: `4.2 ms`, `208.77 us`."""
     for limit, unit, factor in ((1e-3, "us", 1e6), (1.0, "ms", 1e3)):

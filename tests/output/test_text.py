@@ -178,6 +178,15 @@ def test_the_time_left_follows_from_the_work_done(second: float, done: float, li
     ]  # fmt: skip
 
 
+def test_a_long_line_of_progress_is_wrapped() -> None:
+    written = io.StringIO()
+    lines = WorkLines(Console(file=written, width=80), Work(0, 1, Clock()), True, "measuring")
+    lines.finished("all_reduce float32 " * 6, "42.1 us")
+    first, *others = written.getvalue().splitlines()
+    assert first.startswith("[0 %] all_reduce") and others
+    assert max(map(len, (first, *others))) <= 80
+
+
 def test_earlier_and_later_launches_count() -> None:
     clock = Clock()
     work = Work(1, 4, clock)

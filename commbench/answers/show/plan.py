@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.text import list_some
+from commbench.output.text import about, list_some, seconds
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
@@ -55,6 +55,7 @@ def plan_document(
     texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
     shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
+    answer += _duration(plan, [case for case in every if case.status == READY])
     return Document(
         title,
         (),
@@ -95,6 +96,21 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
             named = case._replace(pairs=names[0])
         found.setdefault((*named.key(), named.status, named.reason), named)
     return list(found.values())
+
+
+SLOWEST_CALLS = 6
+"""Of calls so slow that fewer fill the budget, some are measured beyond it."""
+
+
+def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
+    """How long a run with a budget takes at most, warm-up and checks included: in each launch not
+    longer than the budget for a case, of which the timed calls have their part only."""
+    if plan.iterations is not None or plan.is_soak or not cases:
+        return
+    most = about(len(cases) * plan.launches * plan.budget_s)
+    slow = seconds(plan.budget_s / SLOWEST_CALLS, digits=2)
+    start = format_count(plan.launches, "start")
+    yield f"It takes at most {most} and {start} of the ranks; more where calls take over {slow}."
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
