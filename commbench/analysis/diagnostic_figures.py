@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.results.records import RankInfo
     from commbench.results.schema import RunHeader
+
+T = TypeVar("T")
 
 STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
@@ -351,16 +353,14 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     """The NCCL_* variables that are set although the backend is another, which does not read them.
 
     Only these: commbench and torch use gloo beside NCCL, and torchrun sets TORCH_NCCL_* itself."""
-    variables = header.environment.get("variables")
-    if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
-        return ()
-    names = [name for name in variables if name.startswith("NCCL_")]
-    return find_unread(names, header.plan.backend) if names else ()
+    names = [name for name in fact_of(header, "variables", dict) if name.startswith("NCCL_")]
+    is_known = header.plan.backend in BACKENDS
+    return find_unread(names, header.plan.backend) if names and is_known else ()
 
 
 def different_variables(header: RunHeader) -> tuple[str, ...]:
     """The environment variables that some ranks have otherwise than rank 0."""
-    named = _mappings(header, "other_variables").values()
+    named = mappings_of(header, "other_variables").values()
     return tuple(sorted({*chain.from_iterable(named)}))
 
 
@@ -370,15 +370,21 @@ RISEN = "risen_counters"
 
 def risen_counters(header: RunHeader) -> dict[str, int]:
     """The counters of faults that rose during the run, by host, place and name."""
-    found = _mappings(header, RISEN).items()
+    found = mappings_of(header, RISEN).items()
     return {f"{host} {name}": rise for host, risen in found for name, rise in risen.items()}
 
 
-def _mappings(header: RunHeader, name: str) -> dict[str, dict[str, int]]:
-    """The mappings that are in a fact of the environment; none where it is damaged."""
+def fact_of(header: RunHeader, name: str, kind: type[T]) -> T:
+    """A fact of the environment; empty where it is unknown or of another kind, so damaged."""
     found = header.environment.get(name)
-    named = found.items() if isinstance(found, dict) else ()
-    return {key: inner for key, inner in named if isinstance(inner, dict)}
+    found = list(found) if isinstance(found, tuple) else found
+    return found if isinstance(found, kind) else kind()
+
+
+def mappings_of(header: RunHeader, name: str) -> dict[str, dict[str, Any]]:
+    """The mappings that are in a fact of the environment; none where it is damaged."""
+    named = fact_of(header, name, dict).items()
+    return {str(key): inner for key, inner in named if isinstance(inner, dict)}
 
 
 def far_ranks(header: RunHeader) -> list[int]:
