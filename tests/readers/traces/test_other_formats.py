@@ -62,10 +62,10 @@ def test_a_chakra_record_has_its_number_and_whether_it_is_awaited(tmp_path: Path
 def test_a_chakra_call_that_names_no_group_is_in_the_only_one(tmp_path: Path) -> None:
     shapes = {"shapes": [[[7]]], "types": ["GenericList[Tensor(float)]"]}
     gather = {"shapes": [[], [[25]]], "types": ["", "GenericList[Tensor(float)]"]}
-    nodes = [*CHAKRA["nodes"][:1], node(10, "c10d::allreduce_", {}, **shapes),
-             node(12, "c10d::allgather_", {}, **gather)]  # fmt: skip
+    nodes = [*CHAKRA["nodes"][:1], node(10, "c10d::allreduce_", **shapes),
+             node(12, "c10d::allgather_", **gather)]  # fmt: skip
     assert [c.group for c in read(tmp_path / "a", CHAKRA | {"nodes": nodes}).calls] == ["", ""]
-    whole = node(3, "## process_group:init ##", {}, values=[json.dumps([
+    whole = node(3, "## process_group:init ##", values=[json.dumps([
         {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4}])])  # fmt: skip
     trace = read(tmp_path / "b", CHAKRA | {"nodes": [whole, *nodes[1:]]})
     assert [(c.group, c.size_bytes) for c in trace.calls] == [("0", 28), ("0", 400)]
