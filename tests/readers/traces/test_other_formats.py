@@ -104,7 +104,9 @@ def test_traces_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     "content",
     [pickle.dumps([1]), pickle.dumps({"entries": []}), pickle.dumps({"entries": [1, {}]}),
      {"version": "2.10", "entries": 7}, {"schema": "1.1.1-chakra.0.0.4", "nodes": [{}]},
-     {"header": {"id": 1}}, b"\x80\x04"],
+     {"header": {"id": 1}}, b"\x80\x04", {}, [], {"traceEvents": []}, {"traceEvents": 7},
+     {"schemaVersion": 1}, {"traceEvents": [7, "x", None]}, {"a": 1}, b"", b"{", b"\x1f\x8bx",
+     b"not a trace"],
 )  # fmt: skip
 def test_files_without_calls_are_refused(content: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordsError):
