@@ -125,22 +125,33 @@ def mean_by_rank(rank_times: Sequence[RankTimes], field: str) -> list[float]:
     return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
-def gpu_throttled_share(batches: Sequence[Batch]) -> float | None:
+def gpu_throttled_share(row: ResultRow) -> float | None:
     """The share of the batches in which a GPU was throttled; None where no clock is known."""
-    known = [batch for batch in without_samples(batches) if batch.clock_mhz is not None]
-    return sum(bool(batch.throttle_reasons) for batch in known) / len(known) if known else None
+    batches = without_samples(row.measurement.batches)
+    throttled = [bool(each.throttle_reasons) for each in batches if each.clock_mhz is not None]
+    return sum(throttled) / len(throttled) if throttled else None
 
 
-def throttle_reasons(batches: Sequence[Batch]) -> tuple[str, ...]:
+def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
     """Why a GPU was throttled in any of the batches, each reason once."""
-    reasons = (batch.throttle_reasons for batch in without_samples(batches))
+    reasons = (batch.throttle_reasons for batch in without_samples(row.measurement.batches))
     return tuple(dict.fromkeys(chain.from_iterable(reasons)))
 
 
-def gpu_clock_spread(batches: Sequence[Batch]) -> float | None:
+def gpu_clock_spread(row: ResultRow) -> float | None:
     """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
-    clocks = [batch.clock_mhz for batch in without_samples(batches) if batch.clock_mhz]
-    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
+    batches = without_samples(row.measurement.batches)
+    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
+    return _spread(clocks)
+
+
+def launch_spread(row: ResultRow) -> float | None:
+    """How much larger the largest median of a launch is than the smallest, as a fraction."""
+    return _spread(row.launch_medians)
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return max(values) / min(values) - 1 if len(values) > 1 and min(values) else None
 
 
 def ranks_per_core(row: ResultRow) -> float | None:
@@ -331,12 +342,6 @@ def late_launches(row: ResultRow) -> float | None:
         return None
     late = sum(batch.late_iterations or 0 for batch, _ in known)
     return late / sum(length for _, length in known)
-
-
-def launch_spread(row: ResultRow) -> float | None:
-    """How much larger the largest median of a launch is than the smallest, as a fraction."""
-    found = row.launch_medians
-    return max(found) / min(found) - 1 if len(found) > 1 and min(found) else None
 
 
 def above_link(row: ResultRow) -> float | None:
