@@ -28,6 +28,10 @@ NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send_recv"} | {
 }  # fmt: skip
 """commbench's operations by the programs of nccl-tests, without `_perf`."""
 
+OF_FILES = ("operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size",
+            "warmup", "timing", "launch_mode", "buffers", "memory", "check")  # fmt: skip
+"""What other tools' files say of a plan; of the rest nothing is known."""
+
 _ENDS = re.compile(r"\r\n|\n|\r")
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_]")
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
