@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
-from commbench.answers.preflight.stages import Stage, make_stages, retry_waves, slow_runs
-from commbench.answers.preflight.verdicts import FLAPPING, Attempt, judge_hosts
+from commbench.answers.preflight.stages import (
+    FLAPPING,
+    Attempt,
+    Stage,
+    judge_hosts,
+    make_stages,
+    retry_waves,
+    slow_runs,
+)
 
 
 def passed(stage: str, hosts: str, retried: str = "") -> Attempt:
