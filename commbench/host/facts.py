@@ -12,7 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError
 from commbench.host import procfs
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import host_facts
@@ -226,24 +225,12 @@ def _read_scheduler(host: Path) -> dict[str, Any]:
     budget = procfs.read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
     period = procfs.read_number(host / "proc/sys/kernel/sched_rt_period_us")
     return {
-        "fifo_permitted": is_permitted("realtime"),
-        "batch_permitted": is_permitted("batch"),
+        "fifo_permitted": bool(procfs.ask_child(lambda: apply_cpu_mode("realtime", 0))),
+        "batch_permitted": bool(procfs.ask_child(lambda: apply_cpu_mode("batch", 0))),
         "tick_hz": _read_tick_hz(host),
         "slice_s": slices_ns[0] * 1e-9 if slices_ns else None,
         "realtime_share": budget / period if budget and period and budget > 0 else None,
     }
-
-
-def is_permitted(cpu_mode: str) -> bool:
-    """Whether a rank may use this cpu mode; tried in a forked process."""
-    child = os.fork()
-    if not child:
-        try:
-            apply_cpu_mode(cpu_mode, 0)
-        except (CommbenchError, OSError):
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def _read_tick_hz(host: Path) -> int | None:
