@@ -8,7 +8,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +54,6 @@ class HostFacts(NamedTuple):
     """Share of the control group's periods so far in which it had used up its time."""
     isolated_cores: str | None = None
     clock_source: str | None = None
-    clock_step_s: float | None = None
     clock_read_s: float | None = None
     frequency_driver: str | None = None
     governors: tuple[str, ...] = ()
@@ -199,24 +197,19 @@ def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
 
 def _read_clock(host: Path) -> dict[str, Any]:
     """Facts of the monotonic clock, named by fields of HostFacts."""
-    folder = host / "sys/devices/system/clocksource/clocksource0"
-    step_s, read_s = measure_clock(time.perf_counter_ns)
-    return {
-        "clock_source": procfs.read_text(folder / "current_clocksource"),
-        "clock_step_s": step_s,
-        "clock_read_s": read_s,
-    }
+    source = host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+    read_s = measure_clock(time.perf_counter_ns)
+    return {"clock_source": procfs.read_text(source), "clock_read_s": read_s}
 
 
-def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """Seconds of the least step of a clock that returns nanoseconds, None where all readings are
-    equal, and of a reading: the median of CLOCK_PARTS, so that an interruption does not count."""
-    costs, steps = [], []
+def measure_clock(clock: Callable[[], int]) -> float:
+    """Seconds that a reading of a clock of nanoseconds takes: the median of CLOCK_PARTS, so that an
+    interruption does not count."""
+    costs = []
     for _ in range(CLOCK_PARTS):
         stamps = [clock() for _ in range(CLOCK_READINGS)]
         costs.append((stamps[-1] - stamps[0]) / (CLOCK_READINGS - 1))
-        steps += [b - a for a, b in pairwise(stamps) if b > a]
-    return min(steps) * 1e-9 if steps else None, sorted(costs)[CLOCK_PARTS // 2] * 1e-9
+    return sorted(costs)[CLOCK_PARTS // 2] * 1e-9
 
 
 def _read_scheduler(host: Path) -> dict[str, Any]:
