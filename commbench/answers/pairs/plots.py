@@ -12,13 +12,7 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
-from commbench.answers.pairs.matrix import (
-    Pair,
-    RankMatrix,
-    has_matrix,
-    main_matrices,
-    pair_matrices,
-)
+from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices, matrices_of_rounds
 from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding, find_slow
 from commbench.results.schema import Run
 from commbench.stats import collect
@@ -56,8 +50,8 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
     """For each run that measured pairs of ranks in rounds, a heat map of each quantity."""
     pictures: list[Picture] = []
     for run in runs:
-        matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-        found = [(matrix, find_slow(matrix).findings) for matrix in main_matrices(matrices)]
+        main = main_matrices(matrices_of_rounds(run))
+        found = [(matrix, find_slow(matrix).findings) for matrix in main]
         notes = [f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches"]  # fmt: skip
         pictures += [draw_pairs(found, notes)] if found else []
