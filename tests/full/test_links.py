@@ -1,5 +1,5 @@
-"""Links of known speed and delay: commbench must find what they are, for collectives, for pairs, for
-unequal blocks, and for groups that call at once.
+"""Links of known speed and delay: commbench must find what they are, for collectives, pairs,
+unequal blocks, and groups that call at once.
 
 Ranks and iperf3 run in real time, so that the links are waited for and not the scheduler.
 """

@@ -129,7 +129,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
              "lower quartile of a pair's batches."),
         Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
-        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix, MOST_PAIRS)),
+        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix)),
     ]  # fmt: skip
     if number > 1:
         blocks += [_grid(matrix, unit), *_ranks_tables(matrix, unit)]
@@ -203,7 +203,7 @@ def format_value(quantity: Quantity, value: float) -> str:
     return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
-def slowest_pairs(matrix: RankMatrix, most: int) -> list[tuple[Pair, float, float]]:
+def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, float, float]]:
     """The slowest pairs, each with its value and its speed over the median of pairs of the same
     kind: within a host or across hosts. The slowest is first; those that are faster than the median
     are left out; of two ranks both ways are there."""
@@ -220,7 +220,7 @@ def slowest_pairs(matrix: RankMatrix, most: int) -> list[tuple[Pair, float, floa
         for pair, speed in zip(pairs, numpy.exp(speeds).tolist(), strict=True)
     ]
     slow = [row for row in rows if row[2] <= 1 or len(rows) == 2]
-    return sorted(slow, key=itemgetter(2, 0))[:most]
+    return sorted(slow, key=itemgetter(2, 0))[:MOST_PAIRS]
 
 
 def _grid(matrix: RankMatrix, unit: Unit) -> Table:

@@ -9,8 +9,7 @@ from io import StringIO
 
 import pytest
 from pictures import legend_texts, require_readable
-from synthetic_matrix import Defect, planted_matrix
-from synthetic_pairs import Speed, pairs_plan, pairs_run
+from synthetic_pairs import Defect, Speed, pairs_plan, pairs_run, planted_matrix
 
 from commbench.answers.pairs import document as pairs_document
 from commbench.answers.pairs.document import diagnose_pairs, pairs_answer, pairs_blocks, pairs_files

@@ -8,8 +8,7 @@ from math import exp
 import numpy
 import pytest
 from synthetic import header
-from synthetic_matrix import ACROSS_HOSTS, Defect, planted_matrix
-from synthetic_pairs import MIB, pairs_plan
+from synthetic_pairs import ACROSS_HOSTS, MIB, Defect, pairs_plan, planted_matrix
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.pairs import matrix as matrices
