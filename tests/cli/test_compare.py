@@ -54,13 +54,6 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
     assert last["b"]["time_s"]["value"] == 150e-6
 
 
-def test_fail_if_slower_ends_with_one(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
-    ended = commbench("compare", "ring", "tree", "--fail-if-slower")
-    assert (ended.code, ended.err) == (1, "1 row is slower than in ring\n")
-    assert ended.out.startswith("A = ring, B = tree\n")
-    assert commbench("compare", "ring", "tree", "--fail-if-slower", "--tolerance", "60%").code == 0
-
-
 def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Path) -> None:
     ended = commbench("compare", "ring", "tree", "--plot", "one.png", "--output", "plots")
     drawn = ["one.png", "plots/compare-all-reduce-float32-sum-in-place.png"]
