@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from commands import Commbench, clean_environment
+from commands import Commbench, run_program_as
 from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.answers.show.exporters import EXPORTERS
+
+LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 
 
 @pytest.fixture
@@ -74,25 +74,17 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
     )  # fmt: skip
 
 
-def test_the_help_of_a_time_says_which_statistic_it_is(
-    commbench: Commbench,
-    folder: Path,  # noqa: ARG001
-) -> None:
-    log = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
-    assert commbench("import", str(log), "--op", "all_reduce", "--output", "log").code == 0
+@pytest.mark.usefixtures("folder")
+def test_the_help_of_a_time_says_which_statistic_it_is(commbench: Commbench) -> None:
+    assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "log").code == 0
     for run, statistic in (
         ("mine", "median over iterations, slowest rank"),
         ("log", "mean over 20 calls, mean over ranks"),
     ):
-        lines = commbench("export", run, "--format", "openmetrics").out.splitlines()
-        assert lines[:3] == [
-            "# TYPE commbench_time_seconds gauge",
-            "# UNIT commbench_time_seconds seconds",
-            f"# HELP commbench_time_seconds Time of a call: {statistic}",
-        ]
-        families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
-        assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == families
-        assert all(len(line.split()) > 3 for line in lines if line.startswith("# HELP "))
+        text = commbench("export", run, "--format", "openmetrics").out
+        assert f"# HELP commbench_time_seconds Time of a call: {statistic}\n" in text
+        families = read_openmetrics(text)
+        assert re.findall(r"(?m)^# HELP (\w+) \S", text) == list(families)
 
 
 def test_openmetrics_refuses_what_would_be_one_series(commbench: Commbench, folder: Path) -> None:
@@ -115,23 +107,21 @@ def test_parquet_holds_the_same_rows(
     assert frame.to_csv(index=False, lineterminator="\n") == (folder / "results.csv").read_text()
 
 
+WITHOUT_PYARROW = """
+import importlib.util as util
+found = util.find_spec
+util.find_spec = lambda name, *more: None if name == "pyarrow" else found(name, *more)
+"""
+
+
 def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Path) -> None:
-    program = (
-        "import sys, importlib.util as u; found = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'pyarrow' else found(name, *more)\n"
-        "from commbench.cli.main import main\nmain()"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "export", str(folder), "--format", "parquet"],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (
+    ended = run_program_as(tmp_path, WITHOUT_PYARROW, "export", str(folder), "--format", "parquet")
+    assert (ended.code, ended.err) == (
         3,
         "error: parquet needs pyarrow, which is not installed\nhint: pip install 'pyarrow>=15'\n",
     )
 
 
-LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 WRITE_A_FILE = (
     "export mine --output PLACE",
     "job slurm --nodes 1 --nproc-per-node 2 --output PLACE -- --op barrier",
