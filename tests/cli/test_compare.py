@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Commbench
+from page import Page
 from synthetic import plan, steady, synthetic_run
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.02, 1 << 20: 1.5}
@@ -79,3 +80,14 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
         "compare-all-reduce-float32-sum-in-place.png",
         "compare-broadcast-float32-in-place-root-0.png",
     ]
+
+
+def test_results_without_samples_can_be_compared_only(commbench: Commbench, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        synthetic_run(tmp_path / name, name)
+        (tmp_path / name / "results.csv").rename(tmp_path / f"{name}.csv")
+    alone = commbench("report", "new.csv")
+    assert alone.code == 2
+    assert "name the run's folder" in alone.err
+    commbench("report", "old.csv", "new.csv", "-o", "both.html").good()
+    assert Page((tmp_path / "both.html").read_text()).texts["h1"] == ["A = old, B = new"]

@@ -1,4 +1,4 @@
-"""`commbench export`: every format read back, and nothing overwritten."""
+"""`commbench export` and `import`: every format read back, and nothing overwritten."""
 
 from __future__ import annotations
 
@@ -184,3 +184,19 @@ def test_every_format_takes_a_run_without_rows(
     (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\n")
     ended = commbench("export", "results.csv", "--format", name)
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+def test_a_log_becomes_a_run_with_every_row(commbench: Commbench, operation: str) -> None:
+    log = LOG.with_name(f"nccl_{operation.replace('_', '')}.log")
+    ended = commbench("import", str(log), "--op", operation, "--output", "run").good()
+    rows = ended.rows()
+    printed = re.findall(r"(?m)^ +[1-9]\d* ", log.read_text())
+    assert len(rows) == 2 * len(printed) > 30  # out of place and in place
+    seen = {tuple(row[name] for name in ("operation", "world_size", "backend", "timing"))
+            for row in rows}  # fmt: skip
+    assert seen == {(operation, "8", "nccl", "pipelined")}
+    shown = commbench("show", "run")
+    assert (shown.code, shown.out) == (0, ended.out)
+    assert "mean over 20 calls, mean over ranks" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 100
