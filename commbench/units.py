@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
     if not 0 < size <= LARGEST_SIZE:
-        raise UsageError(f"size {text!r} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1 PiB")
     return int(size)
 
 
@@ -211,7 +211,9 @@ def seven_digits(value: float) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`."""
+    """A duration with three digits: `42.1 us`, `200 ms`, `1.08 s`; `0`."""
+    if not seconds:
+        return "0"
     unit, factor = _time_unit(seconds)
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
@@ -290,7 +292,7 @@ def format_share(fraction: float) -> str:
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
-    return f"{value:.{0 if value >= 100 else _decimals(value)}f} %"
+    return f"{value:.{_decimals(value)}f} %"
 
 
 def _decimals(value: float) -> int:
@@ -299,7 +301,7 @@ def _decimals(value: float) -> int:
 
 
 def _digits(value: float) -> int:
-    return 2 if value < 10 else 1 if value < 1000 else 0
+    return 2 if value < 9.995 else 1 if value < 99.95 else 0
 
 
 def format_sizes(sizes: tuple[int, ...]) -> str:

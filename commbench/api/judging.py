@@ -179,7 +179,8 @@ def expect(
     model = choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
         raise UsageError(
-            "no hardware is given", f"give RUN, or --gpu, such as --gpu h100; or {_WITHOUT}"
+            "no hardware is given",
+            f"give --gpu, such as --gpu h100; or {_WITHOUT}; or `commbench expect RUN`",
         )
     in_rack = model and model.connects and model.connects > LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node

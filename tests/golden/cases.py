@@ -201,6 +201,8 @@ CASES = (
     f"{PREDICT} --sizes 1M-1G:x32 -o predicted.svg", f"{PREDICT} --sizes 1M -o predicted.html",
     "model predict files/machine.json --ranks 4 --ranks-per-node 4 --sizes 1K,1M",
     "model predict files/machine.json --ranks 4 --op scatter",
+    "model predict files/machine.json --op all_reduce --ranks 16,4096 --ranks-per-node 4 --sizes "
+    "1K,1M",
     "model predict files/rules.toml --ranks 4",
     "model fit published:h100 --op all_reduce", "model fit published:l40s",
     *(f"export other/published/h100_curves.csv --format {how}"

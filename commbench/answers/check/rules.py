@@ -310,6 +310,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
-            f"{path} is not valid TOML: {error}", "docs/comparing.md shows one"
+            f"{path} is not valid TOML: {error}",
+            'a rule is [[rule]], then a line such as min_busbw = "3GB/s"',
         ) from None
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from commbench.analysis.load import open_run
 from commbench.answers.check.gate import FAIL, NO_VERDICT, PASS, GateResult, check
 from commbench.answers.check.rules import parse_rule, read_rules, steps_note
 from commbench.errors import RecordsError, UsageError
+from commbench.plan.links import parse_bandwidth
 from commbench.units import LARGEST_SIZE, parse_percentage, parse_tolerance
 
 
@@ -128,28 +130,26 @@ def test_a_file_that_holds_no_rules_is_refused(
     with pytest.raises(UsageError) as caught:
         read_rules(path)
     assert caught.value.message.startswith(message.format(path))
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match=r"cannot read .*nowhere: No such file"):
         read_rules(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("10%", 0.1), ("0.1", 0.1), (" 150 % ", 1.5), ("0", 0.0), ("0%", 0.0)]
+    ("parse", "values"),
+    [
+        (parse_percentage, {"10%": 0.1, "0.1": 0.1, " 150 % ": 1.5, "0": 0.0, "0%": 0.0}),
+        (parse_tolerance, {"99%": 0.99, "0.05": 0.05, "0%": 0.0}),
+        (parse_bandwidth, {"3.0GB/s": 3e9, "250 MB/s": 2.5e8, "1.2TB/s": 1.2e12}),
+    ],
 )
-def test_percentages(text: str, value: float) -> None:
-    assert parse_percentage(text) == value
+def test_texts_of_limits(parse: Callable[[str], float], values: dict[str, float]) -> None:
+    assert {text: parse(text) for text in values} == pytest.approx(values)
 
 
 @pytest.mark.parametrize("text", ["1", "10", "inf", "nan", "inf%", "ten", "%", "", "-1%", "1e9%"])
 def test_what_is_no_percentage(text: str) -> None:
     with pytest.raises(UsageError):
         parse_percentage(text)
-
-
-def test_a_tolerance_is_below_100_percent() -> None:
-    assert (parse_tolerance("99%"), parse_tolerance(0.05), parse_tolerance("0%")) == (0.99, 0.05, 0)
     with pytest.raises(UsageError, match="--tolerance 100% is not below 100 %") as refused:
         parse_tolerance("100%")
     assert refused.value.hint == "write for example 5% or 0.05"
