@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from commbench.errors import UsageError, closest, name_error
+from commbench.errors import UsageError, closest
 from commbench.units import GB, parse_size
 
 NODE = "node"
@@ -169,7 +169,9 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    raise name_error("link", text, list(by_name), lists="`commbench links`")
+    close = closest(wanted, by_name)
+    guess = f"did you mean {close}? " if close else ""
+    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 
 
 def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:

@@ -78,15 +78,6 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
         assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])
 
 
-def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path) -> None:
-    whole = machine.read_text()
-    for content in ("", "{}", "[]", "null", whole[:-9], "{" * 100_000, "\0"):
-        machine.write_text(content)
-        assert commbench(*PREDICT).code == 6
-    assert commbench("model", "predict", ".", "--ranks", "64").code == 6
-    assert commbench("model", "predict", "absent", "--ranks", "64").code == 6
-
-
 @pytest.mark.full
 def test_the_prediction_in_the_documentation_is_what_is_printed(
     commbench: Commbench, tmp_path: Path
