@@ -120,9 +120,7 @@ def compared(where: Path, first: str, second: str) -> Counter[str]:
 
 
 @pytest.mark.full
-def test_compare_calls_a_slowdown_of_10_percent_slower_under_5_percent_of_noise(
-    tmp_path: Path,
-) -> None:
+def test_compare_calls_10_percent_slower_slower_under_5_percent_of_noise(tmp_path: Path) -> None:
     verdicts = compared(tmp_path, "noisy", "slower_10")
     assert verdicts.total() == 80
     assert verdicts["slower"] >= 0.95 * 80, verdicts
