@@ -87,13 +87,13 @@ class Recorder(RunCollector):
         self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
-        self._grouped: dict[int, ResultRow] = {}
-        """The rows of groups, by case: a group's time alone belongs in that of all together."""
         self._has_related = any(
             case.part or not case.call_form.is_reference for case in header.plan.cases()
         )
-        self._related: dict[tuple[Any, ...], dict[int, ResultRow]] = {}
-        """The finished rows of each case, if it has several forms or parts: they are compared."""
+        """Whether there are several forms or parts of the same calls, which are compared."""
+        self._rows: dict[int, ResultRow] = {}
+        """The finished rows of those and of groups, by case: a group's time alone belongs in that
+        of all together."""
         self._add(*(make_row(self._header, m) for m in earlier))
         self._progress = ProgressListener()
         if not task.is_silent:
@@ -142,25 +142,31 @@ class Recorder(RunCollector):
 
     def _add(self, *rows: ResultRow) -> None:
         """Add rows to results.csv, and again those of other forms and parts of the same calls."""
-        changed = list(rows)
         if self._has_related:
-            for row in rows:
-                key = row.measurement.case.key(*WAYS, "part")
-                self._related.setdefault(key, {})[row.measurement.case.index] = row
-            keys = {row.measurement.case.key(*WAYS, "part") for row in rows}
-            changed = [row for key in keys for row in self._related[key].values()]
-        linked = relate_rows(changed)
-        self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
+            keys = {_calls_of(row) for row in rows}
+            known = [row for row in self._rows.values() if _calls_of(row) in keys]
+            rows = tuple({row.measurement.case.index: row for row in [*known, *rows]}.values())
+        linked = relate_rows(rows)
+        self._rows |= {
+            row.measurement.case.index: row
+            for row in linked
+            if self._has_related or row.measurement.case.group
+        }
         self._csv.add(*linked)
 
     def close(self) -> None:
         """All cases have ended."""
         self._progress.close()
-        if joined := relate_rows([*self._grouped.values()]):
-            self._csv.add(*joined)
+        grouped = [row for row in self._rows.values() if row.measurement.case.group]
+        self._csv.add(*relate_rows(grouped))
         self._journal.end(self._end())
         if any(self._risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
+
+
+def _calls_of(row: ResultRow) -> tuple[Any, ...]:
+    """What forms and parts of the same calls have alike."""
+    return row.measurement.case.key(*WAYS, "part")
 
 
 def result_text(row: ResultRow) -> str:
