@@ -239,10 +239,8 @@ def connect(comm: Communicator) -> None:
 
     Raises whatever torch raises.
     """
-    token = torch.zeros(1, device=comm.device.torch_device)
     for group in [comm.group, *(comm.own_groups() if comm.device.is_async else [])]:
-        comm.device.in_stream(lambda group=group: dist.all_reduce(token, group=group))()  # type: ignore[misc]
-        comm.device.synchronize()
+        groups.call_first(group, comm.device)
 
 
 def _abort(comm: Communicator) -> None:

@@ -15,11 +15,14 @@ from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
-from commbench.worker import entrypoint, scheduler
+from commbench.worker import entrypoint
 
 
-class RunCollector(scheduler.ResultSink):
-    """A ResultSink that keeps the results of a run in memory."""
+class RunCollector:
+    """Takes what rank 0 hands on, and keeps the results of a run in memory."""
+
+    soaked_s = 0.0
+    """Seconds of a soak that had passed when this launch was resumed."""
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
@@ -30,8 +33,22 @@ class RunCollector(scheduler.ResultSink):
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
 
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
+        """Batches of a case from before this launch was resumed."""
+        return ()
+
+    def started(self, case: Case) -> None:
+        """A batch of a case starts."""
+
     def batch_done(self, case: Case, batch: Batch) -> None:
+        """A batch of a case has ended."""
         self._keep(case, batch)
+
+    def checked(self, check: records.Check) -> None:
+        """Calls of a case were checked in a soak."""
+
+    def advanced(self, done: float) -> None:
+        """So much of all cases is done, 0 to 1."""
 
     def _keep(self, case: Case, batch: Batch) -> Batch:
         """Keep a batch, without what it has of each rank: that is recorded once per case."""
@@ -40,6 +57,7 @@ class RunCollector(scheduler.ResultSink):
         return batch
 
     def finished(self, measurement: Measurement) -> None:
+        """A case has ended; its batches were handed over before."""
         self._measurements.append(self._whole(self._with_ranks(measurement)))
 
     def _with_ranks(self, measurement: Measurement) -> Measurement:
@@ -52,6 +70,7 @@ class RunCollector(scheduler.ResultSink):
         return measurement._replace(batches=tuple(self._batches.pop(measurement.case.index, ())))
 
     def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
         self._risen = risen
 
     def run(self, path: str) -> Run:
@@ -65,7 +84,7 @@ class RunCollector(scheduler.ResultSink):
 
 
 class Recorder(RunCollector):
-    """A ResultSink that writes a run folder while the run goes on: every batch to the journal,
+    """Writes a run folder while the run goes on: every batch to the journal,
     every finished case also to results.csv and to the progress shown to people.
 
     The folder exists. What earlier launches left in it stays, and the batches of this launch are

@@ -11,18 +11,19 @@ from synthetic_rows import plan
 
 from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
-from commbench.results.schema import Batch, Measurement
+from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.worker import soak
+from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import CHECK, MEASURE
-from commbench.worker.scheduler import ResultSink
 from commbench.worker.soak import SOAK_ITERATIONS, SoakScheduler
 from commbench.worker.verify import CheckResult
 
 OVERHEAD_S = 1e-3
 
 
-class Sink(ResultSink):
+class Sink(RunCollector):
     def __init__(self, before: dict[int, int], soaked_s: float) -> None:
+        super().__init__(RunHeader(plan(), "made-up", "", "local"))
         self._before, self.soaked_s = before, soaked_s
         self.batches: list[tuple[int, Batch]] = []
         self.checks: list[Check] = []
@@ -47,14 +48,11 @@ class Sink(ResultSink):
 
 
 def drive(
-    monkeypatch: pytest.MonkeyPatch,
-    call_s: Callable[[int], float] = lambda _case: 1e-3,
+    monkeypatch: pytest.MonkeyPatch, call_s: Callable[[int], float] = lambda _case: 1e-3,
     check_s: Callable[[int], float] = lambda _case: 2e-3,
     is_wrong: Callable[[int], bool] = lambda _check: False,
-    before: dict[int, int] | None = None,
-    soaked_s: float = 0.0,
-    **wishes: Any,
-) -> Sink:
+    before: dict[int, int] | None = None, soaked_s: float = 0.0, **wishes: Any,
+) -> Sink:  # fmt: skip
     """Do what the scheduler says until it is over."""
     now = [1000.0]
     monkeypatch.setattr(soak.time, "monotonic", lambda: now[0])

@@ -20,18 +20,11 @@ from commbench.plan.operation import BlockOrigin
 from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
 from commbench.plan.plan import Plan
 from commbench.results.records import WrongElement
+from commbench.worker import verify
 from commbench.worker.buffers import Arena, Buffers
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
-from commbench.worker.verify import (
-    CHUNK_PERIODS,
-    PERIOD,
-    VerificationData,
-    compare,
-    fill,
-    inspect,
-    verify,
-)
+from commbench.worker.verify import PERIOD, VerificationData, compare, fill, inspect
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # as a rank on the CPU has it
@@ -152,7 +145,7 @@ def test_a_rank_that_is_left_out_shows_in_the_result(reduction: str, dtype: str)
                 assert ((expected - wrong).abs() > mine.tolerance).any(), (ranks, missing)
 
 
-CHUNK = CHUNK_PERIODS * PERIOD
+CHUNK = verify.CHUNK_PERIODS * PERIOD
 
 
 def row_of(dtype: str) -> torch.Tensor:
@@ -372,7 +365,7 @@ def test_an_operation_that_does_nothing_is_found_out(dtype: str) -> None:
             if not case.dtype:
                 continue
             wrong = [
-                verify(case, buffers, 11, lambda: None, Cpu()).wrong
+                verify.verify(case, buffers, 11, lambda: None, Cpu()).wrong
                 for buffers in ranks_of(case, ranks)
             ]
             assert sum(wrong) > case.count / 2, case.name
