@@ -18,7 +18,7 @@ BEGIN = datetime(2026, 9, 1, tzinfo=timezone.utc)
 
 
 def made_run(
-    number: int, factor: float = 1.0, label: str = "made-up", cases: int = CASES, **more: Any
+    number: float, factor: float = 1.0, label: str = "made-up", cases: int = CASES, **more: Any
 ) -> LoadedRun:
     """The run of the n-th day. Its cases take `factor` times as long as usual."""
     samples = [[[factor * 1e-3 * (case + 1)] * 8] for case in range(cases)]

@@ -221,7 +221,7 @@ def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
     [
         (named("NoOperation"), "has no `operation`", "all_reduce"),
         (named("UnknownOperation"), "'all_redcue'", "did you mean all_reduce?"),
-        (named("NoCall"), "has no `__call__", "docs/own-calls.md"),
+        (named("NoCall"), "has no `__call__", "`setup(self, group"),
         (named("NoReference"), "sizes of its own and no `reference`", "reference(inputs, rank)"),
         (named("BadName"), "has the name 'my call'", "letters, digits"),
         (named("Nothing"), "bad_calls.py has no Nothing", "it has: Direct"),

@@ -20,6 +20,7 @@ from commbench.stats import (
     known,
     mann_whitney,
     ratio,
+    student_tail,
 )
 
 A, B = Estimate(100, 95, 106), Estimate(120, 114, 127)
@@ -76,6 +77,17 @@ def test_the_interval_of_a_figure_adds_the_moves_of_its_values_as_squares() -> N
 def test_a_falling_function_swaps_the_ends() -> None:
     assert A.map(lambda value: 1 / value) == pytest.approx((1 / 100, 1 / 106, 1 / 95))
     assert A.map(log).map(exp) == pytest.approx(A)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (8, 2.30600), (35, 2.03011)]
+)
+def test_the_tail_of_students_t_is_that_of_tables(degrees: int, t: float) -> None:
+    assert student_tail(t, degrees) == pytest.approx(0.025, rel=1e-4)
+    assert student_tail(-t, degrees) == pytest.approx(0.975, rel=1e-4)
+    tails = [student_tail(t, degrees) for t in (0.0, 1.0, 10.0, 1e3, 1e9)]
+    assert tails[0] == pytest.approx(0.5) and tails[-1] == pytest.approx(0.0, abs=1e-9)
+    assert tails == sorted(tails, reverse=True)
 
 
 @pytest.mark.parametrize(

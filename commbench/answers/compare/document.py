@@ -9,6 +9,7 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
@@ -21,16 +22,7 @@ from commbench.answers.show.numerics import bits_items
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.text import join_words
 from commbench.results.schema import Run
-from commbench.stats import (
-    CHANGED,
-    FASTER,
-    NOT_COMPARED,
-    SAME,
-    SLOWER,
-    UNDECIDED,
-    Estimate,
-    collect,
-)
+from commbench.stats import Estimate
 from commbench.units import format_count
 from commbench.views import cells
 from commbench.views import document as doc
@@ -47,7 +39,7 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
-_TONES = {SLOWER: doc.BAD, FASTER: doc.GOOD}
+_TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
 
 
 class Comparisons(NamedTuple):
@@ -86,7 +78,7 @@ def _answer(found: Comparison) -> list[str]:
 
 def _single_rows(found: Comparison) -> Iterator[str]:
     """The rows that are slower, or faster, where no range of sizes is."""
-    for verdict in CHANGED:
+    for verdict in stats.CHANGED:
         rows = sorted((row for row in found.rows if row.verdict == verdict), key=_importance)
         if rows and all(pooled.verdict != verdict for pooled in found.pooled):
             of_all = f"{len(rows)} of {format_count(len(found.rows), 'row')}"
@@ -98,13 +90,18 @@ def _single_rows(found: Comparison) -> Iterator[str]:
 
 
 def known_causes(found: Comparison) -> list[str]:
-    """The differences of the runs that may change times, those that forbid a comparison first; and
-    in what their host differs."""
-    named = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
-    more = f"; {len(named) - MOST_DIFFERENCES} more below" * (len(named) > MOST_DIFFERENCES)
+    """The differences of the runs that may change times, those that forbid a comparison first;
+    their versions of commbench and numbers of launches; and in what their host differs."""
+    likely = [*found.mismatches, *(d for d in found.differences if d.is_likely)]
+    more = [f"{len(likely) - MOST_DIFFERENCES} more below"] * (len(likely) > MOST_DIFFERENCES)
     a, b = distinct_names([found.a, found.b])
-    words = "; ".join(each.in_words(a, b) for each in named[:MOST_DIFFERENCES])
-    return [f"{words}{more}."] * bool(named) + [
+    launches = [number for run in (found.a, found.b) if (number := launches_of(run))]
+    named = likely[:MOST_DIFFERENCES] + [d for d in found.differences if d.name == "commbench"]
+    words = [each.in_words(a, b) for each in named]
+    if len({*launches}) > 1:
+        first, second = launches
+        words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
+    return [f"{'; '.join([*words, *more])}."] * bool(words) + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         "All intervals are widened for it."
@@ -127,7 +124,7 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
 
 def _undisturbed(pooled: PooledRatio) -> str:
     """What the 5th percentiles add to the medians; empty where they say the same."""
-    if not pooled.undisturbed or pooled.verdict == SAME:
+    if not pooled.undisturbed or pooled.verdict == stats.SAME:
         return ""
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
     if pooled.verdict == pooled.undisturbed_verdict and least <= high and low <= most:
@@ -138,7 +135,7 @@ def _undisturbed(pooled: PooledRatio) -> str:
 
 def _ordered_ranges(found: Comparison) -> list[PooledRatio]:
     steps = {row.kind for row in found.rows if row.a.step}
-    return sorted(found.pooled, key=lambda p: (p.kind not in steps, p.verdict not in CHANGED))
+    return sorted(found.pooled, key=lambda p: (p.kind not in steps, p.verdict not in stats.CHANGED))
 
 
 def _range_label(found: Comparison) -> Callable[[PooledRatio], str]:
@@ -219,7 +216,7 @@ def _tone(row: ComparedRow | PooledRatio) -> str:
 
 
 def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
-    return lambda row: None if row.verdict == NOT_COMPARED else getattr(row, name)
+    return lambda row: None if row.verdict == stats.NOT_COMPARED else getattr(row, name)
 
 
 ROW_COLUMNS = (
@@ -240,7 +237,7 @@ def _rows(found: Comparison) -> doc.Table:
     """All rows; of many, a terminal shows those that differ most and those not compared."""
     brief: Sequence[ComparedRow] = found.rows
     if len(brief) > MOST_ROWS:
-        decided = [row for row in brief if row.verdict not in (SAME, UNDECIDED)]
+        decided = [row for row in brief if row.verdict not in (stats.SAME, stats.UNDECIDED)]
         chosen = {id(row) for row in sorted(decided, key=_importance)[:MOST_ROWS]}
         brief = [row for row in decided if id(row) in chosen]
     title = "Rows: B/A is the time of B over the time of A"
@@ -284,12 +281,12 @@ def _remarks(found: Comparison) -> list[str]:
     """Each remark on rows, with those rows, but for the common one that an interval is wide; and
     the rows that only one side has."""
     unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
-    concerned: dict[str, list[Any]] = collect(
+    concerned: dict[str, list[Any]] = stats.collect(
         (why, row.a)
         for row in found.rows
         for why, applies in (
             (row.reason, row.reason not in ("", OVERLAP)),
-            (unsure, row.verdict in CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
+            (unsure, row.verdict in stats.CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
         )
         if applies
     )
@@ -322,7 +319,7 @@ def launches_of(run: LoadedRun) -> int | None:
 
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
-    if all(pooled.verdict != UNDECIDED for pooled in found.pooled):
+    if all(pooled.verdict != stats.UNDECIDED for pooled in found.pooled):
         return []
     return [
         f"For a clearer answer measure both again with {more_precisely(found.b.header)} on a quiet "

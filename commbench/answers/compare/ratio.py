@@ -35,31 +35,17 @@ from math import exp, hypot, inf, log, sqrt
 from operator import mul
 from typing import Any, NamedTuple
 
+from commbench import stats
+from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
-from commbench.analysis.statistics import (
-    UNDISTURBED,
-    Z,
-    launch_half_width,
-    launch_logs,
-    median,
-    medians,
-)
+from commbench.analysis.statistics import Z
 from commbench.plan.backends import usual_launch_spread
 from commbench.plan.computations import COMMUNICATION
 from commbench.results.samples import samples_of
 from commbench.results.schema import OK, WRONG, Measurement
-from commbench.stats import (
-    NOT_COMPARED,
-    SAME,
-    UNDECIDED,
-    Estimate,
-    decide,
-    mann_whitney,
-    ratio,
-    student_quantile,
-)
+from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
@@ -105,7 +91,8 @@ class ComparedRow(NamedTuple):
     @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
-        return ratio(getattr(self.b, "undisturbed", None), getattr(self.a, "undisturbed", None))
+        b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
+        return stats.ratio(b, a)
 
     def as_json(self) -> dict[str, Any]:
         """What was measured on either side, and the ratio."""
@@ -133,16 +120,18 @@ def compare_rows(
     kind: str, a: Any, b: Any, tolerance: float, host_changes: Sequence[HostChange] = ()
 ) -> ComparedRow:
     """The ratio of two rows of results, and the verdict on it; without a rank test."""
-    of_launches = widen_for_launches(ratio(b.time, a.time), (a.launches, b.launches), a.backend)
-    found = widen_for_host(of_launches, host_changes)
-    verdict = decide(found, tolerance)
+    found = stats.ratio(b.time, a.time)
+    found = widen_for_launches(found, (a.launches, b.launches), a.backend)
+    found = widen_for_host(found, host_changes)
+    verdict = stats.decide(found, tolerance)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
-        return ComparedRow(kind, a, b, found, NOT_COMPARED, why)
+        return ComparedRow(kind, a, b, found, stats.NOT_COMPARED, why)
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
     why = f"{NO_INTERVAL} of {' and '.join(lacking)}" if lacking else OVERLAP
-    return ComparedRow(kind, a, b, found, verdict, why * bool(lacking or verdict == UNDECIDED))
+    why *= bool(lacking or verdict == stats.UNDECIDED)
+    return ComparedRow(kind, a, b, found, verdict, why)
 
 
 def why_not_compared(a: Any, b: Any) -> str:
@@ -165,13 +154,13 @@ def other_work(a: Any, b: Any) -> str:
 def rank_test(a: Measurement, b: Measurement) -> tuple[float | None, str]:
     """The p-value of a pair of rows, and what was ranked; None and empty where values are few."""
     ranked: dict[str, Callable[[Measurement], Sequence[float]]] = {
-        "launches": lambda row: [*map(median, samples_by_launch(row))],
-        "batches": lambda row: medians(samples_of(row.batches)),
+        "launches": lambda row: [*map(statistics.median, samples_by_launch(row))],
+        "batches": lambda row: statistics.medians(samples_of(row.batches)),
     }
     for name, values in ranked.items():
         first, second = values(a), values(b)
         if min(len(first), len(second)) >= FEWEST:
-            return mann_whitney(first, second), name
+            return stats.mann_whitney(first, second), name
     return None, ""
 
 
@@ -265,7 +254,7 @@ def pool_kind(
     found: list[PooledRatio] = []
     for within in _cut(rows, log(1 + tolerance)):
         pooled = _pool(within, tolerance, host_changes)
-        while found and pooled.verdict == found[-1].verdict and pooled.verdict in (SAME, UNDECIDED):
+        while found and found[-1].verdict == pooled.verdict in (stats.SAME, stats.UNDECIDED):
             found.pop()
             within = ranges.pop() + within
             pooled = _pool(within, tolerance, host_changes)
@@ -302,7 +291,7 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
 
 def _log_ratio(row: ComparedRow, times: str) -> _LogRatio | None:
     """The ratio of a row's times, `time` or `undisturbed`; None where it has no finite interval."""
-    found = ratio(getattr(row.b, times), getattr(row.a, times))
+    found = stats.ratio(getattr(row.b, times), getattr(row.a, times))
     if not found or not found.has_interval or not found.ends[0] or found.ends[1] == inf:
         return None
     value, low, high = map(log, (found.value, *found.ends))
@@ -321,11 +310,11 @@ def _pool(
     pooled = _pool_logs(known, 0.5, host_changes)
     if pooled is None:  # no row has an interval
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
-    undisturbed = _pool_logs(calm, UNDISTURBED, host_changes)
+    undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host_changes)
     sizes = [named_bytes(row.a) for row in rows]
     return PooledRatio(
-        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, decide(pooled, tolerance),
-        undisturbed, decide(undisturbed, tolerance) if undisturbed else "",
+        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, stats.decide(pooled, tolerance),
+        undisturbed, stats.decide(undisturbed, tolerance) if undisturbed else "",
     )  # fmt: skip
 
 
@@ -367,7 +356,7 @@ def random_effects(
         total = sum(weights)
         mean = sum(map(mul, weights, values)) / total
         heterogeneity = sum(w * (y - mean) ** 2 for w, y in zip(weights, values, strict=True))
-    half = student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
+    half = stats.student_quantile(Z, degrees) * sqrt(max(1.0, heterogeneity / degrees) / total)
     return [weight / total for weight in weights], mean, half
 
 
@@ -377,9 +366,9 @@ def _half_of_launches(
     """Half the interval of the pooled log time of one side, A (0) or B (1), by its launches; 0
     where it has only one, or a row lacks one."""
     samples = [each.row.samples[side] for each in found if each.row.samples]
-    logs = [launch_logs(samples_by_launch(row), fraction) for row in samples]
+    logs = [statistics.launch_logs(samples_by_launch(row), fraction) for row in samples]
     number = min(map(len, logs), default=0)
     if number < 2 or len(logs) < len(found) or number < max(map(len, logs)):  # a row lacks a launch
         return 0.0
     means = [sum(map(mul, weights, values)) for values in zip(*logs, strict=True)]
-    return launch_half_width(means, usual_launch_spread(found[0].row.a.backend))
+    return statistics.launch_half_width(means, usual_launch_spread(found[0].row.a.backend))

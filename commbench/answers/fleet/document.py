@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from commbench.answers.compare.document import run_warnings
-from commbench.answers.fleet.fleet import (
-    AGAIN,
-    DRAIN,
-    MISSING,
-    PASS,
-    TOO_FEW,
-    FleetResult,
-    Group,
-    Node,
-)
+from commbench.answers.fleet import fleet as judged
+from commbench.answers.fleet.fleet import FleetResult, Group, Node
 from commbench.answers.fleet.nodes import Past
 from commbench.answers.fleet.slow_nodes import LEAST_NODES
-from commbench.answers.history.document import causes_text, minute, rows_of
+from commbench.answers.history.document import causes_text, rows_of
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import list_some
 from commbench.stats import Estimate
@@ -43,22 +35,22 @@ MOST_RANGES = 4
 MOST_WARNINGS = 4
 MOST_CHANGES = 3
 TITLES = {
-    DRAIN: "Drain: slow or wrong beyond doubt",
-    AGAIN: "Measure again: undecided",
-    MISSING: "Missing: without a complete run",
+    judged.DRAIN: "Drain: slow or wrong beyond doubt",
+    judged.AGAIN: "Measure again: undecided",
+    judged.MISSING: "Missing: without a complete run",
 }
 _LOOKS = {
-    PASS: Look(GREY, "o", None, size=2.5), AGAIN: Look("#E69F00", "D", None, size=4),
-    DRAIN: Look(LIMIT, "s", None, size=4),
+    judged.PASS: Look(GREY, "o", None, size=2.5), judged.AGAIN: Look("#E69F00", "D", None, size=4),
+    judged.DRAIN: Look(LIMIT, "s", None, size=4),
 }  # fmt: skip
-_HEADING = {PASS: "pass", AGAIN: "again: undecided", DRAIN: "drain"}
+_HEADING = {judged.PASS: "pass", judged.AGAIN: "again: undecided", judged.DRAIN: "drain"}
 
 _ADVICE = {
-    DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, `commbench "
-    "pairs`, and the logs of their devices.",
-    AGAIN: "Measure the undecided nodes once more, when nothing else runs on them, and judge all "
-    "runs again: the newest run of a node counts.",
-    MISSING: "Find out why the missing nodes have no complete run; then measure them.",
+    judged.DRAIN: "Take the nodes to drain out of use, and look at them: `commbench doctor`, "
+    "`commbench pairs`, and the logs of their devices.",
+    judged.AGAIN: "Measure the undecided nodes once more, when nothing else runs on them, and "
+    "judge all runs again: the newest run of a node counts.",
+    judged.MISSING: "Find out why the missing nodes have no complete run; then measure them.",
 }
 
 _NODE = Column("node", lambda node: node.name, cells.TEXT)
@@ -76,13 +68,13 @@ def document(fleet: FleetResult) -> Document:
     blocks: list[Block] = []
     for verdict, title in TITLES.items():
         chosen = [node for node in fleet.nodes if node.verdict == verdict]
-        times = () if verdict == MISSING else _TIMES
+        times = () if verdict == judged.MISSING else _TIMES
         columns = (_NODE, *times, *[_REASON] * any(node.reasons for node in chosen))
         if chosen:
             evidence = [
                 Items(lines, node.name)
                 for node in chosen[:MOST_EXPLAINED]
-                if verdict != MISSING and (lines := evidence_lines(node))
+                if verdict != judged.MISSING and (lines := evidence_lines(node))
             ]
             blocks.append(Section(title, [Table("", columns, chosen), *evidence]))
     compared = sorted(
@@ -97,17 +89,17 @@ def document(fleet: FleetResult) -> Document:
         Pictures(lambda: fleet_pictures(fleet)),
     ]
     title = f"Fleet of {format_count(len(fleet.nodes), 'node')}"
-    tone = GOOD if fleet.outcome == PASS else BAD
+    tone = GOOD if fleet.outcome == judged.PASS else BAD
     return Document(title, (), [answer(fleet)], blocks, tone=tone)
 
 
 def answer(fleet: FleetResult) -> str:
     """How many nodes have each verdict, and the worst of those to drain."""
     every = format_count(len(fleet.nodes), "node")
-    if fleet.outcome == PASS:
+    if fleet.outcome == judged.PASS:
         return f"PASS: none of {every} is slower than the others."
     found = ", ".join(f"{len(names)} {each}" for each, names in fleet.lists.items() if names)
-    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == DRAIN))]
+    lines = [*map(_told, (node for node in fleet.nodes if node.verdict == judged.DRAIN))]
     head = "DRAIN" if lines else "NO VERDICT"
     named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
     return f"{head}: of {every} {found}.{f' {named}.' if lines else ''}"
@@ -146,18 +138,18 @@ def since_lines(past: Past) -> list[str]:
         known = f"Its history has {format_count(len(runs), 'run')}"
         if len(runs) < FEWEST:
             return [f"{known}; a step needs {FEWEST}"]
-        return [f"{known} since {minute(runs[0])} UTC, and no step up in these cases"]
+        return [f"{known} since {past.trend.moment(runs[0])} UTC, and no step up in these cases"]
     return [
         f"{rows_of(change, past.trend)}: {ratio_text(change.ratio)} times as slow as before"
-        f"{in_brackets(ratio_interval_text(change.ratio))} since {minute(change.run)} UTC; "
-        f"{causes_text(change)}"
+        f"{in_brackets(ratio_interval_text(change.ratio))} since "
+        f"{past.trend.moment(change.run)} UTC; {causes_text(change)}"
         for change in past.changes[:MOST_CHANGES]
     ]
 
 
 def advice(fleet: FleetResult) -> list[str]:
     """What to do about nodes that do not pass."""
-    if all(any(why.startswith(TOO_FEW) for why in node.reasons) for node in fleet.nodes):
+    if all(any(why.startswith(judged.TOO_FEW) for why in node.reasons) for node in fleet.nodes):
         return [f"Give the runs of {LEAST_NODES} nodes or more: nodes are judged by their peers."]
     return [text for verdict, text in _ADVICE.items() if fleet.lists[verdict]]
 
@@ -263,5 +255,5 @@ def write_files(fleet: FleetResult, folder: Path) -> list[Path]:
 
 def _reasons(node: Node) -> tuple[str, str, str]:
     """The name, the verdict, and why a node does not pass."""
-    reasons = [] if node.verdict == PASS else [_told(node), *evidence_lines(node)]
+    reasons = [] if node.verdict == judged.PASS else [_told(node), *evidence_lines(node)]
     return node.name, node.verdict, "; ".join(reasons)

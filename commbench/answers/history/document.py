@@ -12,7 +12,7 @@ from commbench.analysis.columns import KEY
 from commbench.analysis.csv_file import make_csv
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import Change, FittedSeries, Trend
-from commbench.answers.history.records import HistoryRun, Series, System
+from commbench.answers.history.records import HistoryRun, Series, System, short_form
 from commbench.answers.history.steps import FEWEST
 from commbench.output.text import join_words, list_some
 from commbench.units import format_count, format_time
@@ -32,7 +32,7 @@ def document(trend: Trend) -> Document:
     systems = dict.fromkeys(each.series.system for each in trend.series)
     period = ""
     if trend.runs:
-        period = f" from {minute(trend.runs[0])} to {minute(trend.runs[-1])} UTC"
+        period = f" from {trend.moment(trend.runs[0])} to {trend.moment(trend.runs[-1])} UTC"
     subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
     subtitle += [system.name for system in systems][:MOST_SENTENCES]
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
@@ -43,10 +43,16 @@ def document(trend: Trend) -> Document:
         few = sum(each.fit.noise is None for each in trend.series)
         if few == len(trend.series):
             answer = [f"No row has the {FEWEST} runs that a step needs."]
+    since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
     changes = Table(
-        "What changed", CHANGE_COLUMNS, trend.changes, lambda change: rows_of(change, trend), "rows"
-    )
-    levels = Table("Level since the last step", ROW_COLUMNS, trend.series, _title)
+        "What changed", (since, *CHANGE_COLUMNS), trend.changes,
+        lambda change: rows_of(change, trend), "rows",
+    )  # fmt: skip
+    since = Column("since (UTC)", lambda f: trend.moment(f.point(f.last.first).run), cells.TEXT, 6)
+    levels = Table(
+        "Level since the last step", (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:]), trend.series,
+        _title,
+    )  # fmt: skip
     tone = BAD if any(c.is_current and c.ratio.value > 1 for c in trend.changes) else ""
     blocks: list[Block] = [
         changes,
@@ -63,7 +69,7 @@ def sentence(change: Change, trend: Trend) -> str:
     ratio = change.ratio if is_slower else change.ratio.map(lambda value: 1 / value)
     how = f"{ratio_text(ratio)} times as {'slow' if is_slower else 'fast'}"
     return (
-        f"At {minute(change.run)} {rows_of(change, trend)} became {how}"
+        f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}"
         f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
     )
 
@@ -104,11 +110,6 @@ def notes(runs: Sequence[HistoryRun]) -> list[str]:
     return found
 
 
-def minute(run: HistoryRun) -> str:
-    """The time of a run, UTC."""
-    return f"{run.time:%Y-%m-%d %H:%M}"
-
-
 def _title(found: FittedSeries) -> str:
     return f"{found.series.case.title}, {found.series.system.node}"
 
@@ -117,12 +118,7 @@ def _noise(found: FittedSeries) -> float | None:
     return found.fit.noise and found.fit.noise.deviation
 
 
-def _since(found: FittedSeries) -> str:
-    return minute(found.point(found.last.first).run)
-
-
 CHANGE_COLUMNS = (
-    Column("since (UTC)", lambda change: minute(change.run), cells.TEXT),
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
     Column("run", lambda change: change.run.id, cells.NUMBER, 5),
@@ -134,7 +130,6 @@ ROW_COLUMNS = (
     ),
     Column("time", lambda f: f.last.level, cells.TIME),
     Column("95 %\ninterval", lambda f: f.last.level, cells.TIME_INTERVAL, 7),
-    Column("since (UTC)", _since, cells.TEXT, 6),
     Column("runs", lambda f: f.last.number, cells.NUMBER),
     Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
     Column("steps", lambda f: len(f.fit.steps) or None, cells.NUMBER, 7),
@@ -155,7 +150,7 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
         return
     times = [run.time for run in trend.runs]
     is_short = (times[-1] - times[0]).days < 2
-    form = "%H:%M" if is_short else "%Y-%m-%d"
+    form = short_form(times, "%H:%M" if is_short else "%Y-%m-%d")
     across = plot.Axis(
         lambda at: f"{datetime.fromtimestamp(at, timezone.utc):{form}}",
         f"{times[0]:%Y-%m-%d}, UTC" if is_short else "UTC", is_log=False,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 from commbench.analysis.environment import Difference, Recorded, compare_recorded
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
-from commbench.answers.history.records import HistoryRun, Point, Series, System, find_system
+from commbench.answers.history import records
+from commbench.answers.history.records import HistoryRun, Point, Series, System
 from commbench.answers.history.steps import ALPHA, FEWEST, Fit, Segment, Step, find_steps
 from commbench.answers.history.store import History
 from commbench.plan.case import Case
@@ -143,6 +145,14 @@ class Trend(Result, view="answers.history.document", rows="series"):
     """The newest first."""
     runs: tuple[HistoryRun, ...]
     """The runs that have these series, in order."""
+
+    def moment(self, run: HistoryRun) -> str:
+        """The time of a run, UTC; with seconds where runs are less than a minute apart."""
+        return f"{run.time:{self._form}}"
+
+    @cached_property
+    def _form(self) -> str:
+        return records.short_form([run.time for run in self.runs], "%Y-%m-%d %H:%M")
 
     def as_json(self) -> dict[str, Any]:
         """Without the runs, whose times the points have."""
@@ -274,7 +284,7 @@ class Baseline(NamedTuple):
 def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Baseline:
     """The level of each row of a run in the runs of the same system that started before it. It has
     no row for a case with fewer than FEWEST runs. None stands for an empty history."""
-    system, cases = find_system(run, node), {row.case.key(): row for row in run.rows}
+    system, cases = records.find_system(run, node), {row.case.key(): row for row in run.rows}
     start = run.header.started if run.header else ""
     found = history.series(keep=lambda s, c: s == system and c.key() in cases) if history else ()
     series = [each._replace(points=(*_earlier(each.points, run, start),)) for each in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import datetime, timezone
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -155,6 +156,17 @@ def started_at(run: LoadedRun, added: datetime) -> datetime:
 def utc_text(time: datetime) -> str:
     """UTC, so that texts have the order of the times."""
     return time.astimezone(timezone.utc).isoformat(timespec="seconds")
+
+
+_LONGER = {"%H:%M": "%H:%M:%S", "%Y-%m-%d": "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M": "%Y-%m-%d %H:%M:%S"}
+"""The format of times that tells apart what another one does not."""
+
+
+def short_form(times: Collection[datetime], form: str) -> str:
+    """The format, or the shortest of the longer ones that writes no two times alike."""
+    while form in _LONGER and len({f"{time:{form}}" for time in times}) < len({*times}):
+        form = _LONGER[form]
+    return form
 
 
 def digest(value: Any) -> str:

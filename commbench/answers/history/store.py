@@ -75,32 +75,42 @@ def open_history(path: str | Path | None) -> Iterator[History | None]:
 
 class History:
     """A history that is open. RecordsError for a file that cannot be opened or is none; with
-    `is_written` it is made where it does not exist."""
+    `is_written` it is made where it does not exist, when the first run is added."""
 
     def __init__(self, path: Path = HISTORY, is_written: bool = False) -> None:
-        self.path = path
+        self.path, self._is_written = path, is_written
+        self._opened: sqlite3.Connection | None = None
         if path_exists(path):
             if why := why_unreadable(path):
                 raise self._error(why)
-        elif is_written:
-            make_folder(path.parent)
-        else:
+            with self._translating():
+                self._open()
+        elif not is_written:
             raise RecordsError(f"there is no history {path}", MAKE_HINT)
-        mode = "rwc" if is_written else "rw"  # `rw` can also undo what a killed writer left
-        with self._translating():
-            uri = f"{path.absolute().as_uri()}?mode={mode}"
-            self._connection = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
-            try:
-                self._prepare(is_written)
-            except BaseException:
-                self._connection.close()
-                raise
+
+    def _open(self) -> sqlite3.Connection:
+        if self._is_written:
+            make_folder(self.path.parent)
+        mode = "rwc" if self._is_written else "rw"  # `rw` can also undo what a killed writer left
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        self._opened = sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)
+        try:
+            self._prepare(self._is_written)
+        except BaseException:
+            self._opened.close()
+            raise
+        return self._opened
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        return self._opened or self._open()
 
     def __enter__(self) -> History:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        if self._opened:
+            self._opened.close()
 
     def add(self, run: LoadedRun, node: str = "", now: datetime | None = None) -> Added:
         """Add the valid rows of a complete run, in one transaction. One that is there already is

@@ -3,12 +3,12 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.row_names import short_titles
+from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show.numerics import ways_sentence
@@ -17,15 +17,16 @@ from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
 from commbench.answers.sweep.settings import make_axes, shown_value
-from commbench.output.text import list_some
-from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED
+from commbench.output.text import join_words, list_some
+from commbench.stats import FASTER, SAME, SLOWER, UNDECIDED, collect
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
 from commbench.views.document import BAD, Block, Code, Document, Items, Pictures, Table, Text
 from commbench.views.formats import View
 
-MOST_NAMED = 3
+MOST_NAMED, MOST_GROUPS = 3, 3
+"""Settings, or ranges of sizes, and groups of sizes in a sentence."""
 MOST_ROWS = 24
 """Rows of times in a terminal."""
 MOST_COMPARED = 3
@@ -39,7 +40,9 @@ ENOUGH_ROUNDS = 3
 _FEW = (
     f"Use --rounds {ENOUGH_ROUNDS} or more: another round may differ by more than these intervals."
 )
-_WORDS = {FASTER: "{} is the fastest", SAME: "equally fast: {}", UNDECIDED: "the fastest may be {}"}
+_WORDS = {
+    FASTER: "{} is the fastest", SAME: "{} are equally fast", UNDECIDED: "undecided between {}",
+}  # fmt: skip
 
 
 def document(result: SweepResult) -> Document:
@@ -47,7 +50,7 @@ def document(result: SweepResult) -> Document:
     answer, items = answers(result), []
     if len(answer) > MOST_SENTENCES and result.ranks:
         best = result.names[result.ranks[0].setting]
-        text = f"Over all {len(answer)} ranges of sizes, {best} has the shortest times on average."
+        text = f"Over all {len(answer)} kinds of calls, {best} has the shortest times on average."
         answer, items = [text], answer
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
@@ -111,15 +114,13 @@ def answers(result: SweepResult) -> list[str]:
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
-    """Which setting is the fastest at which sizes of these kinds of cases."""
+    """Which setting is the fastest at which sizes: a sentence for each of these kinds of cases."""
     found = []
-    titles = _short_kinds(result)
-    for kind, title in titles.items():
+    for kind, title in _short_kinds(result).items():
         ranges = [each for each in result.ranges if each.kind == kind]
         if kind in kinds:
-            found += [_sentence(result, titles, each) for each in ranges] or [
-                f"{title}: nothing to compare: {_why_alone(result, kind)}."
-            ]
+            alone = f"{title}: nothing to compare: {_why_alone(result, kind)}."
+            found.append(_sentence(result, title, ranges) if ranges else alone)
     return found
 
 
@@ -144,24 +145,53 @@ def _why_alone(result: SweepResult, kind: str) -> str:
     return f"only {', '.join(timed)} was measured" if timed else "nothing was timed"
 
 
-def _sentence(result: SweepResult, titles: Mapping[str, str], found: ranking.SizeRange) -> str:
-    """Which setting is the fastest there: one, several that are tied, or undecided; and how much
-    longer the next one takes."""
-    ranks = ranking.rank_settings(found.points)
-    pooled = ranking.pool_settings(found.points, result.sweep.tolerance)
-    names = [result.names[rank.setting] for rank in ranks if rank.setting in found.best]
-    slower = [rank.setting for rank in ranks if rank.setting not in found.best][:1]
-    text = _WORDS[found.verdict].format(list_some(names, MOST_NAMED))
-    if found.verdict == UNDECIDED and not slower:
-        ratio = cells.ratio_with_interval_text(max(each.pooled.ratio for each in pooled))
-        text = f"no setting is known to be faster: {ratio} times between them"
-    if found.verdict == FASTER and found.decided < len(found.points):
-        text += f", decided at {found.decided} of {len(found.points)} sizes"
-    if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower):
-        ends = map(cells.ratio_with_interval_text, (ratios[0], ratios[-1]))
-        times = " to ".join(dict.fromkeys(ends))
-        text += f"; {result.names[slower[0]]} takes {times} times as long"
-    return f"{name_range(titles, found)}: {text}."
+def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRange]) -> str:
+    """What is known at the sizes of one kind, those with the same findings together, the most
+    important first: `all_reduce 64K: plain is the fastest, ...; 4K and 1M: undecided.`"""
+    groups = sorted(
+        collect(
+            ((each.verdict, each.verdict != UNDECIDED and frozenset(each.best)), each)
+            for each in ranges
+        ).values(),
+        key=lambda same: (same[0].verdict == UNDECIDED, -sum(len(r.points) for r in same)),
+    )
+    shown, others = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
+    shown.sort(key=lambda same: (same[0].verdict == UNDECIDED, same[0].low_bytes))
+    texts = [f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}" for same in shown]
+    more = sum(len(each.points) for same in others for each in same)
+    texts += [format_count(more, "more size")] * (more > 0)
+    return f"{title} {'; '.join(texts)}.".replace(" :", ":")
+
+
+def _sizes(ranges: Sequence[ranking.SizeRange]) -> str:
+    """The sizes of some ranges: `4K and 64K-1M`; empty for calls without data."""
+    texts = [format_range(each.low_bytes, each.high_bytes) for each in ranges]
+    number = sum(len(each.points) for each in ranges)
+    return join_words(texts) if len(texts) <= MOST_NAMED else format_count(number, "size")
+
+
+def _finding(result: SweepResult, ranges: Sequence[ranking.SizeRange], is_only: bool) -> str:
+    """What is known at some sizes, and how much longer the next setting takes; with its interval
+    where these are all sizes."""
+    write = cells.ratio_with_interval_text if is_only else cells.ratio_text
+    verdict, best = ranges[0].verdict, {setting for each in ranges for setting in each.best}
+    points = [point for each in ranges for point in each.points]
+    ranked = [rank.setting for rank in ranking.rank_settings(points)]
+    slower = [setting for setting in ranked if setting not in best]
+    names = [result.names[setting] for setting in ranked if setting in best]
+    if more := names[MOST_NAMED:]:
+        names[MOST_NAMED:] = [f"{len(more)} more"]
+    text = _WORDS[verdict].format(join_words(names))
+    if verdict == UNDECIDED and not is_only:
+        return text if slower else UNDECIDED
+    pooled = ranking.pool_settings(points, result.sweep.tolerance)
+    if verdict == UNDECIDED and not slower:
+        widest = write(max(each.pooled.ratio for each in pooled))
+        return f"{UNDECIDED}, {widest} times between the settings"
+    if ratios := sorted(each.pooled.ratio for each in pooled if each.setting in slower[:1]):
+        times = " to ".join(dict.fromkeys(map(write, (ratios[0], ratios[-1]))))
+        text += f", {result.names[slower[0]]} takes {times} times as long"
+    return text
 
 
 def _short_kinds(result: SweepResult) -> dict[str, str]:
@@ -224,19 +254,20 @@ def _selected(row: ranking.SettingTime | None) -> str:
 def _ranges(result: SweepResult) -> Table:
     """Each setting and the one with the shortest times, for ranges of sizes."""
     names, titles = result.names, _short_kinds(result)
+    order = [*titles]
+    rows = sorted(result.pooled, key=lambda r: (order.index(r.pooled.kind), r.pooled.low_bytes))
     columns = [
         Column("setting", lambda row: names[row.setting], cells.TEXT, 5, is_wrapped=True),
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
-    rows: list[ranking.PooledSetting] = []
-    brief: list[ranking.PooledSetting] = []
-    for found in sorted(result.ranges, key=lambda each: not each.points[0].case.step):
-        same = ranking.pool_settings(found.points, result.sweep.tolerance)
-        ends = {row.setting for row in (*same[:1], *same[-1:])}
-        is_short = len({row.setting for row in same}) <= MOST_COMPARED
-        rows += same
-        brief += [row for row in same if is_short or row.setting in ends]
+    brief = []
+    for row in rows:
+        same = [
+            *dict.fromkeys(r.setting for r in result.pooled if r.pooled.kind == row.pooled.kind)
+        ]
+        if len(same) <= MOST_COMPARED or row.setting in (same[0], same[-1]):
+            brief.append(row)
     title = "Ranges of sizes; ratio: the time under the setting over that under the other"
     return Table(title, columns, rows, lambda row: name_range(titles, row.pooled), brief=brief)
 
@@ -289,5 +320,5 @@ def _lines_to_paste(result: SweepResult) -> list[Block]:
     return blocks
 
 
-VIEW = View(document, schema=2)
+VIEW = View(document, schema=3)
 """The JSON is that of the result."""

@@ -9,18 +9,13 @@ from math import exp, log
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostics import diagnose_row
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
-from commbench.answers.compare.ratio import (
-    ComparedRow,
-    PooledRatio,
-    compare_rows,
-    pool_kind,
-    widen_for_launches,
-)
+from commbench.answers.compare import ratio as comparing
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import Setting
 from commbench.plan.case import Case
@@ -28,21 +23,11 @@ from commbench.plan.dimensions import DIMENSIONS
 from commbench.plan.own_calls import TORCH
 from commbench.plan.workload_variants import AS_TRACED
 from commbench.results.schema import OK
-from commbench.stats import (
-    CHANGED,
-    FASTER,
-    SAME,
-    SLOWER,
-    UNDECIDED,
-    Estimate,
-    collect,
-    decide,
-    ratio,
-)
+from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 BEST, TIED = "best", "tied"
-_PLACES = {SAME: TIED, UNDECIDED: UNDECIDED, SLOWER: ""}
+_PLACES = {stats.SAME: TIED, stats.UNDECIDED: stats.UNDECIDED, stats.SLOWER: ""}
 
 
 class SettingTime(NamedTuple):
@@ -136,7 +121,7 @@ class PooledSetting(NamedTuple):
     setting: Setting
     against: Setting
     """The setting that has the shortest times of this kind on average."""
-    pooled: PooledRatio
+    pooled: comparing.PooledRatio
     """The time under `setting` over that under `against`."""
 
     def as_json(self) -> dict[str, Any]:
@@ -146,24 +131,23 @@ class PooledSetting(NamedTuple):
     def slower_at(self, point: SweepPoint) -> Setting | None:
         """Which of the two is slower at the sizes around a point, if that is known."""
         found = self.pooled
-        if found.kind != point.kind or found.verdict not in CHANGED:
+        if found.kind != point.kind or found.verdict not in stats.CHANGED:
             return None
         is_there = found.low_bytes <= point.size_bytes <= found.high_bytes
-        slower = self.setting if found.verdict == SLOWER else self.against
+        slower = self.setting if found.verdict == stats.SLOWER else self.against
         return slower if is_there else None
 
 
 class SizeRange(NamedTuple):
-    """Neighbouring sizes of one kind at which a setting is the fastest, or not known to be
-    slower."""
+    """Neighbouring sizes of one kind at which the same is known of the settings."""
 
     kind: str
+    verdict: str
+    """FASTER than all others, SAME for several that are tied, or UNDECIDED."""
     best: tuple[Setting, ...]
-    """The settings that are the fastest, or not known to be slower, at each of these sizes."""
+    """The settings that are the fastest; of UNDECIDED those that may be, at any of these sizes."""
     points: tuple[SweepPoint, ...]
     """By ascending size; at least one."""
-    decided: int = 0
-    """At how many of these sizes every other setting is slower."""
 
     @property
     def low_bytes(self) -> int:
@@ -175,19 +159,10 @@ class SizeRange(NamedTuple):
         """The largest size."""
         return self.points[-1].size_bytes
 
-    @property
-    def verdict(self) -> str:
-        """FASTER than all others, at most of these sizes at least; SAME: these settings are tied;
-        or UNDECIDED."""
-        if 2 * self.decided > len(self.points):
-            return FASTER
-        is_tie = len(self.best) > 1 and all({*self.best} <= {*p.tied} for p in self.points)
-        return SAME if is_tie else UNDECIDED
-
     def as_json(self) -> dict[str, Any]:
         """Its sizes, settings and verdict."""
         more = {"sizes": len(self.points)}
-        return fields_of(self, "low_bytes", "high_bytes", "verdict", without=("points",)) | more
+        return fields_of(self, "low_bytes", "high_bytes", without=("points",)) | more
 
 
 class FasterVariant(NamedTuple):
@@ -271,9 +246,9 @@ def _make_times(
         if setting == best:
             place = BEST
         elif best and time:
-            behind = allow_for_launches(ratio(time, times[best]), row, rows[best])
-            place = _PLACES[decide(behind, tolerance)]
-        over_first = None if setting == settings[0] else ratio(time, times.get(settings[0]))
+            behind = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
+            place = _PLACES[stats.decide(behind, tolerance)]
+        over_first = None if setting == settings[0] else stats.ratio(time, times.get(settings[0]))
         found.append(SettingTime(setting, row, time, over_first, place, behind))
     return tuple(found)
 
@@ -284,7 +259,7 @@ def allow_for_launches(ratio: Estimate | None, a: ResultRow, b: ResultRow) -> Es
     if a.header is b.header:
         return ratio
     launches = [len(row.launch_medians) for row in (a, b)]
-    return widen_for_launches(ratio, launches, a.header.plan.backend)
+    return comparing.widen_for_launches(ratio, launches, a.header.plan.backend)
 
 
 def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[PooledSetting, ...]:
@@ -303,7 +278,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
                 times = {each.setting: each.row for each in point.by_time}
                 if first in times and setting in times:
                     rows.append(_compare(kind, times[first], times[setting], tolerance))
-            pooled = pool_kind([row for row in rows if row.ratio], tolerance)
+            pooled = comparing.pool_kind([row for row in rows if row.ratio], tolerance)
             found += [PooledSetting(setting, first, each) for each in pooled]
     return tuple(found)
 
@@ -314,10 +289,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _compare(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> ComparedRow:
+def _compare(kind: str, a: ResultRow, b: ResultRow, tolerance: float) -> comparing.ComparedRow:
     """The time of b over that of a."""
     of_a, of_b = (row_type(_COLUMNS)(*row_values(row, _COLUMNS)) for row in (a, b))
-    row = compare_rows(kind, of_a, of_b, tolerance)
+    row = comparing.compare_rows(kind, of_a, of_b, tolerance)
     return row._replace(samples=(a.measurement, b.measurement))
 
 
@@ -346,37 +321,56 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
             and point.case.variant not in AS_TRACED
         ]  # fmt: skip
         time, fastest = min(others, default=(None, ""))
-        gain = ratio(time, made.best.time)
-        if gain and decide(gain, tolerance) == FASTER:
+        gain = stats.ratio(time, made.best.time)
+        if gain and stats.decide(gain, tolerance) == stats.FASTER:
             found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
     return tuple(found)
 
 
 def make_ranges(
-    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting] = ()
+    points: Iterable[SweepPoint], pooled: Sequence[PooledSetting]
 ) -> tuple[SizeRange, ...]:
-    """Join neighbouring sizes of a kind as long as one setting is not known to be slower than the
-    fastest at any of them. A setting that `pooled` shows to be slower is known to be."""
+    """Join neighbouring sizes of a kind at which the same is known. A setting that `pooled` shows
+    to be slower is known to be, where no row says otherwise."""
     ranges: list[SizeRange] = []
     compared = [point for point in points if point.is_compared]
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
         slower = {each.slower_at(point) for each in pooled}
         best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
-        decided = int(len(best) == 1)
-        last = ranges[-1] if ranges and ranges[-1].kind == point.kind else None
-        common = tuple(setting for setting in last.best if setting in best) if last else ()
-        if last and common:
-            joined = (*last.points, point)
-            ranges[-1] = SizeRange(point.kind, common, joined, last.decided + decided)
+        verdict = (
+            stats.FASTER
+            if len(best) == 1
+            else stats.SAME
+            if {*best} <= {*point.tied}
+            else stats.UNDECIDED
+        )
+        last = ranges[-1] if ranges and ranges[-1][:2] == (point.kind, verdict) else None
+        if last and (verdict == stats.UNDECIDED or {*best} == {*last.best}):
+            every = tuple(dict.fromkeys((*last.best, *best)))
+            ranges[-1] = SizeRange(point.kind, verdict, every, (*last.points, point))
         else:
-            ranges.append(SizeRange(point.kind, best, (point,), decided))
+            ranges.append(SizeRange(point.kind, verdict, best, (point,)))
     return tuple(ranges)
+
+
+def join_sizes(points: Sequence[SweepPoint]) -> list[SizeRange]:
+    """Join neighbouring sizes of one kind as long as a setting is not known to be slower than the
+    fastest at any of them; `best` are these settings."""
+    ranges: list[SizeRange] = []
+    for point in sorted((p for p in points if p.is_compared), key=attrgetter("size_bytes")):
+        last = ranges[-1] if ranges else None
+        best = tuple(s for s in last.best if s in point.not_slower) if last else ()
+        if last and best:
+            ranges[-1] = last._replace(best=best, points=(*last.points, point))
+        else:
+            ranges.append(SizeRange(point.kind, stats.UNDECIDED, point.not_slower, (point,)))
+    return ranges
 
 
 def rank_settings(points: Sequence[SweepPoint]) -> tuple[SettingRank, ...]:
     """The settings that have a time for some case that was compared, best first."""
     compared = [times for point in points if len(times := point.by_time) > 1]
-    ratios = collect(
+    ratios = stats.collect(
         (each.setting, each.time.value / times[0].time.value)
         for times in compared
         for each in times

@@ -25,15 +25,8 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.analysis.rows import ResultRow, make_rows
-from commbench.answers.sweep.settings import (
-    MOST_ROUNDS,
-    MOST_SETTINGS,
-    NAME,
-    UNSET,
-    Setting,
-    order_rounds,
-    short_names,
-)
+from commbench.answers.sweep import settings as swept
+from commbench.answers.sweep.settings import Setting
 from commbench.errors import Interrupted, RecordsError
 from commbench.results.files import path_exists, why_unreadable, write_new
 from commbench.results.journal_reader import read_run
@@ -147,17 +140,17 @@ def _text(value: Any) -> str:
 
 def _require_valid(sweep: Sweep) -> None:
     """Raise ValueError for values that are out of range or that no process can be given."""
-    if not 1 <= sweep.rounds <= MOST_ROUNDS:
+    if not 1 <= sweep.rounds <= swept.MOST_ROUNDS:
         raise ValueError(f"rounds is {brief(sweep.rounds)}")
     if not 0 <= sweep.tolerance < 10:
         raise ValueError(f"tolerance is {brief(sweep.tolerance)}")
-    if not 1 <= len(sweep.settings) <= MOST_SETTINGS:
+    if not 1 <= len(sweep.settings) <= swept.MOST_SETTINGS:
         raise ValueError(f"it has {len(sweep.settings)} settings")
     if not len(sweep.settings) == len(sweep.arguments) == len(sweep.environments):
         raise ValueError("it lacks the arguments or variables of a setting")
     variables = {name for each in sweep.environments for name, _ in each}
     variables |= {name for setting in sweep.settings for name, _ in setting.variables}
-    if wrong := [name for name in variables if not NAME.fullmatch(name)]:
+    if wrong := [name for name in variables if not swept.NAME.fullmatch(name)]:
         raise ValueError(f"{brief(wrong[0])} is no variable")
 
 
@@ -179,10 +172,10 @@ def run_missing_rounds(
     A round that fails is kept as a failure, and the others are run; a setting that this environment
     cannot measure at all is not tried again. Raises Interrupted.
     """
-    order = order_rounds(sweep.settings, sweep.rounds, sweep.seed)
+    order = swept.order_rounds(sweep.settings, sweep.rounds, sweep.seed)
     total, before = len(order), len(rounds)
     missing = [(number, setting) for number, setting in order if (setting, number) not in rounds]
-    names = short_names(sweep.settings)
+    names = swept.short_names(sweep.settings)
     unmeasurable: set[Setting] = set()
     for done, (number, setting) in enumerate(missing):
 
@@ -227,7 +220,7 @@ def run_once(
     environment = dict(os.environ)
     environment.pop("COLUMNS", None)  # a message stays one line
     for name, value in sweep.environments[index]:
-        if value == UNSET:
+        if value == swept.UNSET:
             environment.pop(name, None)
         else:
             environment[name] = value

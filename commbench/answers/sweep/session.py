@@ -9,24 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commbench import errors
+from commbench.answers.sweep import result as results
 from commbench.answers.sweep import runner
+from commbench.answers.sweep import settings as swept
 from commbench.answers.sweep.ranking import is_beside, varied_fields
-from commbench.answers.sweep.result import (
-    TUNER,
-    SweepResult,
-    export_tuner,
-    make_result,
-    require_correct,
-    write_csv,
-)
-from commbench.answers.sweep.settings import (
-    ALGORITHM,
-    FUNCTIONS_SINCE,
-    MOST_ROUNDS,
-    Setting,
-    make_value,
-    require_read,
-)
+from commbench.answers.sweep.result import SweepResult
+from commbench.answers.sweep.settings import Setting
 from commbench.output.progress import work_listener
 from commbench.plan.operations import REPLAY
 from commbench.plan.plan import Plan
@@ -60,8 +48,8 @@ class SweepOptions:
     """Whether variables that the backend does not read are swept, too."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            hint = f"write a number from 1 to {MOST_ROUNDS}; use 3 or more"
+        if not 1 <= self.rounds <= swept.MOST_ROUNDS:
+            hint = f"write a number from 1 to {swept.MOST_ROUNDS}; use 3 or more"
             raise errors.UsageError(f"--rounds is {self.rounds}", hint)
         if self.label is not None:
             from commbench.runner.option import require_label
@@ -106,16 +94,16 @@ def _require_exportable(export: str | None, backends: Collection[str] = ()) -> N
     for what could not be exported."""
     if export is None:
         return
-    if export != TUNER:
-        raise errors.UsageError(f"unknown export {export!r}", f"known: {TUNER}")
+    if export != results.TUNER:
+        raise errors.UsageError(f"unknown export {export!r}", f"known: {results.TUNER}")
     if others := sorted({*backends} - {"nccl"}):
         raise errors.UnavailableError(
-            f"--export {TUNER} needs the backend nccl, and this sweep uses {', '.join(others)}",
+            f"--export {export} needs the backend nccl, and this sweep uses {', '.join(others)}",
             "leave --export out, or sweep --backend nccl on GPUs",
         )
-    if backends and _nccl_version() < FUNCTIONS_SINCE:
+    if backends and _nccl_version() < swept.FUNCTIONS_SINCE:
         raise errors.UnavailableError(
-            f"--export {TUNER} needs NCCL 2.24 or newer: older versions do not log their choices",
+            f"--export {export} needs NCCL 2.24 or newer: older versions do not log their choices",
             "leave --export out, or use a torch with a newer NCCL",
         )
 
@@ -138,7 +126,7 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
     for setting, run in zip(options.settings, runs, strict=True):
         target = choose_target(capabilities, run.backend, run.device, run.ranks_per_node)
         if not options.force:
-            require_read(options.settings, target.backend)
+            swept.require_read(options.settings, target.backend)
         plan = run.plan(target.backend, target.device, target.ranks_per_node)
         make_nccl_options(plan)  # raises where there are none
         _require_one_case(setting, plan)
@@ -146,8 +134,8 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         if plan.workload:
             operations = tuple(name for name in plan.operations if name != REPLAY)
         for name, value in setting.variables:
-            if name == ALGORITHM and target.backend == "nccl":
-                value, operations = make_value(operations, value, _nccl_version())
+            if name == swept.ALGORITHM and target.backend == "nccl":
+                value, operations = swept.make_value(operations, value, _nccl_version())
                 if not operations:
                     raise errors.UnavailableError(
                         f"no operation of this sweep has the algorithm of {setting.name}",
@@ -221,18 +209,18 @@ def _run(
         error = errors.Interrupted(stopped.message, hint, signal_number=stopped.exit_code - 128)
         # A run may complete after the signal.
         rounds |= runner.read_rounds(sweep, folder)
-        error.run = make_result(sweep, folder, rounds) if rounds else None
+        error.run = results.make_result(sweep, folder, rounds) if rounds else None
         raise error from None
     finally:
         progress.close()
-    result = make_result(sweep, folder, rounds)
+    result = results.make_result(sweep, folder, rounds)
     if not rounds:
         name, why = next(iter(result.failures.items()))
         raise errors.UnavailableError(
             f"no setting could be measured; {name}: {runner.plain_reason(why)}",
             f"the whole error messages are in {folder}",
         )
-    write_csv(result)
+    results.write_csv(result)
     files: list[Path] = []
     if plots and (len(rounds) > before or not list(folder.glob("*.png"))):
         from commbench.answers.sweep.plot import sweep_pictures
@@ -240,9 +228,9 @@ def _run(
 
         files += write_pictures(sweep_pictures(result), folder)
     if export:
-        files.append(export_tuner(result.compared, folder))
+        files.append(results.export_tuner(result.compared, folder))
     for file in files:
         notify(str(file))
     notify(f"results are in {folder}")
-    require_correct(result)
+    results.require_correct(result)
     return result

@@ -20,7 +20,6 @@ from commbench.answers.compare.ratio import random_effects, why_not_compared
 from commbench.errors import RecordsError
 from commbench.plan.case import Case
 from commbench.results.schema import Measurement, ReportedTiming, Run
-from commbench.stats import Estimate
 
 pytestmark = pytest.mark.usefixtures("launches_alike")
 
@@ -48,17 +47,15 @@ def test_a_true_slowdown_of_ten_percent_is_found() -> None:
     assert counts["faster"] >= 0.95 * MANY
 
 
-def test_no_difference_is_not_found_where_there_is_none() -> None:
-    a, b = at(100e-6, 1, MANY), at(100e-6, 2, MANY)
-    counts = compare(a, b).counts
-    assert counts["slower"] + counts["faster"] <= 0.05 * MANY
-    strict = compare(a, b, tolerance=0.0).counts
-    assert strict["slower"] + strict["faster"] <= 0.05 * MANY
-
-
-def test_batches_that_differ_do_not_pass_for_a_difference() -> None:
-    counts = compare(at(100e-6, 1, 300, 0.05), at(100e-6, 2, 300, 0.05), tolerance=0.0).counts
-    assert counts["slower"] + counts["faster"] <= 0.05 * 300
+@pytest.mark.parametrize(
+    ("rows", "batch_noise", "tolerance"), [(MANY, 0.0, 0.05), (MANY, 0.0, 0.0), (300, 0.05, 0.0)]
+)
+def test_no_difference_is_not_found_where_there_is_none(
+    rows: int, batch_noise: float, tolerance: float
+) -> None:
+    a, b = (at(100e-6, seed, rows, batch_noise) for seed in (1, 2))
+    counts = compare(a, b, tolerance=tolerance).counts
+    assert counts["slower"] + counts["faster"] <= 0.05 * rows
 
 
 def test_a_comparison_by_hand(tmp_path: Path) -> None:
@@ -81,15 +78,23 @@ def test_a_comparison_by_hand(tmp_path: Path) -> None:
     assert (len(found.only_a), len(found.only_b)) == (0, 0)
 
 
-def test_launches_are_ranked_where_there_are_four(tmp_path: Path) -> None:
-    paths = [
-        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s), launches=4)
-        for name, seconds in (("a", 1e-3), ("b", 2e-3))
-    ]
-    rows = compare(*map(load, paths)).rows
-    assert set(column(rows, "units")) == {"launches"}
-    # Four equal medians below four equal ones: the most extreme of C(8, 4) = 70 orders.
-    assert column(rows, "p_value") == [pytest.approx(2 / 70)] * 4
+@pytest.mark.parametrize(
+    ("files", "launches", "units", "p_value"),
+    [
+        # Four equal medians below four equal ones: the most extreme of C(8, 4) = 70 orders.
+        (("a", "b"), 4, "launches", 2 / 70),
+        (("a/results.csv", "b/results.csv"), 1, "", None),
+        (("a", "b/results.csv"), 1, "", None),
+    ],
+)
+def test_launches_are_ranked_where_there_are_four_and_of_a_csv_intervals_decide(
+    tmp_path: Path, files: tuple[str, str], launches: int, units: str, p_value: float | None
+) -> None:
+    for name, seconds in (("a", 1e-3), ("b", 2e-3)):
+        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s), launches=launches)
+    rows = compare(*(load(tmp_path / file) for file in files)).rows
+    assert {(row.verdict, row.units) for row in rows} == {("slower", units)}
+    assert column(rows, "p_value") == [p_value and pytest.approx(p_value)] * 4
 
 
 def test_a_rank_test_overrules_no_interval() -> None:
@@ -101,18 +106,6 @@ def test_a_rank_test_overrules_no_interval() -> None:
     assert row.ratio.low == pytest.approx(1.2)
     assert row.p_value == pytest.approx(4 / 70)
     assert (row.verdict, row.reason) == ("slower", "")
-
-
-def test_a_bare_results_csv_is_decided_by_intervals_alone(tmp_path: Path) -> None:
-    a, b = (
-        synthetic_run(tmp_path / name, name, lambda _, s=seconds: steady(s))
-        for name, seconds in (("a", 1e-3), ("b", 2e-3))
-    )
-    found = compare(load(a / "results.csv"), load(b / "results.csv"))
-    assert set(column(found.rows, "verdict")) == {"slower"}
-    assert set(column(found.rows, "units")) == {""}
-    mixed = compare(load(a), load(b / "results.csv"))
-    assert set(column(mixed.rows, "verdict")) == {"slower"}
 
 
 def test_rows_without_a_counterpart_are_kept_and_listed(tmp_path: Path) -> None:
@@ -161,28 +154,49 @@ def test_a_key_that_is_there_twice_is_refused_with_its_lines(tmp_path: Path) -> 
     )
 
 
-def test_what_went_wrong_is_not_compared(tmp_path: Path) -> None:
-    statuses = {1 << 10: "wrong", 1 << 14: "unsupported"}
-    a = load(synthetic_run(tmp_path / "a", "a"))
-    b = load(synthetic_run(tmp_path / "b", "b", statuses=statuses))
-    rows = compare(a, b).rows
-    assert column(rows, "verdict") == ["not compared", "not compared", "same", "same"]
-    assert column(rows, "reason") == ["wrong results in B", "unsupported in B", "", ""]
-    rows = compare(b, a).rows
-    assert column(rows, "reason") == ["wrong results in A", "unsupported in A", "", ""]
+NO_INTERVAL = "decided by the two times alone, because no interval is known of "
+SHORT, STEADY = [[1e-3, 1.1e-3]], steady(9e-3)
 
 
-def test_without_an_interval_a_row_is_decided_by_its_medians_and_says_so(tmp_path: Path) -> None:
-    a = load(synthetic_run(tmp_path / "a", "a", lambda _: [[1e-3, 1.1e-3]]))
-    b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(9e-3)))
-    rows = compare(a, b).rows
-    assert set(column(rows, "verdict")) == {"slower"}
-    why = "decided by the two times alone, because no interval is known of"
-    assert set(column(rows, "reason")) == {f"{why} A"}
-    assert set(column(compare(b, a).rows, "verdict")) == {"faster"}
-    assert set(column(compare(b, a).rows, "reason")) == {f"{why} B"}
-    assert set(column(compare(a, a).rows, "verdict")) == {"same"}
-    assert set(column(compare(a, a).rows, "reason")) == {f"{why} A and B"}
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "reason"),
+    [
+        (SHORT, STEADY, "slower", f"{NO_INTERVAL}A"),
+        (STEADY, SHORT, "faster", f"{NO_INTERVAL}B"),
+        (SHORT, SHORT, "same", f"{NO_INTERVAL}A and B"),
+        (None, STEADY, "not compared", "nothing timed in A"),
+        (STEADY, [[0.0] * 8], "not compared", "nothing timed in B"),
+        (STEADY, "wrong", "not compared", "wrong results in B"),
+        ("unsupported", STEADY, "not compared", "unsupported in A"),
+        (ReportedTiming(9e-3, "mean of 20"), STEADY, "same", f"{NO_INTERVAL}A"),
+    ],
+)
+def test_what_lacks_an_interval_or_a_time_says_so(
+    tmp_path: Path, a: Any, b: Any, verdict: str, reason: str
+) -> None:
+    runs = []
+    for name, given in (("a", a), ("b", b)):
+        statuses = {1 << 10: given} if isinstance(given, str) else {}
+        samples = given if isinstance(given, list) or given is None else STEADY
+        run = load(
+            synthetic_run(
+                tmp_path / name, name, lambda _, s=samples: s, plan(sizes=(1024,)),
+                statuses=statuses,
+            )
+        )  # fmt: skip
+        if isinstance(given, ReportedTiming):
+            assert run.run
+            (found,) = run.run.measurements
+            found = found._replace(batches=(), reported=given)
+            run = as_loaded_run(run.run._replace(measurements=(found,)))
+        runs.append(run)
+    found = compare(*runs)
+    assert [(row.verdict, row.reason) for row in found.rows] == [(verdict, reason)]
+    assert found.pooled[:1] == () or found.pooled[0].verdict == verdict
+    assert found.differences == (
+        (Difference("statistic of a time", "mean of 20", "median over iterations, slowest rank"),)
+        if isinstance(a, ReportedTiming) else ()
+    )  # fmt: skip
 
 
 def test_rows_that_compute_different_amounts_are_not_compared() -> None:
@@ -195,16 +209,6 @@ def test_rows_that_compute_different_amounts_are_not_compared() -> None:
     )
     alone = row("communication", "9 x m"), row("communication", "8 x m")
     assert why_not_compared(*alone) == ""
-
-
-def test_nothing_timed_is_not_compared(tmp_path: Path) -> None:
-    a = load(synthetic_run(tmp_path / "a", "a", lambda _: None))
-    b = load(synthetic_run(tmp_path / "b", "b", lambda _: steady(1e-3)))
-    assert set(column(compare(a, b).rows, "reason")) == {"nothing timed in A"}
-    none_at_all = load(synthetic_run(tmp_path / "c", "c", lambda _: [[0.0] * 8]))
-    rows = compare(b, none_at_all).rows
-    assert set(column(rows, "verdict")) == {"not compared"}
-    assert set(column(rows, "reason")) == {"nothing timed in B"}
 
 
 def test_a_crossover_is_an_interval_of_sizes(tmp_path: Path) -> None:
@@ -224,9 +228,9 @@ def test_a_crossover_is_an_interval_of_sizes(tmp_path: Path) -> None:
 def test_sizes_ascend_and_kinds_keep_their_order(tmp_path: Path) -> None:
     asked = plan(operations=("broadcast", "all_reduce"), sizes=(4096, 1024))
     a = load(synthetic_run(tmp_path / "a", "a", lambda _: steady(1e-3), asked=asked))
-    rows = compare(a, a).rows
-    assert [row.a.operation for row in rows] == ["broadcast"] * 2 + ["all_reduce"] * 2
-    assert [row.a.size_bytes for row in rows] == [1024, 4096] * 2
+    assert [(row.a.operation, row.a.size_bytes) for row in compare(a, a).rows] == [
+        (operation, size) for operation in ("broadcast", "all_reduce") for size in (1024, 4096)
+    ]
 
 
 def test_what_must_match_and_what_else_differs(tmp_path: Path) -> None:
@@ -251,35 +255,17 @@ def test_what_must_match_and_what_else_differs(tmp_path: Path) -> None:
         Difference("NCCL_ALGO", "Ring", "not set"),
     )
     assert compare(load(one), load(one)).differences == ()
-
-
-def test_options_of_nccl_are_a_difference_and_say_who_measured(tmp_path: Path) -> None:
-    of_nccl = {"backend": "nccl", "device": "cuda"}
-    one = load(synthetic_run(tmp_path / "a", "a", asked=plan(**of_nccl)))
     options = ("cta_policy=zero", "max_ctas=8")
-    two = load(synthetic_run(tmp_path / "b", "b", asked=plan(**of_nccl, nccl_options=options)))
-    found = compare(one, two)
+    one, two = (
+        synthetic_run(
+            tmp_path / f"nccl-{len(own)}", "n",
+            asked=plan(backend="nccl", device="cuda", nccl_options=own),
+        )
+        for own in ((), options)
+    )  # fmt: skip
+    found = compare(load(one), load(two))
     assert found.mismatches == ()
     assert found.differences == (Difference("nccl_options", "none", "cta_policy=zero, max_ctas=8"),)
-    assert two.header.describe_ranks().endswith(", cta_policy=zero, max_ctas=8")
-
-
-def test_figures_of_other_tools_are_said_to_be_other_figures() -> None:
-    asked = plan()
-    ours = in_memory("ours", [steady(1e-3)] * 4, asked.sizes)
-    theirs = Run(
-        "theirs", header(asked, "theirs"),
-        tuple(Measurement(c, "ok", reported=ReportedTiming(1e-3, "mean of 20")) for c in asked.cases()),  # noqa: E501
-        None,
-    )  # fmt: skip
-    found = compare(as_loaded_run(ours), as_loaded_run(theirs))
-    assert set(column(found.rows, "verdict")) == {"same"}
-    assert set(column(found.rows, "reason")) == {
-        "decided by the two times alone, because no interval is known of B"
-    }
-    assert found.differences == (
-        Difference("statistic of a time", "median over iterations, slowest rank", "mean of 20"),
-    )
 
 
 def test_runs_compare_as_they_are_and_become_a_frame() -> None:
@@ -373,10 +359,13 @@ def test_errors_that_rows_have_in_common_do_not_average_out() -> None:
     assert (apart[0].smallest_difference or 0) < 0.03 < (together[0].smallest_difference or 0)
 
 
-def test_two_default_runs_of_one_setting_are_one_range() -> None:
+def test_noise_alone_makes_no_ranges() -> None:
     found = compare(same_setting(1, 19, own=0.02), same_setting(2, 19, own=0.02))
     (pooled,) = found.pooled
     assert (pooled.verdict, pooled.rows) == ("same", 19)
+    many = [[noisy(1e-4, 100 * side + i, 0.3) for i in range(40)] for side in (0, 1)]
+    found = compare(*(in_memory(name, rows) for name, rows in zip("ab", many, strict=True)))
+    assert len(found.pooled) == 1
 
 
 def test_a_slowdown_that_few_rows_show_is_seen_by_all_rows_together() -> None:
@@ -406,6 +395,7 @@ def by_factors(tmp_path: Path, *factors: float) -> Comparison:
         ((1.5, 1.5, 6.0, 6.1), [("slower", 2), ("slower", 2)]),
         ((1.0, 1.0, 1.3, 1.0, 1.0), [("same", 2), ("slower", 1), ("same", 2)]),
         ((0.7, 1.4), [("faster", 1), ("slower", 1)]),
+        ((1.5,), [("slower", 1)]),
     ],
 )
 def test_a_range_ends_where_the_ratio_really_changes(
@@ -415,18 +405,10 @@ def test_a_range_ends_where_the_ratio_really_changes(
     assert [(pooled.verdict, pooled.rows) for pooled in found.pooled] == ranges
     assert found.pooled[0].low_bytes == 1024
     assert found.pooled[-1].high_bytes == 1024 << len(factors) - 1
-
-
-def test_one_row_alone_keeps_its_ratio_and_interval(tmp_path: Path) -> None:
-    found = by_factors(tmp_path, 1.5)
-    (row,), (pooled,) = found.rows, found.pooled
-    assert pooled.ratio == pytest.approx(row.ratio)
-
-
-def test_noise_alone_makes_no_ranges() -> None:
-    many = [[noisy(1e-4, 100 * side + i, 0.3) for i in range(40)] for side in (0, 1)]
-    found = compare(*(in_memory(name, rows) for name, rows in zip("ab", many, strict=True)))
-    assert len(found.pooled) == 1
+    for pooled in found.pooled:
+        if pooled.rows == 1:  # one row alone keeps its ratio and interval
+            (row,) = (row for row in found.rows if row.a.size_bytes == pooled.low_bytes)
+            assert pooled.ratio == pytest.approx(row.ratio)
 
 
 def disturbed(seed: int, slow: float) -> Run:
@@ -437,21 +419,10 @@ def disturbed(seed: int, slow: float) -> Run:
     return in_memory(f"seed {seed}", samples.tolist())
 
 
-def test_where_medians_cannot_tell_undisturbed_calls_do() -> None:
-    found = compare(disturbed(1, 0.5), disturbed(2, 0.5))
+@pytest.mark.parametrize(("slow", "verdict"), [(0.5, "undecided"), (0.8, "slower")])
+def test_undisturbed_calls_tell_a_slow_host_from_a_slower_collective(
+    slow: float, verdict: str
+) -> None:
+    found = compare(disturbed(1, 1 - slow), disturbed(2, slow))
     (pooled,) = found.pooled
-    assert (pooled.verdict, pooled.undisturbed_verdict) == ("undecided", "same")
-
-
-def test_a_host_that_was_slow_in_one_run_is_no_slower_collective() -> None:
-    found = compare(disturbed(1, 0.2), disturbed(2, 0.8))
-    (pooled,) = found.pooled
-    assert (pooled.verdict, pooled.undisturbed_verdict) == ("slower", "same")
-
-
-def test_rows_without_intervals_are_pooled_without_one(tmp_path: Path) -> None:
-    for name, seconds in (("a", 1e-3), ("b", 3e-3)):
-        synthetic_run(tmp_path / name, name, lambda _, s=seconds: [[s, s]])
-    found = compare(load(tmp_path / "a"), load(tmp_path / "b"))
-    (pooled,) = found.pooled
-    assert (pooled.ratio, pooled.verdict) == (Estimate(pytest.approx(3)), "slower")
+    assert (pooled.verdict, pooled.undisturbed_verdict) == (verdict, "same")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from synthetic import header, in_memory, plan, steady
 
+from commbench import __version__
 from commbench.answers.compare.comparison import Comparison, compare
 from commbench.answers.compare.document import document
 from commbench.answers.compare.ratio import widen_for_launches
@@ -165,3 +166,12 @@ def test_what_differs_is_said_first_and_is_not_called_a_slower_host(
     first, answer = document(found).answer
     assert (first, verdicts(found), found.host_changes) == (word, {"slower"}, ())
     assert found.is_across_machines == ("across machines" in answer) == bool(environment)
+
+
+def test_versions_of_commbench_and_launches_that_differ_are_said_first() -> None:
+    old, new = steady_run("old", 1e-4), in_memory("new", [steady(1e-4, 24)] * 3)
+    asked = plan(sizes=new.header.plan.sizes)
+    new = new._replace(header=header(asked, "new", commbench="0.0.9"))
+    words = f"commbench is {__version__} in old, 0.0.9 in new; old has 3 launches, new has 1."
+    assert document(compare(old, new)).answer[0] == words
+    assert document(compare(old, old)).answer[0].startswith("all_reduce")

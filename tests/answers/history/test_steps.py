@@ -4,6 +4,7 @@ is found that is; beside the detectors of asv and ruptures where these are insta
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import mean, median
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from step_power import (
     KINDS,
     NOISE,
+    POINTS,
     correlated,
     oracles,
     ours,
@@ -26,31 +28,47 @@ from commbench.answers.history import steps
 from commbench.answers.history.steps import FEWEST, find_steps
 from commbench.stats import Estimate
 
+FULL = pytest.mark.full
 
+
+# 10 in 1,000 would be alpha; 16 has a probability of 3 % then.
 @pytest.mark.parametrize("kind", KINDS)
-def test_few_stationary_series_have_a_step(kind: str) -> None:
-    assert share_with_a_step(kind, ours, 100) <= 0.03
+@pytest.mark.parametrize(
+    ("times", "number", "most"),
+    [
+        (100, POINTS, 0.03),
+        pytest.param(1000, POINTS, 0.01, marks=FULL),
+        *(pytest.param(1000, n, 0.016, marks=FULL) for n in (12, 20, 40, 100, 400)),
+    ],
+)
+def test_few_stationary_series_have_a_step(kind: str, times: int, number: int, most: float) -> None:
+    assert share_with_a_step(kind, ours, times, number) <= most
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_of_a_hundred_stationary_series_has_a_step_at_most(kind: str) -> None:
-    assert share_with_a_step(kind, ours, 1000) <= 0.01
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("number", [12, 20, 40, 100, 400])
-@pytest.mark.parametrize("kind", KINDS)
-def test_short_and_long_series_have_as_few(kind: str, number: int) -> None:
-    # 10 in 1,000 would be alpha; 16 has a probability of 3 % then.
-    assert share_with_a_step(kind, ours, 1000, number) <= 0.016
-
-
-def test_a_step_of_5_percent_is_found_where_it_is() -> None:
+def test_a_step_of_5_percent_is_found_when_enough_points_have_followed() -> None:
     assert share_found(ours, 100, 100) >= 0.9
+    assert share_found(ours, 170, 60) >= 0.8
+    assert share_found(ours, 197, 60) <= 0.3
 
 
-@pytest.mark.full
+@pytest.mark.parametrize(
+    ("slow", "by", "steps"),
+    [([20, 21, 59], 1.0, []), ([*range(30, 37)], 0.3, [30, 37])],
+    ids=["outliers", "a slow week"],
+)
+def test_only_what_lasts_is_a_step_and_the_level_returns(
+    slow: list[int], by: float, steps: list[int]
+) -> None:
+    logs = NOISE * white(np.random.default_rng(2), 60)
+    logs[slow] += by
+    fit = find_steps(series(logs))
+    ends = [0, *steps, 60]
+    assert [step.at for step in fit.steps] == steps
+    assert [part.number for part in fit.segments] == [b - a for a, b in pairwise(ends)]
+    assert fit.segments[-1].level.value == pytest.approx(1.0, abs=0.02)
+
+
+@FULL
 def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more() -> None:
     own = share_found(ours, 100, 1000)
     assert own >= 0.95
@@ -58,17 +76,12 @@ def test_95_of_100_steps_are_found_within_4_points_and_others_do_not_find_more()
     assert all(own > share - 0.03 for share in others.values())
 
 
-@pytest.mark.full
+@FULL
 @pytest.mark.parametrize("kind", KINDS)
 def test_false_alarms_are_few_and_those_of_others_are_stated(kind: str) -> None:
     others = {name: share_with_a_step(kind, find, 200) for name, find in oracles().items()}
     own = share_with_a_step(kind, ours, 200)
     assert own <= max(0.01, min(others.values(), default=0.0))
-
-
-def test_a_step_at_the_end_is_found_when_enough_points_have_followed() -> None:
-    few, many = (share_found(ours, 200 - after, 60) for after in (3, 30))
-    assert few <= 0.3 and many >= 0.8
 
 
 def test_the_size_of_a_step_is_within_its_interval() -> None:
@@ -79,22 +92,6 @@ def test_the_size_of_a_step_is_within_its_interval() -> None:
     covered = mean(low <= 1.2 <= high for low, high in (ratio.ends for ratio in ratios))
     assert covered >= 0.85  # the noise is estimated
     assert mean(s.earliest <= 80 <= s.latest for f in fits for s in f.steps) >= 0.9
-
-
-def test_an_outlier_is_no_step_and_does_not_move_the_level() -> None:
-    logs = NOISE * white(np.random.default_rng(1), 60)
-    logs[[20, 21, 59]] += 1.0
-    fit = find_steps(series(logs))
-    assert not fit.steps and fit.segments[0].level.value == pytest.approx(1.0, abs=0.02)
-
-
-def test_a_slow_week_is_two_steps() -> None:
-    logs = NOISE * white(np.random.default_rng(2), 60)
-    logs[30:37] += 0.3
-    fit = find_steps(series(logs))
-    assert [step.at for step in fit.steps] == [30, 37]
-    assert [part.number for part in fit.segments] == [30, 7, 23]
-    assert fit.segments[-1].level.value == pytest.approx(1.0, abs=0.02)
 
 
 def test_noise_does_not_contain_steps_and_outliers() -> None:

@@ -17,6 +17,7 @@ import pytest
 from history_writer import BEGIN, CASES, made_run
 from test_write_faults import file_size
 
+import commbench
 from commbench.answers.history.store import (
     ADDED,
     APPLICATION,
@@ -73,18 +74,23 @@ def test_forgetting_removes_all_that_only_these_runs_have(history: History) -> N
     assert not history.runs() and not [*history.series()] and not history.environments()
 
 
-def test_runs_without_an_end_or_a_host_or_a_valid_row_are_refused(history: History) -> None:
+def test_runs_without_an_end_or_a_host_or_a_valid_row_are_refused_and_make_no_file(
+    history: History,
+) -> None:
     run = made_run(0)
-    with pytest.raises(UsageError, match="is incomplete: it was interrupted"):
-        history.add(run._replace(run=None, end=RunEnd("interrupted")))
-    with pytest.raises(UsageError, match="does not say on which host"):
-        history.add(run._replace(header=None))
-    assert history.add(run._replace(header=None), node="a").outcome == ADDED
     rows = [row._replace(status="failed") for row in run.rows]
-    with pytest.raises(UsageError, match="no valid row"):
-        history.add(run._replace(rows=rows))
-    rows[0] = run.rows[0]
-    assert history.add(run._replace(rows=rows)).rows == 1
+    for refused, problem in (
+        (run._replace(run=None, end=RunEnd("interrupted")), "is incomplete: it was interrupted"),
+        (run._replace(header=None), "does not say on which host"),
+        (run._replace(rows=rows), "no valid row"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            history.add(refused)
+    with pytest.raises(RecordsError, match="there is no file, folder or run"):
+        commbench.history.add("nosuch", db=history.path)
+    assert not history.path.parent.exists()
+    assert history.add(run._replace(header=None), node="a").outcome == ADDED
+    assert history.add(run._replace(rows=[run.rows[0], *rows[1:]])).rows == 1
 
 
 def test_runs_are_ordered_by_their_start_and_a_start_in_the_future_by_its_adding(
@@ -105,8 +111,8 @@ def test_other_files_are_refused_and_not_changed(tmp_path: Path) -> None:
     other, newer, text, empty = (tmp_path / name for name in ("other", "newer", "text", "empty"))
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE run (id INTEGER)")
-    with History(newer, is_written=True):
-        pass
+    with History(newer, is_written=True) as made:
+        made.add(made_run(0))
     with closing(sqlite3.connect(newer)) as connection:
         connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     text.write_text("no database " * 100)

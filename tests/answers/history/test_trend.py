@@ -15,7 +15,7 @@ from history_writer import BEGIN, made_run
 
 import commbench
 from commbench.analysis.load import LoadedRun
-from commbench.answers.history.document import causes_text, sentence
+from commbench.answers.history.document import pictures, sentence
 from commbench.answers.history.history import LINK, Trend, find_trend
 from commbench.answers.history.store import History
 from commbench.errors import UsageError
@@ -58,15 +58,26 @@ def only_change(trend: Trend) -> Any:
     return change
 
 
-def test_rows_that_change_together_are_one_change_with_its_cause(history: History) -> None:
-    fill(history, environment=lambda day: {"nccl": NEW if day >= STEP else OLD})
+@pytest.mark.parametrize(
+    ("name", "old", "new", "causes"),
+    [
+        ("nccl", OLD, NEW, f"nccl went from {OLD} to {NEW} then"),
+        # What hardly changes times is named only alone.
+        ("python", "3.11", "3.12", "python went from 3.11 to 3.12 then"),
+        ("python", "3.11", "3.11", "nothing that is recorded changed then"),
+    ],
+)
+def test_rows_that_change_together_are_one_change_with_its_cause(
+    history: History, name: str, old: str, new: str, causes: str
+) -> None:
+    fill(history, environment=lambda day: {name: new if day >= STEP else old})
     trend = find_trend(history)
     change = only_change(trend)
     assert len(change.steps) == 5 and change.is_current
     assert change.run.id == STEP + 1 and change.before.id <= STEP < change.latest.id
     assert change.ratio.ends[0] < 1.2 < change.ratio.ends[1]
     assert sentence(change, trend).startswith("At 2026-09-21 00:00 all_reduce 1K-5K became 1.2")
-    assert sentence(change, trend).endswith(f"; nccl went from {OLD} to {NEW} then.")
+    assert sentence(change, trend).endswith(f"; {causes}.")
 
 
 def test_only_what_changed_then_and_stayed_is_named(history: History) -> None:
@@ -81,17 +92,6 @@ def test_only_what_changed_then_and_stayed_is_named(history: History) -> None:
     fill(history, environment=facts)
     change = only_change(find_trend(history))
     assert [cause[:] for cause in change.causes] == [("NCCL_ALGO", "not set", "Tree")]
-
-
-def test_what_hardly_changes_times_is_named_only_alone(history: History) -> None:
-    fill(history, environment=lambda day: {"python": "3.12" if day >= STEP else "3.11"})
-    change = only_change(find_trend(history))
-    assert causes_text(change) == "python went from 3.11 to 3.12 then"
-
-
-def test_a_step_without_a_cause_says_so(history: History) -> None:
-    fill(history)
-    assert causes_text(only_change(find_trend(history))) == "nothing that is recorded changed then"
 
 
 def test_a_slower_network_between_hosts_is_a_cause(history: History) -> None:
@@ -141,6 +141,19 @@ def test_json_and_pictures_have_the_steps(history: History, tmp_path: Path) -> N
     trend.plot(tmp_path / "history.svg")
     drawn = (tmp_path / "history.svg").read_text()
     assert "over its first level" in drawn and drawn.count("2026-09-01") >= 5
+
+
+def test_runs_within_a_minute_have_times_of_their_own(history: History) -> None:
+    for number in range(RUNS):
+        history.add(made_run(number / 86400 * 25, 1.2 if number >= STEP else 1.0))
+    trend = find_trend(history)
+    (picture,) = pictures(trend)
+    points = picture.panels[0].series[0].points
+    labels = [picture.panels[0].across.text(place) for place, _ in points]
+    assert len({*labels}) == RUNS and labels[:3] == ["00:00:00", "00:00:25", "00:00:50"]
+    page = trend.text("html")
+    assert sentence(only_change(trend), trend).startswith("At 2026-09-01 00:08:20 all_reduce")
+    assert page.count(">2026-09-01 00:08:20<") >= 2
 
 
 # check --against history
