@@ -28,21 +28,15 @@ VARIABLE = "COMMBENCH_FAKE_DEVICE"
 
 
 class Fake(NamedTuple):
-    """What the devices of all ranks are like."""
+    """What the devices of all ranks are like: first of each local rank, then of all."""
 
     uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
-    """The device of each local rank."""
     parts: tuple[str, ...] = ("", "")
-    """Which part of that GPU it is, of each local rank."""
     address: str = ""
-    """The PCI address of all of them."""
     nccl: tuple[int, ...] = ()
-    """The version of its NCCL."""
-    visible: int = 2
-    """How many devices a rank sees."""
+    visible: int = 2  # to a rank
     free_bytes: int = 1 << 30
-    enqueue_s: float = 100e-6
-    """What queueing anything costs the host."""
+    enqueue_s: float = 100e-6  # of the host, for anything
     first_record_s: float = 0.0
     """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
@@ -55,13 +49,11 @@ class Fake(NamedTuple):
     """How long it takes to fill a buffer for a check."""
     spins: bool = True
     captures: bool = True
-    """Whether it has graphs."""
     corrupts_graphs_of: int = 0
     """Graphs of so many calls or more fill their last result with 77; 0: none."""
     failing_ranks: tuple[int, ...] = ()
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
-    """The text of that failure."""
     fails_at: int = 0
     """The number of the operation of a case that fails so, from 1; 0: that which makes the
     communicator."""
@@ -71,10 +63,8 @@ class Fake(NamedTuple):
     """After so many operations the device of rank 1 stands still; 0: never."""
     clocks_mhz: tuple[int, ...] = ()
     """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
-    throttle_reasons: tuple[str, ...] = ()
-    """Of the device of rank 1."""
+    throttle_reasons: tuple[str, ...] = ()  # of rank 1's
     registers: bool = True
-    """Whether its backend registers memory."""
     memory_log: str = ""
     """Path of the files, one per rank, that tell what happened to memory but plain memory."""
     register_s: float = 0.0
