@@ -145,16 +145,7 @@ def test_hardware_is_an_accelerator_its_network_and_nodes(
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "foo",
-        "h100:",
-        "h100:efa:efa",
-        "h100:0 nodes",
-        "h100:x nodes",
-        "mi300x:efa",
-        "h20:8x400G",
-    ],
+    ["", "foo", "h100:", "h100:efa:efa", "h100:0 nodes", "h100:x nodes", "mi300x:efa", "h20:efa"],
 )
 def test_hardware_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
