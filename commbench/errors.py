@@ -75,20 +75,44 @@ _OPTION = re.compile(
     re.VERBOSE,
 )
 """A command, which stays as it is; or an option, perhaps with a word that may be its value."""
+_CALLS = {
+    "model fit": "fit_model", "model predict": "predict", "history add": "history.add",
+    "history list": "history.list_", "history show": "history.show", "env": "environment",
+    "import": "import_results", "workload import": "workload.load", "expect RUN": "expect_run",
+    "workload show": "workload.analyse",
+}  # fmt: skip
+"""Commands whose Python names differ, and those that have the same."""
+_SAME_NAMES = ("advise", "check", "compare", "doctor", "expect", "explain", "export", "fleet",
+               "pairs", "plot", "replay", "report", "run", "smoke", "soak", "sweep")  # fmt: skip
+_COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
 _NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")
 
 
 def as_arguments(text: str) -> str:
     """A text about options as one about arguments of a Python function: `--root 2` is `root=2`, and
-    `--no-plots` is `plots=False`. Commands stay as they are."""
+    `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
+    such a call stays as it is."""
     return _OPTION.sub(_as_argument, text)
+
+
+def _as_call(command: re.Match[str]) -> str:
+    name = _CALLS.get(command["name"], command["name"])
+    if command["rest"] == " --help":
+        return f"help(commbench.{name})"
+    options = re.findall(r"--([a-z-]+)[ =]'?([^ ']+)", command["rest"])
+    given = [f"{'duration' if n == 'for' else n.replace('-', '_')}={v!r}" for n, v in options]
+    has_more = command["rest"] or "RUN" in command["name"]
+    return f"`commbench.{name}({', '.join(given) or '...' * bool(has_more)})`"
 
 
 def _as_argument(found: re.Match[str]) -> str:
     if found["command"]:
-        return found[0]
+        return _COMMAND.sub(_as_call, found[0])
     verb, value = found["verb"] or "", found["value"] or ""
+    if found["name"] in ("env", "vary") and "=" in value:
+        varied, _, values = value.partition("=")
+        return f"{verb}{found['name']}={{{varied.replace('-', '_')!r}: {values.split(',')}}}"
     name = verb + found["name"].replace("-", "_") + ("=False" if found["no"] else "")
     is_word = value.isalpha() and not value.isupper()
     if not value or found["no"] or value in _NO_VALUES or (is_word and not verb):

@@ -53,7 +53,7 @@ def parse_size(text: str) -> int:
     if size != int(size):
         raise UsageError(f"{text!r} is not a whole number of bytes", f"nearest: {int(size) or 1}")
     if not 0 < size <= LARGEST_SIZE:
-        raise UsageError(f"size {text!r} is out of range", f"sizes go from 1 to {LARGEST_SIZE}")
+        raise UsageError(f"size {text!r} is out of range", "sizes go from 1 byte to 1 PiB")
     return int(size)
 
 
@@ -211,7 +211,9 @@ def seven_digits(value: float) -> float:
 
 
 def format_time(seconds: float) -> str:
-    """A duration with three or four digits: `42.1 us`, `10.2 ms`, `1.08 s`."""
+    """A duration with three digits: `42.1 us`, `200 ms`, `1.08 s`; `0`."""
+    if not seconds:
+        return "0"
     unit, factor = _time_unit(seconds)
     return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
 
@@ -290,7 +292,7 @@ def format_share(fraction: float) -> str:
 def format_percent(fraction: float) -> str:
     """A fraction in percent, three digits or, below 0.1 %, two: `107 %`, `99.4 %`, `4.26 %`."""
     value = 100 * fraction
-    return f"{value:.{0 if value >= 100 else _decimals(value)}f} %"
+    return f"{value:.{_decimals(value)}f} %"
 
 
 def _decimals(value: float) -> int:
@@ -299,7 +301,7 @@ def _decimals(value: float) -> int:
 
 
 def _digits(value: float) -> int:
-    return 2 if value < 10 else 1 if value < 1000 else 0
+    return 2 if value < 9.995 else 1 if value < 99.95 else 0
 
 
 def format_sizes(sizes: tuple[int, ...]) -> str:
@@ -314,21 +316,6 @@ def format_sizes(sizes: tuple[int, ...]) -> str:
             )
             return f"{first}-{last}{step}"
     return ",".join(format_size(size) for size in sizes)
-
-
-_BANDWIDTH = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([KMGT]B/s)", re.ASCII)
-_BYTES = {"KB/s": 1e3, "MB/s": 1e6, "GB/s": GB, "TB/s": 1e12}
-
-
-def parse_bandwidth(text: str) -> float:
-    """Parse bytes per second: `3.0GB/s`, `250 MB/s`; decimal."""
-    match = _BANDWIDTH.fullmatch(text.strip())
-    if not match or not float(match[1]):
-        raise UsageError(
-            f"{text!r} is not a bandwidth",
-            "write a number above 0 and its unit, 3.0GB/s or 250MB/s; GB/s is 1e9 bytes/s",
-        )
-    return float(match[1]) * _BYTES[match[2]]
 
 
 def parse_percentage(text: str, option: str = "") -> float:

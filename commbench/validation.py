@@ -150,42 +150,79 @@ def require_known(kind: str, names: tuple[str, ...], known: list[str]) -> None:
             raise name_error(kind, str(name), known)
 
 
-_ARGUMENTS: dict[str, tuple[type, str]] = {
+_ARGUMENTS: dict[str, tuple[Any, str]] = {
     "str": (str, "a text"), "int": (Integral, "a whole number"), "float": (Real, "a number"),
     "bool": (Integral, "True or False"), "None": (type(None), ""), "Path": (PathLike, "a path"),
     "Sequence": (Sequence, "a list"), "Mapping": (Mapping, "a dict"),
+    "Callable": (Callable, "a function"), "Workload": ("Workload", "a workload"),
 }  # fmt: skip
-"""The types of arguments that are checked, by how annotations begin, and how they are called."""
+"""The types of arguments that are checked, by how annotations begin, and how they are called. A
+class that cannot be imported here is a name."""
 
 
 def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[P, T]:
-    """The function as one of a `module`; UsageError for a keyword that it does not have, and for an
-    argument of another type than _ARGUMENTS has for its annotation."""
-    code = function.__code__
-    known = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-    more = [code.co_varnames[len(known)]] if code.co_flags & CO_VARARGS else []
-    takes_any, lists = code.co_flags & CO_VARKEYWORDS, f"help(commbench.{function.__qualname__})"
+    """The function as one of a `module`; UsageError for a call that it does not take: an unknown
+    keyword, an argument that is missing, that has no name or has two values, and one of another
+    type than _ARGUMENTS has for its annotation."""
+    code, name, annotations = function.__code__, function.__name__, function.__annotations__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    places = names[: code.co_argcount]
+    known = [each for each in names if each != "self"]
+    more = code.co_varnames[len(names)] if code.co_flags & CO_VARARGS else ""
+    usual = {*places[len(places) - len(function.__defaults__ or ()) :]}
+    usual |= {*(function.__kwdefaults__ or ())}
+    takes_any, lists = code.co_flags & CO_VARKEYWORDS, f"help({_public_name(function)})"
+
+    def require_call(given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        for argument in named:
+            if argument in places[: len(given)]:
+                raise UsageError(f"{name} has two values of {argument}", "leave out one")
+            if argument not in known and not takes_any:
+                raise name_error("argument", argument, known, lists=lists)
+        if len(given) > len(places) and not more:
+            value, free = brief(given[len(places)]), names[len(places) :]
+            if not free and not takes_any:
+                raise UsageError(f"{name} has no argument for {value}", "leave it out")
+            example = "op" if takes_any or "op" in free else free[0]
+            hint = f"write {example}={value}, or another name: {lists} has them"
+            raise UsageError(f"{name} takes {value} only with the name of its argument", hint)
+        for argument in names[len(given) :]:
+            is_given = argument in named and argument not in names[: code.co_posonlyargcount]
+            if argument not in usual and not is_given:
+                raise UsageError(f"{name} needs {argument}", f"{lists} says what that is")
 
     @wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:
-        names = known[: code.co_argcount] + more * len(given)
-        for name, value in (*zip(names, given, strict=False), *named.items()):
-            if name in known or name in more:
-                _require_type(name, value, str(function.__annotations__.get(name, "Any")))
-            elif not takes_any:
-                raise name_error("argument", name, known, lists=lists)
+        require_call(given, named)
+        by_place = zip((*places, *[more] * len(given)), given, strict=False)
+        for argument, value in (*by_place, *named.items()):
+            _require_type(argument, value, str(annotations.get(argument, "Any")))
         return function(*given, **named)
 
     checked.__module__ = module or function.__module__
     return checked
 
 
+def _public_name(function: Callable[..., Any]) -> str:
+    """How a user names a function of commbench.api: `commbench.run`, `commbench.workload.ddp`."""
+    module = function.__module__.rpartition(".")[2]
+    inner = f".{module}" if module in ("history", "workload") else ""
+    return f"commbench{inner}.{function.__qualname__}"
+
+
 def _require_type(name: str, value: Any, annotation: str) -> None:
-    kinds = [_ARGUMENTS.get(each.partition("[")[0]) for each in annotation.split(" | ")]
-    allowed = [kind for kind in kinds if kind]
-    if len(allowed) == len(kinds) and not any(isinstance(value, kind) for kind, _ in allowed):
-        wanted = " or ".join(words for _, words in allowed if words)
+    parts = [each.partition("[")[0].rpartition(".")[2] for each in annotation.split(" | ")]
+    allowed = [_ARGUMENTS[part] for part in parts if part in _ARGUMENTS]
+    if len(allowed) == len(parts) and not any(_is_a(value, kind) for kind, _ in allowed):
+        *most, last = (words for _, words in allowed if words)
+        wanted = " or ".join(filter(None, (", ".join(most), last)))
         raise UsageError(f"{name} cannot be {brief(value)}", f"give {wanted}")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if isinstance(kind, str):
+        return any(base.__name__ == kind for base in type(value).__mro__)
+    return isinstance(value, kind)
 
 
 def as_path(name: str, value: str | PathLike[str]) -> Path:

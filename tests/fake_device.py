@@ -203,20 +203,20 @@ class FakeDevice(Device):
     multiprocessors = 2
 
     def __init__(self, index: int, fake: Fake | None = None) -> None:
-        self.fake = self._fake = fake or read_fake()
-        self.rank = self._rank = int(os.environ.get("RANK", "0"))
-        self._stream = Stream(self._fake.enqueue_s)
+        self.fake = fake or read_fake()
+        self.rank = int(os.environ.get("RANK", "0"))
+        self._stream = Stream(self.fake.enqueue_s)
         self._side: Stream | None = None
-        self.uuid = self._fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
-        self.part = self._fake.parts[int(os.environ.get("LOCAL_RANK", "0")) % len(self._fake.parts)]
-        self.pci_bus_id = self._fake.address
+        self.uuid = self.fake.uuids[int(os.environ.get("LOCAL_RANK", "0"))]
+        self.part = self.fake.parts[int(os.environ.get("LOCAL_RANK", "0")) % len(self.fake.parts)]
+        self.pci_bus_id = self.fake.address
         self.name = f"fake:{index} {self.uuid}"
         self._calls = 0
         self._operations = 0
         self._clock_mhz = 0
-        if self._rank == 1 and self._fake.ras_report:
+        if self.rank == 1 and self.fake.ras_report:
             port = int(os.environ["NCCL_RAS_ADDR"].rpartition(":")[2])
-            RasServer(self._fake.ras_report.encode(), port=port).__enter__()
+            RasServer(self.fake.ras_report.encode(), port=port).__enter__()
         self._connected: set[object] = set()
 
     def synchronize(self) -> None:
@@ -225,17 +225,17 @@ class FakeDevice(Device):
             self._side.synchronize()
 
     def free_bytes(self) -> int:
-        return self._fake.free_bytes
+        return self.fake.free_bytes
 
     def held_bytes(self) -> int:
         """A MiB for each process group."""
         return len(torch.distributed.distributed_c10d._world.pg_map) << 20
 
     def make_event(self) -> Event:
-        return Event(self._stream, self._fake.first_record_s)
+        return Event(self._stream, self.fake.first_record_s)
 
     def spin(self, seconds: float) -> None:
-        if self._fake.spins:
+        if self.fake.spins:
             self._stream.put(lambda: time.sleep(seconds))
 
     def compute(self, seconds: float) -> None:
@@ -246,10 +246,10 @@ class FakeDevice(Device):
             self._stream.put(lambda: self._run(call))
 
         def block() -> None:
-            time.sleep(self._fake.before_s)
+            time.sleep(self.fake.before_s)
             queue()
             self.synchronize()
-            time.sleep(self._fake.after_s)
+            time.sleep(self.fake.after_s)
 
         return block if blocks_host(call) else queue
 
@@ -265,7 +265,7 @@ class FakeDevice(Device):
         self._stream.put(lambda: self._side.put(call))
 
     def capture(self, calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
-        if not self._fake.captures:
+        if not self.fake.captures:
             raise NotImplementedError("this device has no graphs")
 
         graph = FakeGraph(calls)
@@ -274,7 +274,7 @@ class FakeDevice(Device):
         def replay() -> None:
             for call in graph.calls:
                 self._run(call)
-            if 0 < self._fake.corrupts_graphs_of <= len(calls):
+            if 0 < self.fake.corrupts_graphs_of <= len(calls):
                 calls[-1].args[-1].receive.fill_(77)
 
         return lambda: self._stream.put(replay)
@@ -296,12 +296,12 @@ class FakeDevice(Device):
                 file.write(f"{what} {memory.kind} {memory.tensor.numel()}\n")
 
     def read_state(self) -> GpuState | None:
-        if not self._fake.clocks_mhz:
+        if not self.fake.clocks_mhz:
             return None
-        clock = self._fake.clocks_mhz[self._rank]
+        clock = self.fake.clocks_mhz[self.rank]
         self._clock_mhz = max(clock // 2, self._clock_mhz * 9 // 10) if self._clock_mhz else clock
-        reasons = self._fake.throttle_reasons if self._rank == 1 else ()
-        return GpuState(self._clock_mhz, 100.0 + self._rank, 40 - self._rank, tuple(reasons))
+        reasons = self.fake.throttle_reasons if self.rank == 1 else ()
+        return GpuState(self._clock_mhz, 100.0 + self.rank, 40 - self.rank, tuple(reasons))
 
     def _run(self, call: Callable[[], Any]) -> None:
         self._calls += 1
@@ -309,13 +309,13 @@ class FakeDevice(Device):
             path = os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid()))
             if os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING":
                 LOG["path"] = path
-            Path(path).write_text("" if "path" in LOG else self._fake.nccl_log)
-        if self._calls == 1 and not self._fake.fails_at:
+            Path(path).write_text("" if "path" in LOG else self.fake.nccl_log)
+        if self._calls == 1 and not self.fake.fails_at:
             self._fail()
         is_operation = isinstance(call, partial) and hasattr(call.args[-1], "receive")
         if not is_operation:  # of a case
             is_fill = getattr(call, "__qualname__", "").startswith("verify.")
-            time.sleep(self._fake.fill_s * is_fill)
+            time.sleep(self.fake.fill_s * is_fill)
             call()
             return
         operation, buffers = call.func, call.args[-1]
@@ -324,7 +324,7 @@ class FakeDevice(Device):
             sizes = [f" {b.send.numel() * b.send.element_size()} Bytes " for b in buffers.tensors]
             tags = (memory.kind if memory else "plain", getattr(operation, "__name__", ""))
             with Path(path).open("a") as file:
-                for line in self._fake.nccl_tuning.splitlines(keepends=True):
+                for line in self.fake.nccl_tuning.splitlines(keepends=True):
                     tag, _, text = line.rpartition("] node")
                     if any(size in text for size in sizes) and tag.strip("[") in ("", *tags):
                         file.write(text)
@@ -332,21 +332,21 @@ class FakeDevice(Device):
         if memory:
             self.note("used", memory)
         self._operations += 1
-        if self._operations == self._fake.fails_at:
+        if self._operations == self.fake.fails_at:
             self._fail()
-        if self._rank == 1 and self._operations == self._fake.hangs_after:
+        if self.rank == 1 and self._operations == self.fake.hangs_after:
             threading.Event().wait()
         key = (operation, buffers.receive.numel())
         if key not in self._connected:
             self._connected.add(key)
-            time.sleep(self._fake.first_call_s)
+            time.sleep(self.fake.first_call_s)
         call()
-        if 0 < self._fake.corrupts_after < self._operations:
+        if 0 < self.fake.corrupts_after < self._operations:
             buffers.receive[-1] += 1
 
     def _fail(self) -> None:
-        if self._rank in self._fake.failing_ranks:
-            raise torch.distributed.DistBackendError(self._fake.failure)
+        if self.rank in self.fake.failing_ranks:
+            raise torch.distributed.DistBackendError(self.fake.failure)
 
 
 def blocks_host(call: Any) -> bool:
@@ -450,3 +450,15 @@ def program_text(fake: Fake) -> str:
         "import fake_device\n"
         "fake_device.install()\n"
     )
+
+
+def run_on_fake(
+    program: Callable[..., Any], fake: Fake, *options: str, change: str = "", is_hot: bool = True,
+    **variables: str,
+) -> Any:  # fmt: skip
+    """How `commbench run` ended on this stand-in, after a change of the program. Calls rotate over
+    pieces of memory by default, and each piece is checked: `is_hot` leaves one."""
+    hot = ("--buffers", "hot") if is_hot else ()
+    log = () if fake.nccl_log or fake.nccl_tuning else ("--no-nccl-log",)
+    on_fake = ("--backend", "gloo", "--device", "fake", "--no-plots", *hot, *log)
+    return program(program_text(fake) + change, *on_fake, *options, **variables)

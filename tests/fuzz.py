@@ -1,10 +1,10 @@
 """Throws damaged files and random command lines at commbench, and says which of them end otherwise
 than with an answer, or with two lines and an exit code.
 
-    python fuzz.py files FOLDER SEED COUNT EACH     EACH commands on each of COUNT damaged files
-    python fuzz.py lines FOLDER SEED COUNT          COUNT command lines
-    python fuzz.py these FOLDER FILE                the command lines of a JSON list in a file
-    python fuzz.py one FOLDER SEED NUMBER EACH      one damaged file again, left in FOLDER
+    python fuzz.py files FOLDER SEED COUNT EACH [N]   EACH commands on each of COUNT damaged files,
+                                                      or on the file N only, left in FOLDER
+    python fuzz.py lines FOLDER SEED COUNT            COUNT command lines
+    python fuzz.py these FOLDER FILE                  the command lines of a JSON list in a file
 
 It is a program of its own, for what it calls ends processes. Prints a JSON object: how often there
 was which exit code, and what failed.
@@ -29,20 +29,16 @@ from random import Random
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from damage import rearrange
+from damage import MUTATIONS
 from synthetic import noisy, plan, synthetic_run
-
-from commbench import __version__
-from commbench.plan.case import Case
-from commbench.results.journal import Journal
-from commbench.results.records import LinkProbe, RankInfo
-from commbench.results.schema import Batch, Measurement, ReportedTiming, RunEnd, RunHeader
 
 os.environ.pop("COLUMNS", None)  # so that an error and its hint are a line each
 EXIT_CODES = frozenset((0, 1, 2, 3, 4, 5, 6, 7, 130))
 PATIENCE_S = 30
 MOST_FAILURES = 20
 DATA = Path(__file__).parent / "data"
+FROZEN = DATA / "journal-schema-1.jsonl"
+RECORDED = Path(__file__).parent / "golden" / "data" / "runs"
 
 HOSTILE = (
     "\x1b[31m\x1b]0;x\x07", "\u202egnp.exe", "a\rb\nc", "::error::x", "##[error]", "%0A::x",
@@ -94,60 +90,23 @@ def what_is_wrong(ended: Ended) -> str:
 
 
 def seeds(folder: Path) -> list[tuple[str, bytes]]:
-    """Journals and results.csv that are sound, with everything that they can hold."""
+    """Journals and results.csv that are sound: made up, recorded, imported, and of schema 1."""
     asked = plan(
         operations=("all_reduce", "all_gather", "broadcast", "barrier"), sizes=(1024, 4096, 65536),
         dtypes=("float32", "int64"), timing="both",
     )  # fmt: skip
-    first = synthetic_run(folder / "a", "a", lambda case: noisy(1e-4, case.index, each=4), asked)
-    synthetic_run(folder / "b", "b", lambda case: noisy(2e-4, case.index, batches=3, each=3), asked,
-                launches=2)  # fmt: skip
-    rich = _rich(folder / "c")
-    frozen = (DATA / "journal-schema-1.jsonl").read_bytes()
-    journals = [first / "run.jsonl", folder / "b" / "run.jsonl", rich]
-    found = [("run.jsonl", path.read_bytes()) for path in journals]
-    found += [("run.jsonl", frozen), ("run.jsonl", rich.read_bytes())]
-    tables = [folder / name / "results.csv" for name in ("a", "b")]
+    for name, how in (("a", {"each": 4}), ("b", {"each": 3, "batches": 3})):
+        made = lambda case, how=how: noisy(1e-4, case.index, **how)  # noqa: E731
+        synthetic_run(folder / name, name, made, asked, launches=1 + (name == "b"))
+    shutil.copytree(RECORDED / "stand_in", folder / "c")
+    log = str(DATA / "nccl-tests" / "nccl_allreduce.log")
+    call(["import", log, "--op", "all_reduce", "--output", str(folder / "imported")])
+    made_here = [folder / name for name in ("a", "b", "c", "imported")]
+    recorded = [RECORDED / name for name in ("soak", "wrong", "two_nodes", "pairs", "replay")]
+    journals = [run / "run.jsonl" for run in (*made_here, *recorded)]
+    tables = [folder / name / "results.csv" for name in ("a", "b")] * 2
+    found = [("run.jsonl", path.read_bytes()) for path in (*journals, FROZEN)]
     return found + [("results.csv", path.read_bytes()) for path in tables]
-
-
-def _rich(folder: Path) -> Path:
-    """A journal in which every field holds something."""
-    folder.mkdir()
-    asked = plan(
-        operations=("all_reduce", "reduce"), sizes=(1 << 10, 1 << 14, 1 << 20), peak="450GB/s"
-    )
-    ranks = tuple(RankInfo(r, f"n{r}", 9 + r, f"cuda:{r} H200", (r,), "quiet", 0) for r in range(2))
-    header = RunHeader(
-        plan=asked, label="rich", started="2026-11-21T00:00:00+00:00", launcher="local",
-        environment={"host": "n0", "processor": "P", "torch": "2", "backends": ["gloo"],
-                     "variables": {"NCCL_ALGO": "RING"}, "cuda": None},
-        ranks=ranks, num_nodes=2, gpu_shared=True, commbench=__version__, overhead_s=1e-7,
-        aligner_s=1e-4, resolution_s=1e-9, link_probes=(LinkProbe(0, 1, 1 << 22, 0.01), LinkProbe(1, 0, 1 << 22, 0.06)),  # noqa: E501
-    )  # fmt: skip
-    journal = Journal(folder)
-    journal.header(header)
-    for case in asked.cases():
-        _record(journal, case)
-    journal.end(RunEnd("failed", "rank 1 was killed", 1.5))
-    return folder / "run.jsonl"
-
-
-def _record(journal: Journal, case: Case) -> None:
-    if case.index % 3 == 2:
-        told = ReportedTiming(1e-4, "mean over 20 iterations", 20, 1e-4, 1e-4, 2e-4, 2e-4, 3e-4)
-        journal.measurement(Measurement(case, "ok", reported=told))
-        return
-    for batch in range(4):
-        journal.batch(case, Batch(
-            samples_s=tuple(1e-4 * (1 + 0.3 * ((batch + n) % 3)) for n in range(8)), calls=2,
-            warmup=3, rank_medians_s=(1e-4, 1.1e-4), rank_behind_s=(0.0, 1e-5), last_in=(1, 7),
-            entry_skew_s=4e-5, operation_s=9e-5, elapsed_s=1e-3, queued_s=9e-4, switches=3,
-            throttled_s=1e-4, stolen_s=2e-4,
-        ))  # fmt: skip
-    wrong = {"wrong": 3, "reason": "rank 1, element 7"} if case.index == 1 else {"wrong": 0}
-    status = "wrong" if case.index == 1 else "ok"
-    journal.measurement(Measurement(case, status, stop_reason="precision", **wrong))
 
 
 def damaged(name: str, content: bytes, chance: Random) -> bytes:
@@ -159,23 +118,15 @@ def damaged(name: str, content: bytes, chance: Random) -> bytes:
     return content
 
 
-def _cut(content: bytes, chance: Random) -> bytes:
-    return content[: chance.randrange(len(content))]
-
-
-def _noise(content: bytes, chance: Random) -> bytes:
-    at = chance.randrange(len(content))
-    noise = bytes(chance.randrange(256) for _ in range(chance.choice((1, 1, 2, 5, 30))))
-    return content[:at] + noise + content[at + chance.choice((0, 1, 2, 40)) :]
-
-
-def _lines(content: bytes, chance: Random) -> bytes:
-    lines = content.split(b"\n")
-    if found := rearrange(lines, chance):
-        lines.insert(
-            found[0], chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff"))
-        )
-    return b"\n".join(lines)
+def _as_text(content: bytes, chance: Random) -> bytes:
+    """Cut off, other letters, lines or numbers; or a line more."""
+    if chance.random() < 0.2:
+        lines = content.split(b"\n")
+        more = chance.choice((b"", b"{}", b"null", b"[]", b'{"kind": "end"}', b"\xff"))
+        lines.insert(chance.randrange(len(lines)), more)
+        return b"\n".join(lines)
+    text = chance.choice(MUTATIONS)(content.decode("latin-1"), chance)
+    return text.encode("latin-1", "replace")
 
 
 MARK = "\ue000\ue001"
@@ -265,9 +216,9 @@ def _column(content: bytes, chance: Random) -> bytes:
 
 Damage = Callable[[bytes, Random], bytes]
 DAMAGES_JOURNAL: list[Damage] = [
-    _cut, _noise, _lines, _value, _value, _value, _value, _value, _everywhere, _everywhere,
+    _as_text, _as_text, _as_text, _value, _value, _value, _value, _value, _everywhere, _everywhere,
 ]  # fmt: skip
-DAMAGES_CSV: list[Damage] = [_cut, _noise, _lines, _field, _field, _column, _column]
+DAMAGES_CSV: list[Damage] = [_as_text, _as_text, _as_text, _field, _field, _column, _column]
 
 
 def commands(number: int) -> list[list[str]]:
@@ -390,17 +341,14 @@ def _told(name: str, content: bytes) -> str:
 if __name__ == "__main__":
     what, where, *numbers = sys.argv[1:]
     place = Path(where)
-    if what == "lines":
-        from fuzz_command_lines import fuzz_command_lines
-
-        told = fuzz_command_lines(place, *map(int, numbers))
-    elif what == "these":
+    if what == "these":
         from fuzz_command_lines import call_these
 
         told = call_these(place, json.loads(Path(numbers[0]).read_text()))
-    elif what == "one":
-        first, number, each = map(int, numbers)
-        told = hammer_files(place, first, 0, each, number)
+    elif what == "lines":
+        from fuzz_command_lines import fuzz_command_lines
+
+        told = fuzz_command_lines(place, *map(int, numbers))
     else:
         told = hammer_files(place, *map(int, numbers))
     json.dump(told, sys.stdout)

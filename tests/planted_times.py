@@ -16,6 +16,7 @@ from commbench.stats import Estimate
 
 Seconds = Callable[[Case], float]
 POWERS = tuple(1 << k for k in range(12, 29))
+NCCL = {"backend": "nccl", "device": "cuda"}
 
 
 def affine(

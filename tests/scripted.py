@@ -69,8 +69,6 @@ class Script(NamedTuple):
     switches."""
     message_us: Callable[[int, int], float] = lambda _sender, _receiver: 0.0
     """By how much a message of more than SHORT_BYTES is sent late from one rank to another."""
-    corrupts: bool = False
-    """Rank 1 gets one wrong element: the last it receives."""
     background: float | None = None
     """The part of a call that goes on while its rank computes, 0 to 1; the rest is done in wait().
     None: a call has ended when it returns, and only then it moves data."""
@@ -104,7 +102,7 @@ SCRIPTS = {
     ),
     "slow_way": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (pair == (3, 1))),
     "slow_rank": Script(message_us=lambda *pair: SLOW_MESSAGE_US * (2 in pair)),
-    "wrong_data": Script(corrupts=True), "hidden_0": Script(background=0.0),
+    "hidden_0": Script(background=0.0),
     "hidden_50": Script(background=0.5), "hidden_100": Script(background=1.0),
     "slows": Script(background=1.0, slows_communication=1.3, slows_computation=1.2),
     "slower_10": Script(lambda random, call: 1.1 * _lognormal(random, call)),

@@ -123,8 +123,6 @@ class ScriptedGroup(dist.ProcessGroup):
         last_entered = self._board.latest(entered)
         if self._script.background is None:
             self.pass_on(method, tensors).wait()
-        if self._script.corrupts and self._rank == 1:
-            next(_flat(tensors))[-1:] += 1
         largest = max(_flat(tensors), key=lambda tensor: tensor.nbytes)
         self._case = (OPERATIONS[method], str(largest.dtype)[len("torch.") :], largest.nbytes)
         number = self._numbers.setdefault(self._case, 0)

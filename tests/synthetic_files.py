@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def lay(host: Path, **files: str) -> Path:
-    """Write files; `__` in a name is a slash."""
-    for name, content in files.items():
-        put(host, name.replace("__", "/"), content)
+def lay(host: Path, files: Mapping[str, str], folder: str = "") -> Path:
+    """Write files below a folder, by their paths."""
+    for path, content in files.items():
+        put(host / folder, path, content)
     return host
 
 

@@ -17,70 +17,40 @@ from commbench.results.samples import with_rank_times
 from commbench.results.schema import Batch, Measurement, RunEnd, RunHeader
 
 PLAN = Plan(
-    operations=("all_reduce", "gather"),
-    sizes=(1024, 4096),
-    root=1,
-    backend="gloo",
-    device="cpu",
-    world_size=2,
-    iterations=3,
-)
+    operations=("all_reduce", "gather"), sizes=(1024, 4096), root=1, backend="gloo", device="cpu",
+    world_size=2, iterations=3,
+)  # fmt: skip
 HEADER = RunHeader(
-    plan=PLAN,
-    label="été \u2028 \x1b[1m",
-    started="2026-11-21T00:00:00+00:00",
-    launcher="local",
+    PLAN, label="été \u2028 \x1b[1m", started="2026-11-21T00:00:00+00:00", launcher="local",
     environment={"host": "example", "variables": {"GLOO_SOCKET_IFNAME": "lo"}, "cuda": None},
     ranks=(RankInfo(0, "example", 1000, "cpu", (0,), "quiet"), RankInfo(1, "example", 1001, "cpu")),
-    num_nodes=1,
-    commbench=__version__,
-    overhead_s=1.5e-7,
-    resolution_s=1e-9,
+    num_nodes=1, commbench=__version__, overhead_s=1.5e-7, resolution_s=1e-9,
     link_probes=(LinkProbe(0, 1, 1 << 22, 0.0125), LinkProbe(1, 0, 1 << 22, 0.0625)),
-)
+)  # fmt: skip
 CASES = PLAN.cases()
 
 
-def with_rank_times_all(*measurements: Measurement) -> tuple[Measurement, ...]:
-    """As they are recorded."""
-    return tuple(map(with_rank_times, measurements))
-
-
-MEASUREMENTS = with_rank_times_all(
-    Measurement(
-        case=CASES[0],
-        status="ok",
-        stop_reason="fixed",
-        wrong=0,
-        batches=(
-            Batch(
-                samples_s=(1.5e-4, 0.1 + 0.2),
-                calls=20,
-                warmup=1,
-                rank_medians_s=(1.4e-4, 1.5e-4),
-                rank_behind_s=(0.0, 1.25e-5),
-                last_in=(0, 2),
-                entry_skew_s=1.41e-7,
-                operation_s=1.3e-4,
-                elapsed_s=0.25,
-                queued_s=0.125,
-                switches=3,
-                throttled_s=0.0,
-                stolen_s=0.01,
-            ),
-            Batch(samples_s=(1.25e-4,)),
+FIRST_BATCH = Batch(
+    samples_s=(1.5e-4, 0.1 + 0.2), calls=20, warmup=1, rank_medians_s=(1.4e-4, 1.5e-4),
+    rank_behind_s=(0.0, 1.25e-5), last_in=(0, 2), entry_skew_s=1.41e-7, operation_s=1.3e-4,
+    elapsed_s=0.25, queued_s=0.125, switches=3, throttled_s=0.0, stolen_s=0.01,
+)  # fmt: skip
+TOLD = "rank 1, element 7: expected 3.0, got nan"
+MEASUREMENTS = tuple(
+    with_rank_times(measured)
+    for measured in (
+        Measurement(
+            CASES[0], "ok", stop_reason="fixed", wrong=0,
+            batches=(FIRST_BATCH, Batch(samples_s=(1.25e-4,))),
         ),
-    ),
-    Measurement(
-        case=CASES[1],
-        status="wrong",
-        reason="rank 1, element 7: expected 3.0, got nan",
-        wrong=1,
-        first_wrong=WrongElement(rank=1, element=7, expected="3.0", got="nan"),
-        batches=(Batch(samples_s=(1e-3,)),),
-    ),
-    Measurement(case=CASES[2], status="failed", reason='"quoted",\nand on two lines'),
-)
+        Measurement(
+            CASES[1], "wrong", TOLD, wrong=1, batches=(Batch(samples_s=(1e-3,)),),
+            first_wrong=WrongElement(rank=1, element=7, expected="3.0", got="nan"),
+        ),
+        Measurement(CASES[2], "failed", reason='"quoted",\nand on two lines'),
+    )
+)  # fmt: skip
+"""As they are recorded."""
 END = RunEnd(status="complete", elapsed_s=0.25)
 
 

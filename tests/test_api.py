@@ -148,6 +148,42 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
     assert "--" not in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        ("run('all_reduce')", "run takes 'all_reduce' only with the name of", "op='all_reduce'"),
+        ("environment(3)", "environment has no argument for 3", "leave it out"),
+        ("compare(run)", "compare needs b", "help(commbench.compare)"),
+        ("compare(run, run, a=run)", "compare has two values of a", "leave out one"),
+        ("replay({})", "workload cannot be {}", "give a workload, a text or a path"),
+        ("workload.save(3, 'x')", "workload cannot be 3", "give a workload"),
+        ("workload.ddp('llama-3-8b')", "ddp needs ranks", "help(commbench.workload.ddp)"),
+        ("workload.megatron('llama-3-8b', mesh='tp=2', x=3)", "unknown argument 'x'", "sequence"),
+        ("workload.analyse()", "no file is given", "traces"),
+        ("history.show(3)", "show takes 3 only with the name", "help(commbench.history.show)"),
+        ("frame()", "there is no run to show", "name at least one"),
+        ("expect('h100').text(3)", "format cannot be 3", "give a text"),
+        ("expect('h100').plot(3)", "output cannot be 3", "a path"),
+        ("expect('h100').plot()", "there is no picture of this result", "print it"),
+        ("load(run).plot(['a'])", "output cannot be ['a']", "a path"),
+        ("load(run).text(fmt='x')", "unknown argument 'fmt'", "known: format, peak"),
+        ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
+        ("sweep(vary={'colour': 'red'})", "unknown option to vary", "help(commbench.sweep) lists"),
+        ("load(run).soak()", "is no soak", "`commbench.soak(duration='1h')` makes one"),
+        ("check(run, max_slowdown=-1, against=run)", "'-1' is below 0 %", "0.1"),
+    ],
+)
+def test_a_wrong_call_is_refused_with_its_argument(
+    tmp_path: Path, call: str, message: str, hint: str
+) -> None:
+    names = {"commbench": commbench, "run": synthetic_run(tmp_path / "run", "mine")}
+    with pytest.raises((UsageError, UnavailableError)) as refused:
+        eval(f"commbench.{call}", names)
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+    assert len(str(refused.value).splitlines()) == 2
+
+
 def test_a_rank_of_torchrun_is_told_to_measure_on_its_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -321,6 +357,7 @@ def test_runs_are_compared_and_checked(tmp_path: Path) -> None:
     checked = commbench.check(new, against=old)
     assert (checked.outcome, len(checked.results[0].checks)) == ("fail", 4)
     assert commbench.check(new, against=old, max_slowdown="150%").outcome == "pass"
+    assert commbench.check(new, against=old, max_slowdown=0.99).outcome == "fail"
     assert commbench.check(commbench.load(old), min_busbw="all_reduce:1K-:0.001GB/s").outcome
     (tmp_path / "limits.toml").write_text('[[rule]]\noperation = "all_reduce"\nmax_time = "1s"\n')
     assert commbench.check(old, tmp_path / "limits.toml").outcome == "pass"

@@ -4,7 +4,6 @@ sampling is asked for."""
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any
 
 import pytest
 from commands import Commbench, Ended, run_commbench
@@ -42,20 +41,12 @@ def first_cases(seed: int, cases: range, number: int) -> list[int | None]:
     return [order.next(cases, lambda _: 0.0) for _ in range(number)]
 
 
-def header(ended: Ended) -> dict[str, Any]:
-    return ended.journal()[0]
-
-
-def test_what_was_asked_is_in_the_plan(both: Ended) -> None:
-    plan = header(both)["plan"]
+def test_the_header_tells_what_was_asked_and_what_the_loop_and_the_clock_add(both: Ended) -> None:
+    header = both.journal()[0]
     asked = ("timing", "seed", "precision", "budget_s", "order", "launches", "iterations")
-    assert [plan[name] for name in asked] == ["both", 1, 0.3, 0.05, "shuffled", 1, None]
-
-
-def test_the_header_tells_what_the_loop_and_the_clock_add(both: Ended) -> None:
-    assert header(both)["overhead_s"] > 0
-    assert header(both)["resolution_s"] > 0
-    assert header(both)["launch"] == 0
+    found = [header["plan"][name] for name in asked]
+    assert found == ["both", 1, 0.3, 0.05, "shuffled", 1, None]
+    assert min(header["overhead_s"], header["resolution_s"]) > 0 == header["launch"]
 
 
 def test_every_case_is_measured_at_least_twice_in_rounds_of_the_seeds_order(both: Ended) -> None:
@@ -88,9 +79,7 @@ def test_isolated_iterations_have_one_call_and_pipelined_ones_several(both: Ende
         assert calls == 1 if row["timing"] == "isolated" else 2 <= calls <= 20
     timings = [row["timing"] for row in both.rows()]
     assert timings == [*["isolated"] * 2, *["pipelined"] * 2, "isolated", "pipelined"]
-
-
-def test_only_the_first_batch_has_more_than_one_untimed_call(both: Ended) -> None:
+    # Only the first batch has more than one untimed call.
     for case in CASES:
         first, *later = both.batches(case)
         assert 0 <= first["warmup"] <= 201

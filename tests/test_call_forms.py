@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from commands import Commbench, Ended, run_commbench
-from fake_device import Fake, program_text
+from fake_device import Fake, run_on_fake
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.show.rows import rows_table, timed_kinds
@@ -72,11 +72,10 @@ def test_the_same_is_asked_from_python(
 
 
 def test_a_graph_captures_all_calls_of_a_form(program: Commbench) -> None:
-    ended = program(
-        program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--op",
-        "all_reduce", "--sizes", "4K",
-        "--tensors", "1,3", "--form", "async,flat_copy,reduce_scatter+all_gather", "--launch",
-        "graph", "--iters", "2", "--warmup", "0", "--buffers", "hot", "--no-plots",
+    ended = run_on_fake(
+        program, Fake(), "--op", "all_reduce", "--sizes", "4K", "--tensors", "1,3", "--form",
+        "async,flat_copy,reduce_scatter+all_gather", "--launch", "graph", "--iters", "2",
+        "--warmup", "0",
     )  # fmt: skip
     assert ended.code == 0, ended.err
     assert [(row["tensors"], row["form"], row["status"]) for row in ended.rows()] == [

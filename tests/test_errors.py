@@ -13,6 +13,7 @@ from commbench.errors import (
     UnavailableError,
     UsageError,
     WrongResultError,
+    as_arguments,
     name_error,
     value_error,
 )
@@ -53,6 +54,11 @@ def test_every_error_that_a_rank_can_report_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(("signal_number", "code"), [(2, 130), (15, 143), (1, 129)])
 def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int) -> None:
     assert Interrupted("stopped", signal_number=signal_number).exit_code == code
+
+
+def test_an_option_is_named_as_an_argument_of_python() -> None:
+    assert as_arguments("write --no-plots, or --root 2") == "write plots=False, or root=2"
+    assert as_arguments("see `commbench run --help`") == "see help(commbench.run)"
 
 
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:

@@ -108,6 +108,13 @@ def check(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     return started
 
 
+def ended(process: subprocess.Popen[str], folder: Path) -> tuple[Checked, str]:
+    """What a check left that some step failed, and printed."""
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == 1, out
+    return read(folder / "out"), out
+
+
 ORPHAN = "import subprocess; subprocess.Popen(['sleep', '{}'], start_new_session=True);"
 """Leaves a process in a session of its own, as torchrun leaves its ranks."""
 HANGS = "print('before', flush=True); import time; time.sleep(60)"
@@ -140,10 +147,7 @@ m.EXTRAS = (
     code("after", ""),
 )
 """
-    process = check(program)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, out
-    found = read(tmp_path / "out")
+    found, out = ended(check(program), tmp_path)
     outcomes = {name: (step["outcome"], step["reason"]) for name, step in found.steps.items()}
     long = outcomes.pop("long")
     assert outcomes == {
@@ -187,10 +191,7 @@ def test_skips(): pytest.skip("too little memory")
 ''', 30, 9),
 )
 """
-    process = check(program)
-    out, _ = process.communicate(timeout=100)
-    assert process.returncode == 1, out
-    found = read(tmp_path / "out")
+    found, out = ended(check(program), tmp_path)
     assert found.tests == {
         "environment": "passed", "test_first": "passed", "test_hangs": "failure",
         "test_later": "passed", "test_done": "passed", "test_holds": "failure",
@@ -237,14 +238,14 @@ def test_the_verdict_is_over_what_ran(gpu_check: Any) -> None:
     assert judged["verdict"].startswith("the core passed: the GPU path works here")
     assert judged["exit_code"] == 0
     assert judged["not run"] == ["x"]
-    left_out = result("b", "not run", gpu_check.LEFT_OUT)
-    judged = gpu_check.judge([passed, left_out], one)
-    assert judged["verdict"].startswith("what ran passed; a part of the core was left out")
-    assert judged["exit_code"] == 0
-    judged = gpu_check.judge([passed, left_out, result("c", "not run", "needs pytest")], one)
-    assert judged["verdict"].startswith("no verdict: of the core did not run: c")
-    assert judged["exit_code"] == 7
-    assert gpu_check.judge([passed, extra, result("d", "failed")], one)["exit_code"] == 1
+    left_out, lacks = (result("b", "not run", why) for why in (gpu_check.LEFT_OUT, "needs pytest"))
+    for more, verdict, code in (
+        ((left_out,), "what ran passed; a part of the core was left out", 0),
+        ((left_out, lacks | {"step": "c"}), "no verdict: of the core did not run: c", 7),
+        ((extra, result("d", "failed")), "failed: d", 1),
+    ):
+        judged = gpu_check.judge([passed, *more], one)
+        assert judged["verdict"].startswith(verdict) and judged["exit_code"] == code
     shown = " ".join(gpu_check.judge([passed], one)["not_shown"])
     for what in ("several GPUs", "NVLS", "registered", "symmetric", "InfiniBand", "ROCm"):
         assert what in shown

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from commands import Commbench
-from fake_device import Fake, program_text
+from fake_device import Fake, run_on_fake
 
 from commbench.plan.case import Case
 from commbench.plan.operation import BlockOrigin
@@ -23,7 +23,6 @@ from commbench.worker.communicator import Communicator
 from commbench.worker.device import Accelerator, Cpu
 from commbench.worker.verify import VerificationData, fill, verify_together
 
-ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots", "--no-nccl-log")
 GRAPHS = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--launch", "graph")
 
 
@@ -50,12 +49,22 @@ def case_and_buffers(operation: str, size: int) -> tuple[Case, Buffers]:
 class Module:
     """What Accelerator needs of a module such as torch.cuda."""
 
-    CUDAGraph = type("CUDAGraph", (), {})
-    Stream = SimpleNamespace
-
     def __init__(self) -> None:
-        self.current: Any = SimpleNamespace(wait_stream=lambda _: None)
-        self.fails = True
+        self.current, self.fails, self.reset = self.Stream(), True, set[object]()
+        module = self
+
+        class CUDAGraph:
+            def replay(self) -> str:
+                return "replayed"
+
+            def reset(self) -> None:
+                module.reset.add(self)
+                raise RuntimeError("this graph was never captured")
+
+        self.CUDAGraph = CUDAGraph
+
+    def Stream(self) -> Any:  # noqa: N802 - as torch calls it
+        return SimpleNamespace(wait_stream=lambda _: None)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *_: SimpleNamespace()
@@ -72,23 +81,32 @@ class Module:
             self.current = before
 
     @contextmanager
-    def graph(self, graph: Any, stream: Any, **_: Any) -> Iterator[None]:
+    def graph(self, _: Any, stream: Any, **__: Any) -> Iterator[None]:
         """As torch.cuda.graph: where the capture cannot end, the stream stays."""
         before, self.current = self.current, stream
         yield
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing")
         self.current = before
-        graph.replay = lambda: "replayed"
 
 
-def test_a_capture_that_fails_leaves_the_stream_for_the_next_case(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module, used = Module(), []
-    module.Stream = lambda: SimpleNamespace(wait_stream=lambda _: None)
-    monkeypatch.setattr(torch, "get_device_module", lambda _: module)
-    device, before = Accelerator("cuda", 0), module.current
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Module:
+    made = Module()
+    monkeypatch.setattr(torch, "get_device_module", lambda _: made)
+    return made
+
+
+def test_a_gpu_releases_its_graphs_while_a_traceback_refers_to_them(module: Module) -> None:
+    device, module.fails = Accelerator("cuda", 0), False
+    device.capture([lambda: None])()  # nobody refers to this one
+    kept: list[Any] = [device.capture([lambda: None]) for _ in range(2)]
+    device.release_graphs()
+    assert module.reset == {replay.__self__ for replay in kept}
+
+
+def test_a_capture_that_fails_leaves_the_stream_for_the_next_case(module: Module) -> None:
+    device, before, used = Accelerator("cuda", 0), module.current, []
 
     def call() -> None:
         used.append(module.current)
@@ -109,7 +127,7 @@ def test_the_graph_of_several_calls_that_is_timed_is_checked(
     program: Commbench, buffers: str
 ) -> None:
     options = ("--timing", "pipelined", "--buffers", buffers, "--op", "all_reduce,all_gather")
-    ended = program(program_text(Fake(corrupts_graphs_of=2)), *ON_FAKE, *GRAPHS, *options)
+    ended = run_on_fake(program, Fake(corrupts_graphs_of=2), *GRAPHS, *options)
     assert ended.code == 5
     for case in ended.cases():
         assert case["wrong"] > 100
@@ -124,7 +142,7 @@ def test_graphs_in_which_calls_use_the_same_memory_again_are_right(
     # What is reduced in place grows with each call of the graph; a half soon becomes infinite.
     options = ("--op", "all_reduce,reduce,reduce_scatter,gather", "--placement", "both")
     kinds = ("--dtype", "float32,float16", "--timing", "pipelined", "--buffers", buffers)
-    ended = program(program_text(Fake(enqueue_s=0.0)), *ON_FAKE, *GRAPHS, *options, *kinds)
+    ended = run_on_fake(program, Fake(enqueue_s=0.0), *GRAPHS, *options, *kinds)
     assert ended.code == 0, ended.err
     assert {row["wrong"] for row in ended.rows() if row["status"] == "ok"} == {"0"}
     assert max(int(row["calls"]) for row in ended.rows() if row["calls"]) > 1

@@ -18,7 +18,7 @@ from commands import (
     run_program_as,
     start_command,
 )
-from fake_device import Fake, program_text
+from fake_device import Fake, run_on_fake
 
 from commbench.analysis.columns import COLUMNS
 from commbench.analysis.environment import environment_facts
@@ -33,13 +33,16 @@ def named(*names: str) -> str:
     return ",".join(f"{CALLS}:{name}" for name in names)
 
 
+def measure(folder: Path, names: str, *options: str, **variables: str) -> Ended:
+    """A run of calls of bad_calls.py, with spaces between their names."""
+    options = ("--call", named(*names.split()), "--no-plots", *options)
+    return run_commbench(folder, "run", *options, **variables)
+
+
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    return run_commbench(
-        tmp_path_factory.mktemp("right"), "run", "--call",
-        named("Direct", "Divided", "UpTo4K", "HalfSum"), "--sizes", "2001,8K", "--iters", "6",
-        "--no-plots",
-    )  # fmt: skip
+    names = "Direct Divided UpTo4K HalfSum"
+    return measure(tmp_path_factory.mktemp("right"), names, "--sizes", "2001,8K", "--iters", "6")
 
 
 def test_a_call_is_a_row_beside_its_operation(right: Ended) -> None:
@@ -110,11 +113,8 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    names = [n.replace("half-sum-wrong", "HalfSumWrong") for n in FAULTS]
-    return run_commbench(
-        tmp_path_factory.mktemp("bad"), "run", "--call", named(*names), "--sizes", "2K,64K",
-        "--iters", "6", "--no-plots",
-    )  # fmt: skip
+    names = " ".join(FAULTS).replace("half-sum-wrong", "HalfSumWrong")
+    return measure(tmp_path_factory.mktemp("bad"), names, "--sizes", "2K,64K", "--iters", "6")
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -144,48 +144,37 @@ def test_a_call_that_is_wrong_at_once_has_no_times(bad: Ended) -> None:
 
 
 def test_a_call_that_hangs_for_one_size_is_named_with_the_rank(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named("HangsAt2K"), "--sizes", "1K,2K", "--iters", "4",
-        "--timeout", "2", "--no-plots", **SHORT_DELAYS,
-    )  # fmt: skip
+    options = ("--sizes", "1K,2K", "--iters", "4", "--timeout", "2")
+    ended = measure(tmp_path, "HangsAt2K", *options, **SHORT_DELAYS)
     assert ended.code == 4
     assert "rank 1 on" in ended.err and "bad_calls.py" in ended.err
     assert "checking all_reduce float32 sum in_place HangsAt2K 2 KiB" in ended.err
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("RaisesLater", r"measuring|checking .* RaisesLater 2 KiB"),
-        ("SetupRaises", r"trying all_reduce float32 sum in_place SetupRaises"),
-    ],
-)
-def test_an_exception_on_one_rank_is_named(tmp_path: Path, name: str, what: str) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named(name), "--sizes", "2K", "--iters", "6", "--no-plots",
-        **SHORT_DELAYS,
-    )  # fmt: skip
-    raised = {"RaisesLater": "ValueError: no more buffers", "SetupRaises": "KeyError: 'topology'"}
+    ("name", "error"),
+    [("RaisesLater", r"(measuring|checking) .* RaisesLater 2 KiB.*the call RaisesLater raised "
+      r"ValueError: no more buffers \(bad_calls.py, line \d+\)"),
+     ("SetupRaises", r"trying all_reduce float32 sum in_place SetupRaises.*the call SetupRaises "
+      r"raised KeyError: 'topology' \(bad_calls.py, line \d+\)")],
+)  # fmt: skip
+def test_an_exception_on_one_rank_is_named(tmp_path: Path, name: str, error: str) -> None:
+    ended = measure(tmp_path, name, "--sizes", "2K", "--iters", "6", **SHORT_DELAYS)
     assert ended.code == 4
-    error = next(line for line in ended.err.splitlines() if line.startswith("error:"))
-    assert error.startswith("error: rank 1 on ") and re.search(what, error)
-    assert re.search(rf"the call {name} raised {raised[name]} \(bad_calls.py, line \d+\)", error)
+    (told,) = (line for line in ended.err.splitlines() if line.startswith("error:"))
+    assert re.match(f"error: rank 1 on .*{error}", told), told
 
 
 def test_a_call_that_one_rank_refuses_is_named(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named("OnRank0"), "--sizes", "2K", "--no-plots"
-    )
+    ended = measure(tmp_path, "OnRank0", "--sizes", "2K")
     assert ended.code == 4
     assert "OnRank0 2 KiB failed on rank 1 only: rank 0 only" in ended.err
 
 
 def test_a_call_that_changes_the_current_stream_is_refused(program: Commbench) -> None:
-    ended = program(
-        program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--call",
-        named("ChangesStream", "Direct", "WritesBehind", "ReturnsEarly"), "--sizes", "2K",
-        "--iters", "4", "--warmup", "0", "--buffers", "hot", "--no-plots",
-    )  # fmt: skip
+    calls = named("ChangesStream", "Direct", "WritesBehind", "ReturnsEarly")
+    options = ("--sizes", "2K", "--iters", "4", "--warmup", "0")
+    ended = run_on_fake(program, Fake(), "--call", calls, *options)
     assert ended.code == 5, ended.err
     reasons = {line["case"]["call"]: line["reason"] for line in ended.cases()}
     stream, direct, behind, early = (
@@ -200,43 +189,32 @@ def test_a_call_that_changes_the_current_stream_is_refused(program: Commbench) -
 
 
 def test_a_graph_and_rotating_buffers_take_own_calls(program: Commbench) -> None:
-    ended = program(
-        program_text(Fake()), "--no-nccl-log", "--backend", "gloo", "--device", "fake", "--call",
-        named("Direct"), "--sizes", "1M", "--launch", "graph", "--timing", "both", "--buffers",
-        "rotating", "--iters", "2", "--warmup", "0", "--no-plots",
+    ended = run_on_fake(
+        program, Fake(), "--call", named("Direct"), "--sizes", "1M", "--launch", "graph",
+        "--timing", "both", "--buffers", "rotating", "--iters", "2", "--warmup", "0",
     )  # fmt: skip
     assert [row["status"] for row in ended.good().rows()] == ["ok"] * 4
     assert [row["call"] for row in ended.rows()] == ["", "Direct", "", "Direct"]
 
 
-def test_groups_and_overlaps_take_own_calls(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named("Direct", "Divided"), "--mesh", "dp=2,tp=2",
-        "--concurrency", "both", "--sizes", "2001", "--iters", "3", "--no-plots",
-    )  # fmt: skip
-    rows = ended.good().rows()
-    assert {(row["status"], row["wrong"], row["size_bytes"]) for row in rows} == {
-        ("ok", "0", "2000")
-    }
+def test_groups_take_own_calls(tmp_path: Path) -> None:
+    options = ("--mesh", "dp=2,tp=2", "--concurrency", "both", "--sizes", "2001", "--iters", "3")
+    rows = measure(tmp_path, "Direct Divided", *options).good().rows()
+    found = {(row["status"], row["wrong"], row["size_bytes"]) for row in rows}
+    assert found == {("ok", "0", "2000")}
 
 
 def test_an_overlap_takes_own_calls_with_and_without_a_start(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named("Direct", "Divided"), "--overlap", "memory:64K",
-        "--sizes", "2K", "--iters", "3", "--no-plots",
-    )  # fmt: skip
-    assert {row["status"] for row in ended.good().rows()} == {"ok"}
-    assert len(ended.rows()) == 9
+    options = ("--overlap", "memory:64K", "--sizes", "2K", "--iters", "3")
+    rows = measure(tmp_path, "Direct Divided", *options).good().rows()
+    assert [row["status"] for row in rows] == ["ok"] * 9
 
 
 def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--call", named("Direct", "Divided"), "--reduce-op", "max", "--sizes",
-        "2K", "--iters", "3", "--no-plots",
-    )  # fmt: skip
-    assert [(row["call"], row["status"]) for row in ended.good().rows()] == [
-        ("", "ok"), ("Direct", "unsupported"), ("Divided", "ok"),
-    ]  # fmt: skip
+    options = ("--reduce-op", "max", "--sizes", "2K", "--iters", "3")
+    ended = measure(tmp_path, "Direct Divided", *options).good()
+    found = [(row["call"], row["status"]) for row in ended.rows()]
+    assert found == [("", "ok"), ("Direct", "unsupported"), ("Divided", "ok")]
     assert "Direct has no max" in ended.out
 
 
@@ -245,7 +223,7 @@ def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
     [
         (named("NoOperation"), "has no `operation`", "all_reduce"),
         (named("UnknownOperation"), "'all_redcue'", "did you mean all_reduce?"),
-        (named("NoCall"), "has no `__call__", "docs/own-calls.md"),
+        (named("NoCall"), "has no `__call__", "`setup(self, group"),
         (named("NoReference"), "sizes of its own and no `reference`", "reference(inputs, rank)"),
         (named("BadName"), "has the name 'my call'", "letters, digits"),
         (named("Nothing"), "bad_calls.py has no Nothing", "it has: Direct"),
@@ -271,16 +249,14 @@ def test_what_is_no_call_is_refused_in_two_lines(
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--op", "broadcast"], "is an all_reduce, which is not measured"),
-        (["--tensors", "4"], "takes one tensor"),
-    ],
-)
+    ("option", "message"),
+    [("--op=broadcast", "is an all_reduce, which is not measured"),
+     ("--tensors=4", "takes one tensor")],
+)  # fmt: skip
 def test_options_that_leave_no_row_for_a_call_are_refused(
-    tmp_path: Path, more: list[str], message: str
+    tmp_path: Path, option: str, message: str
 ) -> None:
-    ended = run_commbench(tmp_path, "run", "--call", named("Direct"), "--dry-run", *more)
+    ended = measure(tmp_path, "Direct", "--dry-run", option)
     assert ended.code == 2 and message in ended.err
 
 
@@ -356,10 +332,8 @@ def test_a_run_goes_on_only_with_the_same_code(tmp_path: Path) -> None:
 
 
 def test_ranks_of_torchrun_load_the_call(tmp_path: Path) -> None:
-    ended = run_commbench(
-        tmp_path, "run", "--launcher", "torchrun", "--call", named("Direct"), "--sizes", "1K",
-        "--iters", "3", "--no-plots",
-    )  # fmt: skip
+    options = ("--launcher", "torchrun", "--sizes", "1K", "--iters", "3")
+    ended = measure(tmp_path, "Direct", *options)
     assert [row["call"] for row in ended.good().rows()] == ["", "Direct"]
 
 

@@ -93,15 +93,6 @@ def test_a_drifting_operation_ends_up_30_percent_slower() -> None:
     assert at == pytest.approx([1, 1.15, 1.3], rel=0.01)
 
 
-def test_a_late_rank_is_late_by_what_the_script_says(run: Run) -> None:
-    ended = run("late_rank", "--sizes", "4K", "--iters", "60")
-    (row,), (calls,) = ended.rows(), timed_calls(ended)
-    assert {call.scripted_ns for call in calls} == {1e3 * (MEDIAN_US + DELAY_US)}
-    skip_if_disturbed([calls])
-    assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
-    assert float(row["time_us"]) == pytest.approx(MEDIAN_US + DELAY_US, rel=0.01)
-
-
 def test_a_rank_that_turns_slow_does_so_from_the_call_in_the_script(run: Run) -> None:
     ended = run("slow_after_50", "--sizes", "4K", "--iters", "100")
     (calls,) = timed_calls(ended)
@@ -109,12 +100,3 @@ def test_a_rank_that_turns_slow_does_so_from_the_call_in_the_script(run: Run) ->
         extra_us = DELAY_US * (call.number >= SLOW_FROM_CALL)
         assert call.scripted_ns == 1e3 * (MEDIAN_US + extra_us)
     assert {call.number >= SLOW_FROM_CALL for call in calls} == {False, True}
-
-
-def test_wrong_data_are_found(run: Run) -> None:
-    ended = run("wrong_data", "--sizes", "4K", "--iters", "5")
-    assert ended.code == 5
-    (row,) = ended.rows()
-    assert (row["status"], row["wrong"]) == ("wrong", "1")
-    (case,) = [line for line in ended.journal() if line["kind"] == "case"]
-    assert (case["first_wrong"]["rank"], case["first_wrong"]["element"]) == (1, 1023)

@@ -142,6 +142,8 @@ def test_a_secret_of_the_environment_is_in_no_file_of_a_run(tmp_path: Path) -> N
         assert secret.encode() not in path.read_bytes(), path
     assert secret not in ended.out + ended.err
     assert ended.journal()[0]["environment"]["variables"]["NCCL_IB_TIMEOUT"] == "23"
+    told = run_commbench(tmp_path, "env", **variables)
+    assert re.search(r"^NCCL_IB_TIMEOUT +23$", told.out, re.M) and secret not in told.out
 
 
 @pytest.mark.parametrize("launcher", ["agent", pytest.param("torchrun", marks=pytest.mark.full)])

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from synthetic import header, plan
 
 from commbench.errors import RecordsError
 from commbench.launch.devices import raise_nofile_limit
-from commbench.results.files import new_file
 from commbench.results.journal import Journal, remove_if_empty
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import create_folder
@@ -92,29 +91,11 @@ def test_wherever_the_disk_is_full_the_journal_keeps_whole_lines_and_can_go_on(
             assert not folder.exists()
 
 
-def test_half_a_line_of_a_killed_run_is_taken_back_before_the_next(tmp_path: Path) -> None:
-    asked = plan(sizes=(1024,))
-    folder = create_folder(tmp_path / "run")
-    with closing(Journal(folder)) as journal:
-        journal.header(header(asked, "x"))
-    with (folder / "run.jsonl").open("a") as file:
-        file.write('{"kind": "batch", "samples_s": [0.00')
-    Journal(folder).end(RunEnd("interrupted"))
-    assert read_run(folder).end == RunEnd("interrupted")
-
-
 def test_a_journal_that_holds_anything_is_never_removed(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "run")
     (folder / "run.jsonl").write_text("damaged\n")
     remove_if_empty(folder)
     assert (folder / "run.jsonl").read_text() == "damaged\n"
-
-
-def test_a_new_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> None:
-    too_large = pytest.raises(OSError, match="File too large")
-    with file_size(10), too_large, new_file(tmp_path / "new") as file:
-        file.write(b"x" * 100)
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_run_on_a_full_disk_keeps_what_it_has(tmp_path: Path) -> None:
@@ -139,31 +120,26 @@ def await_lines(journal: Path, process: Command) -> None:
         time.sleep(0.02)
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def block(folder: Path) -> None:
-    (folder / "results.csv.new").mkdir()
-
-
 @pytest.mark.parametrize(
-    ("harm", "message"),
+    ("is_lost", "message"),
     [
-        (remove, "error: cannot write run/run.jsonl: it was removed meanwhile"),
-        (block, "error: cannot write run/results.csv: Is a directory"),
+        (True, "error: cannot write run/run.jsonl: it was removed meanwhile"),
+        (False, "error: cannot write run/results.csv: Is a directory"),
     ],
 )
-def test_a_folder_that_is_lost_in_mid_run_ends_it(
-    tmp_path: Path, harm: Callable[[Path], None], message: str
+def test_a_folder_that_is_lost_or_blocked_in_mid_run_ends_it(
+    tmp_path: Path, is_lost: bool, message: str
 ) -> None:
     process = start_command(tmp_path, "run", *LONG, **SHORT_DELAYS)
     await_lines(tmp_path / "run" / "run.jsonl", process)
-    harm(tmp_path / "run")
+    if is_lost:
+        shutil.rmtree(tmp_path / "run")
+    else:
+        (tmp_path / "run" / "results.csv.new").mkdir()
     ended = process.finish()
     assert_two_lines(ended, 6)
     assert ended.err.splitlines()[-2] == message
-    if harm is block:
+    if not is_lost:
         assert_kept(tmp_path, ended.folder)
 
 

@@ -32,8 +32,6 @@ class Column(NamedTuple):
     """TEXT (empty for no value), INTEGER, or NUMBER (written with seven digits)."""
     unit: float = 1.0
     """The number is divided by this."""
-    is_needed: bool = False
-    """Whether results.csv must have it. Older files may lack other columns."""
     is_signed: bool = False
     """Whether it may be below zero."""
 
@@ -59,9 +57,9 @@ _SI_NAMES = {"_us": "_s", "_GBps": "_bytes_per_s"}
 _SI = re.compile("_us$|_GBps$")
 
 
-def _of_time(name: str, field: str, is_needed: bool = False) -> Column:
+def _of_time(name: str, field: str) -> Column:
     """A field of the row's Summary, in microseconds."""
-    return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO, is_needed)
+    return Column(name, lambda row: getattr(row.time, field, None), NUMBER, MICRO)
 
 
 def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> list[Column]:
@@ -70,10 +68,9 @@ def _of_overlap(name: str, field: str, suffix: str = "", unit: float = 1.0) -> l
     def find(row: ResultRow, part: str) -> float | None:
         return getattr(row.overlap and getattr(row.overlap, field), part, None)
 
-    names = {"value": "", "low": "_ci_low", "high": "_ci_high"}
     return [
         Column(f"{name}{end}{suffix}", partial(find, part=part), unit=unit, is_signed=True)
-        for part, end in names.items()
+        for part, end in (("value", ""), ("low", "_ci_low"), ("high", "_ci_high"))
     ]
 
 
@@ -99,7 +96,7 @@ def _work(row: ResultRow) -> str:
 
 def _wire_bytes(row: ResultRow) -> int | None:
     """Bytes that a rank sends, of a row with numerics."""
-    sent = row.measurement.case.wire_bytes if row.measurement.numerics else None
+    sent = row.case.wire_bytes if row.measurement.numerics else None
     return None if sent is None else round(sent)
 
 
@@ -120,7 +117,6 @@ _DIMENSIONS = {
         dimension.field,
         lambda row, field=dimension.field: getattr(row.measurement.case, field),  # type: ignore[misc]
         INTEGER if dimension.is_integer else TEXT,
-        is_needed=dimension.field not in Case._field_defaults,
     )
     for dimension in DIMENSIONS
 }
@@ -146,9 +142,9 @@ COLUMNS: dict[str, Column] = {
         Column("count", lambda row: row.measurement.case.count, INTEGER),
         Column("iterations", lambda row: _counted(row, row.time and row.time.iterations), INTEGER),
         Column("stop_reason", lambda row: row.stop_reason, TEXT),
-        _of_time("time_us", "median", is_needed=True),
-        _of_time("time_ci_low_us", "low", is_needed=True),
-        _of_time("time_ci_high_us", "high", is_needed=True),
+        _of_time("time_us", "median"),
+        _of_time("time_ci_low_us", "low"),
+        _of_time("time_ci_high_us", "high"),
         _of_time("time_min_us", "minimum"),
         _of_time("time_mean_us", "mean"),
         _of_time("time_p95_us", "p95"),
@@ -161,7 +157,7 @@ COLUMNS: dict[str, Column] = {
         Column("entry_skew_us", lambda row: row.interference.entry_skew_s, unit=MICRO),
         Column("slowest_rank", lambda row: row.slowest_rank, INTEGER),
         Column("wrong", lambda row: row.measurement.wrong, INTEGER),
-        Column("status", lambda row: row.measurement.status, TEXT, is_needed=True),
+        Column("status", lambda row: row.measurement.status, TEXT),
         Column("gpu_shared", lambda row: _counted(row, int(row.header.gpu_shared)), INTEGER),
         Column("calls", lambda row: row.interference.calls, INTEGER),
         Column("batches", lambda row: _counted(row, len(row.measurement.batches)), INTEGER),
@@ -219,7 +215,6 @@ COLUMNS: dict[str, Column] = {
 
 TEXTS = frozenset(column.name for column in COLUMNS.values() if column.kind == TEXT)
 INTEGERS = frozenset(column.name for column in COLUMNS.values() if column.kind == INTEGER)
-NEEDED = tuple(column.name for column in COLUMNS.values() if column.is_needed)
 KEY = tuple(_DIMENSIONS)
 """Rows of two files measure the same case if these columns are equal."""
 DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._field_defaults}
@@ -227,6 +222,8 @@ DEFAULTS = {name: Case._field_defaults[name] for name in KEY if name in Case._fi
 UNDISTURBED_TIMES = ("time_p5_us", "time_p5_ci_low_us", "time_p5_ci_high_us")
 """The time of undisturbed calls, and the ends of its interval."""
 TIMES = ("time_us", "time_ci_low_us", "time_ci_high_us")
+NEEDED = (*(name for name in KEY if name not in DEFAULTS), *TIMES, "status")
+"""What a results.csv must have. Older files may lack other columns."""
 
 
 class Row:

@@ -38,7 +38,7 @@ from commbench.errors import RecordsError
 from commbench.plan.dimensions import require_known
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
-from commbench.results.files import why_unreadable
+from commbench.results.files import reading, unreadable_error
 from commbench.results.journal import write_run
 from commbench.results.run_folder import RESULTS_CSV
 from commbench.results.schema import Run, contradiction
@@ -51,6 +51,7 @@ _NUMBER_CHARACTERS = b"0123456789.+-eE "
 _FILLED = ("operation", "size_bytes", "status")
 """Columns that are never empty."""
 _LONGEST_HEAD = 1 << 16
+_HINT = "give a run folder or its results.csv"
 _LARGEST_BYTES = 1 << 31
 _BETWEEN = (
     *((n.replace("_ci_low", ""), n, n.replace("_low", "_high")) for n in COLUMNS if "_ci_low" in n),
@@ -158,17 +159,14 @@ def read_results(path: Path, columns: Collection[str] = COLUMNS) -> PackedRows:
 
     Raises RecordsError for a file that is not a results.csv, and for a damaged line.
     """
-    if why := why_unreadable(path, _LARGEST_BYTES):
-        raise _unreadable(path, why)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with reading(path, _HINT, _LARGEST_BYTES) as raw:
+            file = io.TextIOWrapper(raw, "utf-8-sig", newline="")
             names = _read_names(path, file)
             blocks = _read_blocks(path, file, names, tuple(columns))
             return PackedRows(tuple(columns), blocks)
     except UnicodeDecodeError:
-        raise RecordsError(f"{path} is not text", "give a run folder or its results.csv") from None
-    except OSError as error:
-        raise _unreadable(path, error.strerror or error) from None
+        raise RecordsError(f"{path} is not text", _HINT) from None
 
 
 def _read_names(path: Path, file: TextIO) -> list[str]:
@@ -176,7 +174,7 @@ def _read_names(path: Path, file: TextIO) -> list[str]:
     try:
         names = next(csv.reader([file.readline(_LONGEST_HEAD)]), [])
     except csv.Error as error:
-        raise _unreadable(path, error) from None
+        raise unreadable_error(path, str(error), _HINT) from None
     names = [OLD_NAMES.get(name, name) for name in names]
     if missing := [name for name in NEEDED if name not in names]:
         raise RecordsError(
@@ -201,20 +199,13 @@ def _read_blocks(
                 yield _parse_lines(names, columns, [line for _, line in numbered], seen)
             except ValueError:
                 for number, line in numbered:
-                    _require_sound(path, number, names, line, seen)
+                    try:
+                        _parse_lines(names, tuple(COLUMNS), [line], seen)
+                    except ValueError as error:
+                        raise _damaged(path, number, error) from None
                 raise
     except csv.Error as error:
         raise _damaged(path, lines.line_num + 1, error) from None
-
-
-def _require_sound(
-    path: Path, number: int, names: Sequence[str], line: Sequence[str], seen: set[int]
-) -> None:
-    """Raise RecordsError where a line is damaged."""
-    try:
-        _parse_lines(names, tuple(COLUMNS), [line], seen)
-    except ValueError as error:
-        raise _damaged(path, number, error) from None
 
 
 def _parse_lines(
@@ -319,10 +310,6 @@ def _damaged(path: Path, line: int, why: object) -> RecordsError:
         f"{path}, line {line}, is damaged: {why}",
         "repair or remove the line; `commbench export` writes the file again from run.jsonl",
     )
-
-
-def _unreadable(path: Path, why: object) -> RecordsError:
-    return RecordsError(f"cannot read {path}: {why}", "give a run folder or its results.csv")
 
 
 def make_csv(rows: Iterable[Iterable[Any]]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
 from commbench.analysis.statistics import design_effect, median, medians, percentile
-from commbench.plan.backends import ALLOCATORS, BACKENDS
+from commbench.plan.backends import ALLOCATORS, BACKENDS, find_unread
 from commbench.plan.computations import AT_ONCE
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import OPERATIONS
@@ -355,11 +355,7 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
         return ()
     names = [name for name in variables if name.startswith("NCCL_")]
-    if not names:
-        return ()
-    from commbench.plan.backends import find_unread
-
-    return find_unread(names, header.plan.backend)
+    return find_unread(names, header.plan.backend) if names else ()
 
 
 def different_variables(header: RunHeader) -> tuple[str, ...]:

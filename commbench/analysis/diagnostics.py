@@ -70,7 +70,7 @@ class Diagnostic(NamedTuple):
             worst,
             percent=up_to + format_share(worst),
             capped=up_to + format_share(min(worst, 1.0)),
-            part=up_to + (f"{format_share(worst)} of" if worst < 0.995 else f"{worst:.2g} times"),
+            part=up_to + (f"{format_share(worst)} of" if worst < 1.05 else f"{worst:.2g} times"),
             longer=f"{up_to}{1 + worst:.3g}",
             interval=f"{'' if is_one else 'worst row: '}interval {ratio_interval_text(over)}",
             backend=plan.backend,

@@ -20,7 +20,7 @@ from commbench.host.gpu_system import GPU_FACTS, describe_gpu_facts
 from commbench.output.text import list_some
 from commbench.plan.backends import BACKENDS
 from commbench.plan.links import Fabric, Nics, Peak, unique_gpu
-from commbench.readers.registry import OF_FILES
+from commbench.readers.source import OF_FILES
 from commbench.results.schema import RunHeader, is_imported
 from commbench.units import GB, format_count
 

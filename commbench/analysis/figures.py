@@ -28,13 +28,16 @@ nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from math import inf, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from commbench.analysis.statistics import median, median_ci
+from commbench.plan.dtypes import DTYPES
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATIONS
 from commbench.stats import Estimate, combine, combine_ratio
@@ -42,18 +45,10 @@ from commbench.stats import Estimate, combine, combine_ratio
 if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.analysis.statistics import Summary
-    from commbench.plan.links import Peak
-    from commbench.results.schema import Batch
-import base64
-import binascii
-from typing import TYPE_CHECKING, Literal
-
-from commbench.plan.dtypes import DTYPES
-from commbench.results.records import Numerics
-
-if TYPE_CHECKING:
     from commbench.plan.case import Case
-    from commbench.results.schema import Measurement
+    from commbench.plan.links import Peak
+    from commbench.results.records import Numerics
+    from commbench.results.schema import Batch, Measurement
 
 
 class Overlap(NamedTuple):

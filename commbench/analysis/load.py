@@ -25,7 +25,7 @@ from commbench.analysis.rows import make_rows
 from commbench.errors import RecordsError
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results import schema
-from commbench.results.files import is_file, is_folder, why_unreadable
+from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal_reader import read_run
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV, RUN_HINT
 from commbench.units import format_count
@@ -179,16 +179,8 @@ def _kind_of(path: Path) -> str:
     """What a folder or a file has: JOURNAL, RESULTS_CSV, or _OTHER; empty for nothing."""
     if is_folder(path):
         return next((name for name in (JOURNAL, RESULTS_CSV) if is_file(path / name)), "")
-    why = why_unreadable(path)
-    head = b""
-    try:
-        if not why:
-            with path.open("rb") as file:
-                head = file.read(_HEAD_BYTES)
-    except OSError as error:
-        why = error.strerror or str(error)
-    if why:
-        raise RecordsError(f"cannot read {path}: {why}", RUN_HINT)
+    with reading(path, RUN_HINT) as file:
+        head = file.read(_HEAD_BYTES)
     if path.name == JOURNAL or head.startswith(b'{"kind"'):
         return JOURNAL
     first = head.split(b"\n")[0].split(b",")

@@ -25,7 +25,7 @@ from commbench.plan.groups import ALONE, TOGETHER, format_group
 from commbench.plan.pairs import count_pairs
 from commbench.plan.splits import Load
 from commbench.results.samples import in_order, samples_of, with_rank_times, without_samples
-from commbench.results.schema import CUT_OFF, Measurement, ReportedTiming, Run, RunHeader
+from commbench.results.schema import CUT_OFF, Measurement, Run, RunHeader
 from commbench.stats import Estimate, ratio
 
 _Key: TypeAlias = tuple[object, ...]
@@ -230,11 +230,14 @@ def find_stop_reason(header: RunHeader, measurement: Measurement) -> str:
 
 def make_row(header: RunHeader, measurement: Measurement) -> ResultRow:
     """The row of one measurement."""
-    batches = samples_of(measurement.batches)
+    batches, reported = samples_of(measurement.batches), measurement.reported
     spread = usual_launch_spread(header.plan.backend)
     time = summarise(batches, samples_by_launch(measurement), spread) if any(batches) else None
-    if measurement.reported:
-        time = _reported_summary(measurement.reported)
+    if reported:
+        time = Summary(
+            reported.iterations, reported.time_s, minimum=reported.minimum_s, mean=reported.mean_s,
+            p95=reported.p95_s, p99=reported.p99_s, maximum=reported.maximum_s,
+        )  # fmt: skip
     return ResultRow(header=header, measurement=with_rank_times(measurement), time=time)
 
 
@@ -248,17 +251,12 @@ def make_rows(run: Run) -> tuple[ResultRow, ...]:
     parts, (known, rows) = (run.header, run.measurements, run.end), _latest[0]
     if known and all(map(is_, parts, known)):
         return rows
-    header = with_risen(run)
+    risen = run.end.risen if run.end else {}
+    more = {diagnostic_figures.RISEN: risen} if any(risen.values()) else {}
+    header = run.header._replace(environment=run.header.environment | more)
     rows = relate_rows([make_row(header, found) for found in run.measurements])
     _latest[0] = parts, rows
     return rows
-
-
-def with_risen(run: Run) -> RunHeader:
-    """The header of a run, whose environment also has the counters of faults that rose in it."""
-    risen = run.end.risen if run.end else {}
-    more = {diagnostic_figures.RISEN: risen} if any(risen.values()) else {}
-    return run.header._replace(environment=run.header.environment | more)
 
 
 def relate_rows(rows: Sequence[ResultRow]) -> tuple[ResultRow, ...]:
@@ -314,11 +312,3 @@ def samples_by_launch(measurement: Measurement) -> list[Sequence[float]]:
     for batch, found in zip(without_samples(measurement.batches), samples, strict=True):
         launches.setdefault(batch.launch, []).append(found)
     return [in_order(batches) for _, batches in sorted(launches.items())]
-
-
-def _reported_summary(reported: ReportedTiming) -> Summary:
-    """The summary of what another tool reported: a few figures, and no samples."""
-    return Summary(
-        reported.iterations, reported.time_s, minimum=reported.minimum_s, mean=reported.mean_s,
-        p95=reported.p95_s, p99=reported.p99_s, maximum=reported.maximum_s,
-    )  # fmt: skip

@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commbench import __version__
-from commbench.analysis.environment import (
-    NOT_SET,
-    chosen_variables,
-    environment_facts,
-    environment_variables,
-    is_default,
-)
+from commbench.analysis import environment
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.nccl_log import describe_init, describe_start_up
 from commbench.answers.check import document as gate_document
@@ -185,7 +179,9 @@ def environment_section(runs: NamedRuns) -> doc.Section:
     headers = {name: run.header for name, run in runs.items() if run.header}
     variables = {name: _variables(header) for name, header in headers.items()}
     if len(headers) > 1:
-        unset = {variable: NOT_SET for found in variables.values() for variable in found}
+        unset = {
+            variable: environment.NOT_SET for found in variables.values() for variable in found
+        }
         variables = {name: unset | found for name, found in variables.items()}
     facts = {name: _environment_facts(header) | variables[name] for name, header in headers.items()}
     if len(headers) > 1:  # of one run, the results have it
@@ -202,13 +198,15 @@ def environment_section(runs: NamedRuns) -> doc.Section:
 def _variables(header: RunHeader) -> dict[str, str]:
     """The variables with their values, and which of them are the default for ranks."""
     return {
-        name: f"{value} (default of commbench)" if is_default(header, name, value) else value
-        for name, value in environment_variables(header).items()
+        name: f"{value} (default of commbench)"
+        if environment.is_default(header, name, value)
+        else value
+        for name, value in environment.environment_variables(header).items()
     }
 
 
 def _environment_facts(header: RunHeader) -> dict[str, str]:
-    found = environment_facts(header).items()
+    found = environment.environment_facts(header).items()
     facts = {name.replace("_", " "): text for name, text in found if name not in ("hosts", "notes")}
     facts["launcher"] = {LOCAL: "commbench"}.get(header.launcher, header.launcher)
     return facts | {"NCCL init": describe_init(header.environment.get("nccl_log"))}
@@ -302,7 +300,7 @@ def reproduce(header: RunHeader) -> tuple[doc.Block, ...]:
     each = ""
     if options.nnodes > 1:
         each = f" on each of {options.nnodes} nodes, with --node-rank 0 to {options.nnodes - 1}"
-    before = _with_variables(chosen_variables(header))
+    before = _with_variables(environment.chosen_variables(header))
     return (
         *([doc.Text(_IN_PROCESS)] if is_in_process(header) else []),
         *([doc.Text(_WORKLOAD.format(options.workload))] if options.workload else []),
@@ -337,7 +335,7 @@ def reproduce_sweep(sweep: Sweep, header: RunHeader) -> tuple[doc.Block, ...]:
     left_out = tuple(f"--{name}=" for name in (*swept, "label"))
     words += [f"--rounds={sweep.rounds}"]
     words += [word for word in options.command()[2:] if not word.startswith(left_out)]
-    others = {k: v for k, v in chosen_variables(header).items() if k not in swept}
+    others = {k: v for k, v in environment.chosen_variables(header).items() if k not in swept}
     return (doc.Code("Measure the sweep again:", shell_lines([*_with_variables(others), *words])),)
 
 

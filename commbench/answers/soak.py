@@ -387,8 +387,9 @@ def _pictures(result: SoakResult) -> list[Picture]:
     ]
     heading, more = "Time over the median of the case", len(result.rows) - len(drawn)
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
-    notes = [f"{more} more cases are not drawn"] if more else []
-    return [Picture("soak", result.name, " ".join(soak_answer(result)), [panel], notes)]
+    answer = " ".join(soak_answer(result))
+    notes = [answer, *([f"{more} more cases are not drawn"] if more else [])]
+    return [Picture("soak", f"Times during the soak {result.name}", answer, [panel], notes)]
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:

@@ -194,7 +194,7 @@ def check(
     rules: str | Path | Sequence[Rule] | None = None,
     *,
     against: AnyRun | None = None,
-    max_slowdown: str | Sequence[str] = (),
+    max_slowdown: str | float | Sequence[str] = (),
     min_busbw: str | Sequence[str] = (),
     max_time: str | Sequence[str] = (),
     expect: str | None = None,
@@ -212,7 +212,8 @@ def check(
     notify: Callable[[str], None] = ignore,
 ) -> GateResult:
     """Check a run against rules, those of a TOML file, and limits such as
-    `min_busbw="all_reduce:1M-1G:3.0GB/s"`; the options are those of `commbench check`.
+    `min_busbw="all_reduce:1M-1G:3.0GB/s"` or `max_slowdown=0.1`; the options are those of
+    `commbench check`.
     `expect` is "run", or the hardware: "h100:8x400G:2 nodes", or "published",
     with files of your own curves in `published` (docs/models.md); `tolerance` is its. `against` of
     "history" is the level of the history `db` since its last step, for the node (docs/history.md).
@@ -237,7 +238,7 @@ def check(
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
         limits = {name: given[name] for name in LIMITS}
-        texts = {name: [text] if isinstance(text, str) else text for name, text in limits.items()}
+        texts = {name: _texts(given) for name, given in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
     hints = ImportHints(ranks, op, dtype)

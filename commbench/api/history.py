@@ -18,7 +18,7 @@ from commbench.output.text import list_some
 from commbench.plan.operations import find_operation
 from commbench.results.run_folder import runs_within
 from commbench.units import parse_sizes, parse_tolerance
-from commbench.validation import as_path
+from commbench.validation import as_path, with_known_keywords
 
 if TYPE_CHECKING:
     from commbench.api.runs import AnyRun
@@ -34,6 +34,7 @@ def _open(db: str | Path | None, is_written: bool = False) -> History:
     return History(as_path("db", db) if db else HISTORY, is_written)
 
 
+@with_known_keywords
 def add(
     *runs: AnyRun,
     node: str | None = None,
@@ -66,12 +67,14 @@ def add(
     return added
 
 
+@with_known_keywords
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
     """The runs of a history in their order in time."""
     with _open(db) as history:
         return RunsOfHistory(str(history.path), (*history.runs(node or ""),))
 
 
+@with_known_keywords
 def show(
     *,
     op: str | None = None,
@@ -93,6 +96,7 @@ def show(
         return found
 
 
+@with_known_keywords
 def export(
     *,
     op: str | None = None,
@@ -105,6 +109,7 @@ def export(
         return points_csv(history.series(**_chosen(op, size, node)))
 
 
+@with_known_keywords
 def forget(
     *runs: str | int, node: str | None = None, db: str | Path | None = None
 ) -> list[HistoryRun]:

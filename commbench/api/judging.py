@@ -20,6 +20,7 @@ from commbench.plan.links import (
     choose_gpu,
     find_link,
     make_fabric,
+    parse_bandwidth,
     parse_hardware,
     parse_nics,
     parse_peak,
@@ -178,7 +179,8 @@ def expect(
     model = choose_gpu(gpu, "--gpu", _WITHOUT) if gpu else None
     if not gpu and not (nic or link):
         raise UsageError(
-            "no hardware is given", f"give RUN, or --gpu, such as --gpu h100; or {_WITHOUT}"
+            "no hardware is given",
+            f"give --gpu, such as --gpu h100; or {_WITHOUT}; or `commbench expect RUN`",
         )
     in_rack = model and model.connects and model.connects > LARGEST_NODE
     per_node = (4 if in_rack else 8) if gpus_per_node is None else gpus_per_node
@@ -218,7 +220,7 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
         raise UsageError(f"{names} say the same thing", "give one of them")
     for name, value in given.items():
         if isinstance(value, str):
-            number = parse_time(value) if name == "time" else _parse_bandwidth(value, f"--{name}")
+            number = parse_time(value) if name == "time" else parse_bandwidth(value, f"--{name}")
         else:
             number = float(value)
         if not 0 < number < 1e30:
@@ -231,15 +233,6 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
             raise UsageError("--time needs the size of the message", "add --size, such as 1G")
         return call.size_bytes / number * call.factor
     return None
-
-
-def _parse_bandwidth(text: str, option: str) -> float:
-    """A bandwidth with a unit that has one meaning, in bytes/s."""
-    peak = parse_peak(text, option, takes_links=False)
-    if peak.is_per_node:
-        hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
-        raise UsageError(f"{option} {text!r} is the speed of a node", hint)
-    return peak.bytes_per_second
 
 
 def expect_run(

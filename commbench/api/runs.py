@@ -13,7 +13,7 @@ from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import as_path, brief, with_known_keywords
+from commbench.validation import as_path, brief
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class Run(Result, schema.Run, view="answers.show.run_document"):
 
         return as_loaded_run(self).frame()
 
-    @with_known_keywords
     def text(
         self,
         format: str = "text",
@@ -156,6 +155,8 @@ def frame(*runs: AnyRun) -> DataFrame:
     """
     from commbench.analysis.load import join_frames
 
+    if not runs:
+        raise UsageError("there is no run to show", "name at least one run")
     return join_frames([load_rows(run) for run in runs])
 
 

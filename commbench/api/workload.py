@@ -11,7 +11,7 @@ from commbench.errors import RecordsError, UsageError
 from commbench.plan import workload
 from commbench.plan.dtypes import find_dtype
 from commbench.units import parse_size
-from commbench.validation import brief, require_within, with_known_keywords
+from commbench.validation import brief, require_known, require_within, with_known_keywords
 from commbench.views.formats import Result
 
 if TYPE_CHECKING:
@@ -47,7 +47,13 @@ def analyse(*traces: str | Path, report: _Report = lambda _, __: ignore("")) -> 
     from commbench.readers.trace_formats import read_traces
     from commbench.workloads.trace import analyse_traces
 
+    _require_files(traces)
     return analyse_traces(read_traces([Path(trace) for trace in traces], report))
+
+
+def _require_files(paths: Sequence[str | Path]) -> None:
+    if not paths:
+        raise UsageError("no file is given", "give a workload, or traces")
 
 
 @with_known_keywords
@@ -60,8 +66,7 @@ def load(
     of which no call has a size."""
     from commbench.results.files import is_workload, read_workload
 
-    if not paths:
-        raise UsageError("no file is given", "give a workload, or traces")
+    _require_files(paths)
     first = Path(paths[0])
     if len(paths) == 1 and is_workload(first):
         found = read_workload(first)
@@ -165,6 +170,7 @@ def megatron(
     from commbench.workloads.megatron_calls import Training
     from commbench.workloads.models import find_transformer
 
+    require_known("argument", (*training, "dtype"), [*Training._fields])
     shape = find_transformer(model) if isinstance(model, str) else model
     made = megatron_workload(shape, Training(**training), mesh=mesh, ranks_per_node=ranks_per_node)
     return Workload(*made)

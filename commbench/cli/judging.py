@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
 
 def compare(
-    show: Show,
-    first: str,
-    others: list[str],
-    plot: Path | None,
-    output: Path | None,
-    fail_if_slower: bool,
-    **given: Any,
-) -> None:
+    show: Show, first: str, others: list[str], plot: Path | None, output: Path | None,
+    fail_if_slower: bool, **given: Any,
+) -> None:  # fmt: skip
     """Compare runs: one sentence for each range of sizes, then the rows that differ.
 
     A ratio is the time of B over the time of A, with its 95 % interval. Above 1, B is slower.

@@ -76,7 +76,7 @@ def main() -> NoReturn:
         if error.is_reporter and os.environ.get("COMMBENCH_TRACEBACK") == "1":
             raise
         if error.is_reporter:
-            print_error(error.message, error.hint, error.details)
+            print_error(_as_typed(error.message), _as_typed(error.hint), error.details)
         code = error.exit_code
     except Exception as error:
         if os.environ.get("COMMBENCH_TRACEBACK") == "1":
@@ -141,7 +141,7 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     path = str(error.ctx.command_path) if error.ctx else path
     option = getattr(error, "option_name", "")
     known = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or ()}
-    guess = known.get(errors.closest(option.lstrip("-"), known), "")
+    guess = known.get(errors.closest(option.lstrip("-"), known, similarity=0.7), "")
     error.possibilities = None  # the message would list them all
     text = str(getattr(error, "format_message", error.__str__)())
     message = f"{text[:1].lower()}{text[1:]}".removesuffix(".")
@@ -153,13 +153,22 @@ def describe_usage_error(error: Any) -> tuple[str, str]:
     if path.startswith("commbench job ") and _is_run_option(option):
         example = f"{path} --nodes 2 --nproc-per-node 8 -- {option} …"
         hint = f"options of `commbench run` go after two dashes: {example}"
-    elif path == "commbench advise" and option == "--blocks":
-        hint = "`commbench workload fsdp` makes the step of a model, and `replay` measures it"
     elif message.endswith("is not a number"):
         hint = "write a number without a unit, for example 60; a time is in seconds"
     elif message.endswith(" is missing") and (example := _example(error)):
         hint = f"write for example: {example}; {hint}"
     return message, hint
+
+
+def _as_typed(text: str) -> str:
+    """A text with the flags that were typed, where it has another one of the same option."""
+    from commbench.runner.run_options import RUN_OPTIONS
+
+    typed = {word.partition("=")[0] for word in sys.argv if word.startswith("--")}
+    for option in RUN_OPTIONS.values():
+        for flag in typed.intersection(option.all_flags[1:]):
+            text = re.sub(rf"{option.flag}(?![\w-])", flag, text)
+    return text
 
 
 def _parameter(error: Any) -> str:

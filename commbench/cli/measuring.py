@@ -188,16 +188,9 @@ class _InitPrinter(RunPrinter):
 
 
 def sweep(
-    show: Show,
-    context: typer.Context,
-    env: list[str],
-    vary: list[str],
-    tolerance: str | None,
-    output: Path | None,
-    resume: str | None,
-    export: str | None,
-    **given: Any,
-) -> None:
+    show: Show, context: typer.Context, env: list[str], vary: list[str], tolerance: str | None,
+    output: Path | None, resume: str | None, export: str | None, **given: Any,
+) -> None:  # fmt: skip
     """Measure the same cases under several settings, and print which setting is the fastest.
 
     Every combination of values is a setting. Each setting is measured in processes of its own, in

@@ -190,7 +190,7 @@ TRACES = argument(
 WORKLOAD_FILE = Option("FILE", "New file: step.json.", type=Path, flags="--output -o")
 RANKS_PER_NODE = Option("N", "Ranks on each host.")
 TRANSFORMER = {
-    "model": Option("NAME", "A public model: llama-3-8b and others (docs/replay.md).", type=str),
+    "model": Option("NAME", "A public model: llama-3-8b; a wrong name lists all.", type=str),
     "params": Option("NUMBER", "Parameters: 350M, 7B, 7e9.", type=str),
     "layers": Option("N", "Layers of a transformer.", type=int),
     "hidden": Option("N", "Its hidden size.", type=int),

@@ -32,16 +32,9 @@ def list_(show: Show) -> None:
 
 
 def show(
-    run: str | None,
-    format: str | None,
-    output: Path | None,
-    peak: str | None,
-    warnings: bool,
-    verbose: bool,
-    groups: bool,
-    calls: bool,
-    **hints: Any,
-) -> None:
+    run: str | None, format: str | None, output: Path | None, peak: str | None, warnings: bool,
+    verbose: bool, groups: bool, calls: bool, **hints: Any,
+) -> None:  # fmt: skip
     """Print the table of a run, finished or not; or the result of a sweep.
 
     \b

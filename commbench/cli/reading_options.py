@@ -35,7 +35,9 @@ LIMITS = {
         "one, allows: h100:8x400G; or with published curves of sound machines.", RULE,
     ),
 }  # fmt: skip
-RULES_FILE = Option("FILE.toml", "Read rules from a file; docs/comparing.md shows one.", RULE, Path)
+RULES_FILE = Option(
+    "FILE.toml", "Read rules from a file: [[rule]], then min_busbw = '3GB/s'.", RULE, Path
+)
 LENIENCE = {
     "undecided": Option(
         "pass|fail", "Count a row whose interval contains the limit as passed or failed.  "
@@ -234,8 +236,8 @@ MODEL_PREDICT = {
     "sizes": Option("SIZES", "Sizes, as for run: 1M-1G, 8,1K."),
     "variant": Option("WORDS", "Which of several models of an operation, such as bfloat16."),
     "format": Option(
-        "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner "
-        "(docs/models.md).  [default: by the ending of FILE, else text]", type=str,
+        "FORMAT", "text, markdown, html, json, csv, autoparallel, inductor or nccl-tuner.  "
+        "[default: by the ending of FILE, else text]", type=str,
     ),
     "output": Option(
         "FILE", "New file: .txt, .md, .html or .json; a picture if it ends in .png, .svg or .pdf.  "

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import typer
 
-from commbench.output.text import is_terminal, safe
+from commbench.output.text import fill, is_terminal, safe
 
 LONGEST_LINE = 4000
 """Most characters of an error's message or hint."""
@@ -62,8 +62,6 @@ def wrap_on_terminal(line: str, margin: str = "") -> str:
     log, it stays one line."""
     if not (is_terminal(sys.stderr) or os.environ.get("COLUMNS", "").isdecimal()):
         return line
-    from commbench.output.text import fill
-
     return fill(line, rest=margin, break_long_words=False, break_on_hyphens=False)
 
 

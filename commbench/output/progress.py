@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from commbench.output.text import clean, is_terminal, safe
+from commbench.output.text import about, fill, is_terminal, safe
 
 
 class ProgressListener:
@@ -75,9 +75,7 @@ class Work:
         if done_now <= 0 or self.share >= 1:
             return ""
         left_s = self.elapsed_s / done_now * (self._launches - self._launch - self._done)
-        if left_s < 1.5 * MINUTE_S:
-            return f"about {max(1, round(left_s))} s left"
-        return f"about {round(left_s / MINUTE_S)} min left"
+        return f"{about(left_s)} left"
 
 
 class WorkBar(ProgressListener):
@@ -142,8 +140,8 @@ class WorkLines(ProgressListener):
             self._print(f"{name}  {result}" if result else name)
 
     def _print(self, text: str) -> None:
-        line = safe(clean(f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)))
-        self._console.print(Text(line), soft_wrap=True)
+        line = f"[{self._work.share:.0%}] {text}".replace("%]", " %]", 1)
+        self._console.print(Text(safe(fill(line, rest="  "))), soft_wrap=True)
 
 
 class SoakStatus:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 from unicodedata import combining, east_asian_width
@@ -77,13 +77,10 @@ def width(text: str) -> int:
 def is_terminal(stream: IO[str]) -> bool:
     """Whether a person reads the stream on a terminal. It is no terminal for ranks that mpirun or
     srun started: mpirun gives them one, but writes what they print to its own output."""
-    return stream.isatty() and not _is_launched(os.environ)
-
-
-def _is_launched(environment: Mapping[str, str]) -> bool:
-    by_mpirun = "OMPI_COMM_WORLD_RANK" in environment or "PMI_RANK" in environment
+    by_mpirun = "OMPI_COMM_WORLD_RANK" in os.environ or "PMI_RANK" in os.environ
     # `srun --pty bash` starts one task, for a person.
-    return by_mpirun or environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    by_srun = os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"
+    return stream.isatty() and not (by_mpirun or by_srun)
 
 
 def uses_styles() -> bool:
@@ -173,14 +170,17 @@ def read_sections(path: Path) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def wrapped(text: str, margin: int = 0) -> str:
-    """The text in lines of at most line_width() columns, after a margin."""
-    return fill(text, " " * margin, " " * margin, break_on_hyphens=False)
-
-
 def exact(number: float) -> str:
     """A number rounded to an integer, with commas between thousands: `1,073,741,824`."""
     return f"{number:,.0f}"
+
+
+def about(duration: float) -> str:
+    """A duration in whole seconds, minutes or hours: `about 12 s`, `about 3 min`."""
+    for least, unit, factor in ((5400.0, "h", 3600.0), (90.0, "min", 60.0)):
+        if duration >= least:
+            return f"about {duration / factor:.0f} {unit}"
+    return f"about {max(1, round(duration))} s"
 
 
 def seconds(duration: float, digits: int = 5) -> str:

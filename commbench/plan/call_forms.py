@@ -96,10 +96,6 @@ def _separate(call: Callable[..., Any], dist: Any, b: Any) -> None:
         call(dist, part)
 
 
-def _async(call: Callable[..., Any], dist: Any, b: Any) -> None:
-    _start_all(call, dist, b).wait()
-
-
 def _start_all(call: Callable[..., Any], dist: Any, b: Any) -> Works:
     return Works([call(dist, part, async_op=True) for part in b.tensors])
 
@@ -206,8 +202,8 @@ CALL_FORMS = by_name(
     ),
     CallForm(
         "async", "a call for each with async_op=True, then waits",
-        "call(async_op=True), K times; wait(), K times", _async,
-        _start_all, several=True,
+        "call(async_op=True), K times; wait(), K times",
+        lambda *given: _start_all(*given).wait(), _start_all, several=True,
     ),
     CallForm(
         "coalesced", "a call for each in torch's coalescing manager",

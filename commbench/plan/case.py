@@ -7,15 +7,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from commbench.plan import call_forms
 from commbench.plan.backends import DEFAULT_MEMORY
-from commbench.plan.call_forms import (
-    CALL_FORMS,
-    DIRECT,
-    ONE_TENSOR,
-    CallForm,
-    count_tensors,
-    split_count,
-)
+from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, CallForm
 from commbench.plan.compression import exchanges
 from commbench.plan.computations import COMMUNICATION, COMPUTATION, overlap_bytes
 from commbench.plan.dimensions import DIMENSIONS, EAGER, HOT, IN_TITLE
@@ -171,12 +165,12 @@ class Case(NamedTuple):
     @property
     def num_tensors(self) -> int:
         """How many tensors S is cut into."""
-        return count_tensors(self.tensors, self.count, self.granule_bytes)
+        return call_forms.count_tensors(self.tensors, self.count, self.granule_bytes)
 
     @property
     def tensor_cases(self) -> tuple[Case, ...]:
         """A case for each tensor, with its bytes."""
-        counts = split_count(self.tensors, self.count, self.granule_bytes)
+        counts = call_forms.split_count(self.tensors, self.count, self.granule_bytes)
         return tuple(self._of_one_tensor(count) for count in counts)
 
     @property
@@ -346,7 +340,7 @@ class Case(NamedTuple):
         if not (form.has_tensors and self.dtype and self.tensors != ONE_TENSOR):
             return sum(self._kept_bytes(rank))
         own = 0
-        counts = split_count(self.tensors, self.count, self.granule_bytes)
+        counts = call_forms.split_count(self.tensors, self.count, self.granule_bytes)
         for count, number in Counter(counts).items():
             own += number * sum(map(_align, self._of_one_tensor(count)._kept_bytes(rank)))
         flat = self._of_one_tensor(self.count).piece_bytes(rank) if form.has_flat else 0

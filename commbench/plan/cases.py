@@ -11,16 +11,9 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
+from commbench.plan import call_forms
 from commbench.plan.backends import ALLOCATORS, BACKENDS, REGISTERED
-from commbench.plan.call_forms import (
-    DIRECT,
-    MOST_TENSORS,
-    ONE_TENSOR,
-    CallForm,
-    choose_forms,
-    size_step,
-    why_form_unsupported,
-)
+from commbench.plan.call_forms import DIRECT, ONE_TENSOR, CallForm
 from commbench.plan.case import READY, SKIPPED, UNSUPPORTED, Case
 from commbench.plan.compression import SUMS
 from commbench.plan.computations import why_no_computation
@@ -57,7 +50,7 @@ def product_cases(plan: Plan) -> tuple[Case, ...]:
         blocks = common_blocks(own_plan.layout, plan.world_size)
         wanted = {*plan.tensors, ONE_TENSOR}
         own = {call.name: call for call in own_plan.own if call.operation == operation.name}
-        forms = {text: choose_forms(plan.forms, operation, text) for text in wanted}
+        forms = {text: call_forms.choose_forms(plan.forms, operation, text) for text in wanted}
         beside = {text: find_forms(names, own.values()) for text, names in forms.items()}
         for values in product(*(d.values(own_plan, operation) for d in DIMENSIONS)):
             dimensions = dict(zip(fields, values, strict=True))
@@ -124,7 +117,7 @@ def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: i
     element = DTYPES[case.dtype].size_bytes
     in_chunks = operation.blocks and rounding == NCCL_TESTS
     chunk = NCCL_TESTS_CHUNK // element if in_chunks else case.elements_at_once
-    step = chunk * size_step(operation, forms, case.tensors, common)
+    step = chunk * call_forms.size_step(operation, forms, case.tensors, common)
     if case.blocks > 1:
         step *= common // case.ranks
     count = case.size_bytes // case.granule_bytes // step * step
@@ -132,7 +125,9 @@ def round_size(case: Case, rounding: str, forms: tuple[CallForm, ...], common: i
         case = case._replace(size_bytes=count * case.granule_bytes, count=count)
         return _require_several(case)
     least = f"{chunk * element} bytes" if chunk > 1 else f"one {case.dtype}"
-    is_per_rank = case.blocks > 1 or size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
+    is_per_rank = (
+        case.blocks > 1 or call_forms.size_step(operation, forms, ONE_TENSOR, case.ranks) > 1
+    )
     if is_per_rank and common > case.ranks:
         least, is_per_rank = f"{common} times {least}, which groups of all sizes divide,", False
     per = " and ".join(["rank"] * is_per_rank + ["tensor"] * (case.tensors != ONE_TENSOR))
@@ -144,9 +139,9 @@ def _require_several(case: Case) -> Case:
     if case.tensors == ONE_TENSOR or case.call_form.is_reference:
         return case
     number = case.num_tensors
-    if 1 < number <= MOST_TENSORS:
+    if 1 < number <= call_forms.MOST_TENSORS:
         return case
-    many = "one tensor" if number == 1 else f"{number} tensors, more than {MOST_TENSORS}"
+    many = "one tensor" if number == 1 else f"{number} tensors, more than {call_forms.MOST_TENSORS}"
     return case._replace(status=SKIPPED, reason=f"{case.tensors} makes {many}")
 
 
@@ -201,7 +196,7 @@ def _reasons(case: Case, operation: Operation, backend_name: str, device: str) -
     yield why_no_splits(case.imbalance, case.ranks, case.matrix), _OF_MATRIX, True
     if backend_name in operation.equal_only and case.load and case.load.is_unequal:
         yield (f"{backend_name} has {name} with equal blocks only",)
-    yield (why_form_unsupported(case.form, operation, backend_name, device),)
+    yield (call_forms.why_form_unsupported(case.form, operation, backend_name, device),)
     if compression := case.call_form.compression:
         yield compression.why_not(case.dtype, case.reduce_op), "write --dtype float32 --via int8"
     if case.overlap:

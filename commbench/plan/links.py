@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from commbench.errors import UsageError, closest
+from commbench.errors import UsageError, closest, name_error
 from commbench.units import GB, parse_size
 
 NODE = "node"
@@ -169,9 +169,7 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    close = closest(wanted, by_name)
-    guess = f"did you mean {close}? " if close else ""
-    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
+    raise name_error("link", text, list(by_name), lists="`commbench links`")
 
 
 def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
@@ -202,6 +200,16 @@ def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
         raise UsageError(f"{kind} {text!r} is not above 0", "write for example 450GB/s")
     name = f"{speed / GB:g} GB/s{' per node' if node else ''}"
     return Peak(name, speed, per=NODE if node else "")
+
+
+def parse_bandwidth(text: str, what: str = "bandwidth") -> float:
+    """Bytes/s of a bandwidth of an accelerator, with a unit that has one meaning; UsageError, which
+    calls it `what`, for another text."""
+    peak = parse_peak(text, what, takes_links=False)
+    if peak.is_per_node:
+        hint = f"busbw is of one accelerator: write {text.strip().removesuffix('/node')}"
+        raise UsageError(f"{what} {text!r} is the speed of a node", hint)
+    return peak.bytes_per_second
 
 
 def make_peak(link: Link) -> Peak:
@@ -340,17 +348,11 @@ def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
         return Nics(f"{number} x {int(rate[1])} Gbit/s", number * speed, number)
     peak = parse_peak(each, "rate")
     link = find_link(peak.name) if peak.source else None
+    times = f"{number} x " if number > 1 else ""
+    adapters = number if several or peak.per != NODE else None
+    speed, can_reduce = number * peak.bytes_per_second, link is None or bool(link.reduces)
     name = link.name if link else peak.name.removesuffix(" per node")
-    if number > 1:
-        name = f"{number} x {name}"
-    return Nics(
-        name,
-        number * peak.bytes_per_second,
-        number if several or peak.per != NODE else None,
-        link.name if link else "",
-        bool(link.reduces) if link else True,
-        peak.source,
-    )
+    return Nics(times + name, speed, adapters, link.name if link else "", can_reduce, peak.source)
 
 
 def make_fabric(gpu: Gpu | None, nics: Nics | None = None) -> Fabric:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from commbench.errors import UsageError, name_error
+from commbench.errors import name_error
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE, BlockOrigin, Extent, Operation, Works
 from commbench.plan.pairs import POINT_TO_POINT
 from commbench.validation import by_name
@@ -290,18 +290,9 @@ SYNONYMS = {
 """Names in other libraries, for the hint of a message."""
 
 
-_REMOVED = {
-    "all_gather_object": "all_gather", "broadcast_object_list": "broadcast",
-    "monitored_barrier": "barrier",
-}  # fmt: skip
-"""Operations of earlier versions, and what to measure instead."""
-
-
 def find_operation(name: str) -> Operation:
     """The operation called `name`; `-` may stand for `_`; UsageError if there is none."""
     known = name.strip().lower().replace("-", "_")
-    if instead := _REMOVED.get(known):
-        raise UsageError(f"the operation {known} was removed", f"measure {instead} instead")
     if known not in OPERATIONS:
         programs = {o.nccl_tests: o.name for o in OPERATIONS.values() if o.nccl_tests}
         known_by = programs | SYNONYMS

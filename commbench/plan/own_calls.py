@@ -30,7 +30,10 @@ ENTRY_POINTS = "commbench.calls"
 """The entry point group in which a package names its calls."""
 TORCH = "torch"
 """The specification of the operation's own call only: a setting to compare with in a sweep."""
-PAGE = "docs/own-calls.md has a complete example"
+CLASS = (
+    "a class has `operation`, `__call__(self, output, input)` and perhaps "
+    "`setup(self, group, device, dtype, count)`"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SIZES = (Extent.WHOLE.value, Extent.BLOCK.value)
 
@@ -102,7 +105,7 @@ def _register(entry: Any) -> str:
     """The specification of a class, with which other processes load it, or of an object."""
     kind = entry if isinstance(entry, type) else type(entry)
     if kind.__module__ == "builtins":
-        raise UsageError(f"--call cannot be {brief(entry)}", f"give a text or a class; {PAGE}")
+        raise UsageError(f"--call cannot be {brief(entry)}", f"give a text or a class; {CLASS}")
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     where = file if kind.__module__ == "__main__" and file else kind.__module__
     source = f"{where}:{kind.__qualname__}{'' if kind is entry else '()'}"
@@ -124,13 +127,13 @@ def describe(source: str) -> OwnCall:
     if not isinstance(operation, str):
         raise UsageError(
             f"the call {source} has no `operation`",
-            f'say whose result it gives, such as operation = "{DEFAULT_OPERATION}"; {PAGE}',
+            f'say whose result it gives, such as operation = "{DEFAULT_OPERATION}"; {CLASS}',
         )
     if operation not in (known := [name for name, each in OPERATIONS.items() if suits(each)]):
         raise name_error(f"operation of the call {source}:", operation, known)
     kind = entry if isinstance(entry, type) else type(entry)
     if "__call__" not in dir(kind):
-        raise UsageError(f"the call {source} has no `__call__(self, output, input)`", PAGE)
+        raise UsageError(f"the call {source} has no `__call__(self, output, input)`", CLASS)
     name = getattr(entry, "name", None) or kind.__name__
     if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == TORCH:
         hint = "use up to 64 letters, digits, '.', '_' and '-'"
@@ -157,7 +160,7 @@ def _sizes(source: str, entry: Any, operation: Operation) -> tuple[str, str]:
     if (send, receive) != (operation.send.value, operation.receive.value) and not hasattr(
         entry, "reference"
     ):
-        hint = f"add reference(inputs, rank), which gives the result; {PAGE}"
+        hint = "add reference(inputs, rank), which gives the result"
         raise UsageError(f"the call {source} has sizes of its own and no `reference`", hint)
     return send, receive
 
@@ -203,7 +206,7 @@ def _find(source: str) -> Any:
         known = [n for n, each in vars(module).items() if hasattr(each, "operation")]
         raise UsageError(
             f"the call {source} does not exist: {where} has no {name}",
-            f"it has: {', '.join(known)}" if known else PAGE,
+            f"it has: {', '.join(known)}" if known else CLASS,
         )
     return entry
 

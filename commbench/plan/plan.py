@@ -12,29 +12,15 @@ from functools import lru_cache
 from typing import Any
 
 from commbench.errors import UsageError, value_error
-from commbench.plan import replay
+from commbench.plan import cases, groups, replay
 from commbench.plan.backends import BACKENDS, DEFAULT_MEMORY
 from commbench.plan.call_forms import ALL_FORMS, CALL_FORMS, ONE_TENSOR, parse_tensors
 from commbench.plan.case import Case
-from commbench.plan.cases import (
-    EXACT,
-    LIMITS,
-    MOST_CASES,
-    ROUNDING_CHOICES,
-    count_product,
-    product_cases,
-)
+from commbench.plan.cases import EXACT, LIMITS, MOST_CASES, ROUNDING_CHOICES
 from commbench.plan.computations import NO_OVERLAP, expand_overlap, overlap_bytes, parse_overlap
 from commbench.plan.dimensions import DEFAULT_TIMING, DIMENSIONS, EAGER, HOT
 from commbench.plan.dtypes import DATA, NORMAL
-from commbench.plan.groups import (
-    TOGETHER,
-    GroupSet,
-    Layout,
-    group_choices,
-    group_sets,
-    index_groups,
-)
+from commbench.plan.groups import TOGETHER, GroupSet, Layout
 from commbench.plan.operation import NATURAL
 from commbench.plan.operations import OPERATIONS, REPLAY
 from commbench.plan.own_calls import TORCH, OwnCall
@@ -289,7 +275,7 @@ class Plan:
             )
 
     def _require_few_cases(self) -> None:
-        number = len(self.cases()) if self.workload else count_product(self)
+        number = len(self.cases()) if self.workload else cases.count_product(self)
         if number > MOST_CASES:
             raise UsageError(
                 f"these options make {number} cases, more than {MOST_CASES}",
@@ -300,7 +286,7 @@ class Plan:
     def cases(self) -> tuple[Case, ...]:
         """Every case: those of the workload, or else for each operation the product of its values
         in all DIMENSIONS, in their order."""
-        return replay.replay_cases(self) if self.workload else product_cases(self)
+        return replay.replay_cases(self) if self.workload else cases.product_cases(self)
 
     @property
     def is_soak(self) -> bool:
@@ -326,11 +312,11 @@ class Plan:
         """The groups that are measured, by dimension."""
         if self.workload:
             return replay.replay_group_sets(self)
-        return group_sets(self.layout, self.world_size)
+        return groups.group_sets(self.layout, self.world_size)
 
     @lru_cache(maxsize=4)  # noqa: B019 - as cases
     def _groups_by_key(self) -> dict[tuple[str, str], tuple[tuple[int, ...], ...]]:
-        return index_groups(self.group_sets)
+        return groups.index_groups(self.group_sets)
 
     @property
     def has_groups(self) -> bool:
@@ -339,7 +325,7 @@ class Plan:
 
     def group_choices(self) -> tuple[tuple[str, str, str], ...]:
         """Dimension, concurrency and ranks of the groups of each case."""
-        return group_choices(self.group_sets, self.concurrency)
+        return groups.group_choices(self.group_sets, self.concurrency)
 
     def groups_of(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """The groups of ranks that run a case at once: all of several ranks, one, or the world."""
@@ -349,8 +335,8 @@ class Plan:
 
     def ranks_of(self, case: Case) -> tuple[int, ...]:
         """The ranks that take part in a case, in ascending order."""
-        groups = self.groups_of(case)
-        return groups[0] if len(groups) == 1 else tuple(sorted({r for g in groups for r in g}))
+        own = self.groups_of(case)
+        return own[0] if len(own) == 1 else tuple(sorted({r for group in own for r in group}))
 
     def needed_bytes(self, case: Case, ranks: Collection[int]) -> int:
         """Bytes of buffers that these ranks need together for a case, and of the tensors of all

@@ -13,6 +13,7 @@ from math import lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commbench.errors import UsageError
+from commbench.plan import workload_variants as variants
 from commbench.plan.call_forms import CALL_FORMS, DIRECT, ONE_TENSOR, why_form_unsupported
 from commbench.plan.case import PAGE, READY, UNSUPPORTED, Case
 from commbench.plan.cases import EXACT, mark_impossible, round_size
@@ -21,15 +22,6 @@ from commbench.plan.groups import TOGETHER, WORLD, GroupSet
 from commbench.plan.operations import LATENCY, OPERATIONS, REPLAY
 from commbench.plan.splits import FILE, UNIFORM
 from commbench.plan.workload import RECV, SEND, Call, Step, Workload, make_workload
-from commbench.plan.workload_variants import (
-    COMPOSED,
-    expand_variants,
-    is_composed,
-    match_calls,
-    variant_calls,
-    waits_after,
-    why_no_variant,
-)
 
 if TYPE_CHECKING:
     from commbench.plan.plan import Plan
@@ -103,13 +95,13 @@ def replay_cases(plan: Plan) -> tuple[Case, ...]:
             if found[key].status != READY
         ]
         moved = [sum(call.size_bytes or 0 for call in p.calls) for p in step.programs]
-        for variant in expand_variants(plan.variants, step):
+        for variant in variants.expand_variants(plan.variants, step):
             case = Case(
                 index=0, operation=REPLAY, dtype="", reduce_op="", root=None, placement="",
                 timing=ISOLATED, size_bytes=max(moved, default=0), count=0, ranks=plan.world_size,
                 step=step.name, variant=variant,
             )  # fmt: skip
-            if why := (reasons[:1] or [why_no_variant(variant, step)])[0]:
+            if why := (reasons[:1] or [variants.why_no_variant(variant, step)])[0]:
                 case = case._replace(status=UNSUPPORTED, reason=why)
             found[case.key()] = case
     return tuple(case._replace(index=index) for index, case in enumerate(found.values()))
@@ -146,7 +138,7 @@ def _matrices(plan: Plan, step_name: str) -> dict[tuple[int, int], tuple[int, ..
     if not any(call.send_splits for program in step.programs for call in program.calls):
         return {}
     found: dict[tuple[int, int], tuple[int, ...]] = {}
-    for match in match_calls(workload, step):
+    for match in variants.match_calls(workload, step):
         rows = [one.call.send_splits for one in match]
         if all(rows):
             matrix = tuple(number for row in rows for number in row)
@@ -194,13 +186,13 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
     of each call, and without computing."""
     workload, step = replayed_workload(plan), _find_step(plan, case.step)
     traced = next((p.calls for p in step.programs if rank in p.ranks), ())
-    calls, compute_s = variant_calls(step, traced, case.variant)
+    calls, compute_s = variants.variant_calls(step, traced, case.variant)
     if is_trial:
         calls, compute_s = tuple(call._replace(compute_s=0.0) for call in calls), 0.0
     known_matrices = _matrices(plan, step.name)
     with_blocks = [number for number, call in enumerate(traced) if call.send_splits]
     matrices = iter([known_matrices.get((rank, number), ()) for number in with_blocks])
-    waits = waits_after(calls)
+    waits = variants.waits_after(calls)
     until = {index: at for at, waited in enumerate(waits) for index in waited}
     known: dict[tuple[Any, ...], tuple[Case, int]] = {}
     """Of each different call its case, and the bytes of its buffers."""
@@ -211,7 +203,7 @@ def replayed_step(plan: Plan, case: Case, rank: int, is_trial: bool = False) -> 
         matrix = next(matrices) if call.send_splits else ()
         key = (*call.what(), matrix)
         if key not in known:
-            form = COMPOSED.name if is_composed(call, case.variant) else DIRECT
+            form = variants.COMPOSED.name if variants.is_composed(call, case.variant) else DIRECT
             group = workload.group_of(call, rank)
             own = _call_case(plan, call, rank, matrix, form)
             if own.status != READY:  # too few elements for the form

@@ -297,13 +297,8 @@ def find_load(case: Case) -> Load:
     size, worst = case.count * case.ranks, max(links)
     means = [sum(direction) / case.ranks for direction in totals]
     sent, received = (max(t) / mean if mean else 1.0 for t, mean in zip(totals, means, strict=True))
-    return Load(
-        sent=sent,
-        received=received,
-        worst_rank=links.index(worst) if len(set(links)) > 1 else None,
-        worst_link=worst / size,
-        largest=max(map(max, totals)) / size,
-    )
+    worst_rank = links.index(worst) if len(set(links)) > 1 else None
+    return Load(sent, received, worst_rank, worst / size, largest=max(map(max, totals)) / size)
 
 
 def _crossing(blocks: Sequence[int], rank: int, ranks: int) -> int:

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import RECV, SEND, Call
+from commbench.readers import torch_calls
 from commbench.readers import trace_base as base
 from commbench.readers.torch_calls import (
     ANNOTATION,
@@ -31,10 +32,6 @@ from commbench.readers.torch_calls import (
     WAIT,
     Event,
     Operator,
-    Transfers,
-    find_groups,
-    read_operator,
-    read_record,
 )
 from commbench.readers.trace_base import Fields, RankTrace, TracedGroup, TracedStep, TraceFormat
 from commbench.readers.trace_source import Source
@@ -205,7 +202,7 @@ def make_calls(
     none is in the only one."""
     sites, notes = _find_sites(events), []
     loose = _link_kernels(sites, _of_kind(events, KERNEL))
-    transfers = Transfers(e for e in events if e.is_transfer)
+    transfers = torch_calls.Transfers(e for e in events if e.is_transfer)
     calls: list[Call] = []
     waits: _Waits = {}
     unknown: set[str] = set()
@@ -227,7 +224,7 @@ def make_calls(
         notes.append(f"left out calls that commbench has no operation for: {names}")
     sized = [name for name, group in groups.items() if group.size]
     only = sized[0] if is_complete and len(sized) == 1 else ""
-    find_groups(calls, without_group, groups, rank, only)
+    torch_calls.find_groups(calls, without_group, groups, rank, only)
     return _with_waits(calls, waits, _of_kind(events, WAIT)), notes
 
 
@@ -270,8 +267,8 @@ def _make_call(
     record, operator, note = (
         next(iter(_of_kind(site, kind)), None) for kind in (RECORD, OPERATOR, ANNOTATION)
     )
-    described = read_operator(operator) if operator else None
-    recorded = read_record(record.args, groups) if record else None
+    described = torch_calls.read_operator(operator) if operator else None
+    recorded = torch_calls.read_record(record.args, groups) if record else None
     if record and recorded is None:
         name = record.args.text("Collective name")
         if name == "wait":
@@ -326,7 +323,7 @@ def _add_loose_kernels(
         }  # fmt: skip
         named = _KERNEL_NAME.search(kernel.name)
         operations = _OF_KERNELS.get(named[1].lower()) if named else None
-        if call := read_record(kernel.args, groups):
+        if call := torch_calls.read_record(kernel.args, groups):
             reduce_op = base.find_reduce_op(call.operation, kernel.name)
             calls.append(call._replace(**times, reduce_op=reduce_op))
             continue

@@ -27,14 +27,7 @@ from commbench.plan.links import find_gpu, load_gpus
 from commbench.plan.operations import OPERATIONS, find_operation
 from commbench.readers import base
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
-from commbench.readers.source import (
-    COLLECTIVES,
-    NCCL_TESTS,
-    NO_HINTS,
-    ImportHints,
-    Line,
-    SourceText,
-)
+from commbench.readers.source import NCCL_TESTS, NO_HINTS, ImportHints, Line, SourceText
 
 COLUMNS = ("system", "nccl_version", "operation", "dtype", "world_size", "size_bytes", "time_us")
 TIMING = "timing"
@@ -162,7 +155,7 @@ def read_curves(source: SourceText, hints: ImportHints) -> ImportedFile:
     )  # fmt: skip
 
 
-_OPERATIONS = {name: name for name in (*COLLECTIVES, "all_to_all")} | {
+_OPERATIONS = {name: name for name in NCCL_TESTS.values() if name != "send_recv"} | {
     "all_to_all_single": "all_to_all",
     "all_gather_base": "all_gather",
     "reduce_scatter_base": "reduce_scatter",

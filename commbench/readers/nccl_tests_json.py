@@ -14,18 +14,9 @@ from typing import Any, TypeVar
 from commbench.errors import RecordsError
 from commbench.host.environment import VARIABLE_PREFIXES
 from commbench.plan.operation import IN_PLACE, OUT_OF_PLACE
-from commbench.readers import base
+from commbench.readers import base, nccl_tests
 from commbench.readers.base import ImportedFile, LeftOut, RowCollector
-from commbench.readers.nccl_tests import (
-    CPU_TIME,
-    NcclTestsTable,
-    PlacementCells,
-    RankDevice,
-    find_programs,
-    make_file,
-    note_launch_mode,
-    parse_library_version,
-)
+from commbench.readers.nccl_tests import NcclTestsTable, RankDevice
 from commbench.readers.source import ImportHints, Line, SourceText
 
 T = TypeVar("T")
@@ -84,7 +75,7 @@ def read_json(source: SourceText, hints: ImportHints) -> ImportedFile:
         ((Line(number, ""), result) for number, result in results),
         lambda line, result: _add(table, collector, line.number, result),
     )
-    return make_file(collector, [table], environment=environment)
+    return nccl_tests.make_file(collector, [table], environment=environment)
 
 
 def _add(table: NcclTestsTable, collector: RowCollector, number: int, result: Any) -> None:
@@ -95,13 +86,13 @@ def _add(table: NcclTestsTable, collector: RowCollector, number: int, result: An
     for name, placement in _PLACEMENTS.items():
         times, iterations = _get(result, name, {}), _get(result, f"{name}_per_iter", {})
         if "cpu_time" in times:
-            collector.leave_out(CPU_TIME, number)
+            collector.leave_out(nccl_tests.CPU_TIME, number)
         elif times:
             found = {k: v for k, v in (times | iterations).items() if k in _NAMES and v is not None}
             row = {"time": _get(times, "time"), "algbw": "nan", "busbw": "nan"}
             row |= {_NAMES[key]: _require(value, str, f"its {key}") for key, value in found.items()}
             samples = [_require(s, str, "a time") for s in _get(iterations, "times_us", [])]
-            placements.append(PlacementCells(placement, row, samples))
+            placements.append(nccl_tests.PlacementCells(placement, row, samples))
         else:
             collector.leave_out(f"it has no {name} times", number, is_fault=True)
     table.add(collector, number, key, placements)
@@ -119,7 +110,7 @@ def _add_notes(
         collector.note(f"percentiles leave out the first {skipped} iterations")
     if table.blocking:
         collector.note(table.blocking)
-    note_launch_mode(table, collector)
+    nccl_tests.note_launch_mode(table, collector)
     for error in _get(document, "errors", [])[:1]:
         collector.note(f"nccl-tests reported: {error!s:.200}", is_fault=True)
 
@@ -136,7 +127,9 @@ def _read_table(document: dict[str, Any], source: SourceText) -> NcclTestsTable:
     arguments = [text for text in _get(document, "args", []) if isinstance(text, str)]
     numbers = {key: number for key in _OPTIONS if (number := _get_whole(config, key)) is not None}
     table = NcclTestsTable(
-        program=next(iter(find_programs(PurePath(arguments[0]).name)), None) if arguments else None,
+        program=next(iter(nccl_tests.find_programs(PurePath(arguments[0]).name)), None)
+        if arguments
+        else None,
         options={_OPTIONS[key]: n for key, n in numbers.items() if n or key == "graph"},
         over_ranks=_read_average(arguments),
         # A boolean is also written as a text or as a number.
@@ -171,7 +164,9 @@ def _read_environment(document: dict[str, Any]) -> dict[str, Any]:
     pairs = (entry.partition("=") for entry in texts)
     variables = {name: value for name, _, value in pairs if name.startswith(VARIABLE_PREFIXES)}
     code = _get_whole(document, "nccl_version")
-    return ({"nccl": parse_library_version(str(code))} if code else {}) | {"variables": variables}
+    return ({"nccl": nccl_tests.parse_library_version(str(code))} if code else {}) | {
+        "variables": variables
+    }
 
 
 def _parse_document(source: SourceText) -> tuple[dict[str, Any], bool]:

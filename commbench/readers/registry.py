@@ -37,11 +37,6 @@ IMPORTERS = {
 """By the names by which messages and the help call them."""
 
 
-OF_FILES = ("operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size",
-            "warmup", "timing", "launch_mode", "buffers", "memory", "check")  # fmt: skip
-"""What other tools' files say of a plan; of the rest nothing is known."""
-
-
 def import_run(path: Path, hints: ImportHints = NO_HINTS) -> schema.Run:
     """The results in another tool's file as a run; raises RecordsError where it cannot be read,
     UsageError where a hint is missing, is invalid or contradicts the file."""

@@ -20,21 +20,23 @@ from commbench.validation import require_within
 T = TypeVar("T")
 
 LARGEST_FILE_BYTES = 1 << 28
-COLLECTIVES = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
-)  # fmt: skip
-"""Operations that nccl-tests and PARAM call as commbench does."""
-NCCL_TESTS = {name: name for name in COLLECTIVES} | {
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-}
+NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send_recv"} | {
+    name: name
+    for name in (
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+    )
+}  # fmt: skip
 """commbench's operations by the programs of nccl-tests, without `_perf`."""
+
+OF_FILES = ("operations", "dtypes", "reduce_ops", "sizes", "backend", "device", "world_size",
+            "warmup", "timing", "launch_mode", "buffers", "memory", "check")  # fmt: skip
+"""What other tools' files say of a plan; of the rest nothing is known."""
 
 _ENDS = re.compile(r"\r\n|\n|\r")
 _COLOURS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_]")
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_TAG = re.compile(
-    r"[ \t]*(?:"
+_TAGS = re.compile(
+    r"\A(?:[ \t]*(?:"
     r"\[\d{1,9},\d{1,9}\](?:<\w{1,9}>)?:?"  # mpirun --tag-output
     r"|<std(?:out|err)>:?"
     r"|\w{3} \w{3} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}(?=[\[<])"  # mpirun --timestamp-output
@@ -42,10 +44,9 @@ _TAG = re.compile(
     r"|\d{1,9}:(?=\s)"  # srun --label
     r"|\[[\w./-]{1,200}\](?=\s+[#\d])"  # kubectl logs --prefix
     r"|[A-Za-z][\w.-]{0,99}:(?=\s+[#\d])"  # pdsh, clush
-    r")",
+    r")){1,4}",
     re.ASCII,
 )
-_MOST_TAGS = 4
 
 
 class ImportHints(NamedTuple):
@@ -141,15 +142,5 @@ def read_source(path: Path) -> SourceText:
 
 def parse_source(path: str, text: str) -> SourceText:
     """Split a text into clean lines."""
-    lines = (Line(n, _clean(line)) for n, line in enumerate(_ENDS.split(text), start=1))
-    return SourceText(path, text, tuple(lines))
-
-
-def _clean(line: str) -> str:
-    text = _COLOURS.sub("", line)
-    for _ in range(_MOST_TAGS):
-        tag = _TAG.match(text)
-        if not tag:
-            break
-        text = text[tag.end() :]
-    return text.strip()
+    plain = (_TAGS.sub("", _COLOURS.sub("", line)).strip() for line in _ENDS.split(text))
+    return SourceText(path, text, tuple(Line(n, line) for n, line in enumerate(plain, start=1)))

@@ -160,11 +160,8 @@ class JournalReader:
         if kind == "header":
             self._take_header(decode.decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
-            digest, index, batch = (
-                values.pop("digest", None),
-                values.pop("case"),
-                decode.decode_batch(values),
-            )
+            digest, index = values.pop("digest", None), values.pop("case")
+            batch = decode.decode_batch(values)
             if type(index) is not int or not batch.samples_s:
                 raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
 from os import SEEK_END
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.errors import RecordsError, UsageError, closest, unwritable_error
 from commbench.output.text import list_some
@@ -27,7 +27,6 @@ _SWEEP_STAMP = r"\d{8}-\d{6}-sweep-.+"
 _STAMPED = re.compile(r"(\d{8}-\d{6})-(.+)")
 _STAMP = "%Y%m%d-%H%M%S"
 _MOST_NAMED = 8
-_NAMED = ("operations", "sizes", "backend", "world_size", "workload")
 _LONGEST_HEADER = 1 << 24
 _LONGEST_END = 1 << 16
 
@@ -104,12 +103,6 @@ class StoredRun(NamedTuple):
     """`complete`, `interrupted`, `failed`; empty for a run without an end."""
     workload: str = ""
     """The name of the workload that was replayed; empty for none."""
-    plan: Mapping[str, Any] = {}
-    """The fields of the plan without those above, as the journal has them."""
-
-    def as_json(self) -> dict[str, Any]:
-        """All but the plan, which `commbench export` has."""
-        return {name: value for name, value in self._asdict().items() if name != "plan"}
 
 
 def find_run(text: str, notify: Callable[[str], None] = lambda _: None) -> Path:
@@ -189,7 +182,6 @@ def read_ends(folder: Path) -> StoredRun:
             ranks=int(plan.get("world_size") or 0),
             status=str(last.get("status") or "") if last.get("kind") == "end" else "",
             workload=str((plan.get("workload") or {}).get("name") or ""),
-            plan={name: value for name, value in plan.items() if name not in _NAMED},
         )
     except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError):
         return named  # loading the run reports a journal that cannot be read

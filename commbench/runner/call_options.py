@@ -173,8 +173,9 @@ class CallOptions:
     )  # fmt: skip
     calls: tuple[str, ...] = _forms(
         "CALL", "Your own ways to the same result, measured beside the operation's own call: "
-        "file.py:name or package.module:name of a class (docs/own-calls.md), or a name of "
-        "`commbench ops --calls`; torch: none. Several with commas. This runs the code it names.",
+        "file.py:name or package.module:name of a class with `operation` and "
+        "`__call__(output, input)`, or a name of `commbench ops --calls`; torch: none. Several "
+        "with commas. This runs the code it names.",
         flags="--call", plan="calls", parse=parse_calls, is_varied=True, default_text="torch",
         python_type="str | type | Sequence[str | type] | None",
     )  # fmt: skip

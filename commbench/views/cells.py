@@ -54,20 +54,12 @@ def time_text(found: Any) -> str:
     return units.format_known_time(*_estimate(found))[0]
 
 
-def short_time(seconds: float) -> str:
-    """A time with three digits, for where there is little room."""
-    if not seconds:
-        return "0"
-    number, unit = units.format_time(seconds).split()
-    return f"{float(number):.0f} {unit}" if float(number) >= 100 else f"{number} {unit}"
-
-
 def bar_text(found: Estimate) -> str:
     """A time beside its bar: at least two digits, so that bars of 65 and 68 ms do not say the
     same."""
     value, low, high = found
     if not value or low is None or high is None:
-        return short_time(value)
+        return units.format_time(value)
     reach = 3 * 10.0 ** floor(log10(value))
     return units.format_known_time(value, max(low, value - reach), min(high, value + reach))[0]
 
@@ -94,6 +86,12 @@ def bandwidth_interval_text(found: Any) -> str:
     value, low, high = found.scaled(1 / units.GB)
     decimals = units.known_decimals(value, low or 0.0, high or 0.0)
     return " … ".join(units.format_decimals(end or 0.0, decimals) for end in (low, high))
+
+
+def bandwidth_with_interval_text(found: Any) -> str:
+    """A bandwidth and its interval in a sentence: `2.9 GB/s (2.3 … 3.4 GB/s)`."""
+    interval = bandwidth_interval_text(found)
+    return f"{bandwidth_text(found)} GB/s{in_brackets(interval and f'{interval} GB/s')}"
 
 
 def ratio_text(found: Any) -> str:

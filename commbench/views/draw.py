@@ -185,10 +185,12 @@ def _draw_legend(
     from matplotlib.patches import Patch
 
     ordered = [keys[i] for c in range(columns) for i in range(c, len(keys), columns)]
+    lines = [Line2D([], [], **plot.line_properties(look)) for _, look in ordered]
     handles: list[Any] = [
-        Line2D([], [], **plot.line_properties(look)) if look.fill is None
+        line if look.fill is None
+        else (Patch(**plot.area_properties(look)), line) if look.fill and look.dashes
         else Patch(**plot.area_properties(look))
-        for _, look in ordered
+        for line, (_, look) in zip(lines, ordered, strict=True)
     ]  # fmt: skip
     # A blank precedes an underscore, for which matplotlib would hide the entry.
     texts = [f" {text}" if text.startswith("_") else text for text, _ in ordered]

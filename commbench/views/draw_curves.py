@@ -7,8 +7,9 @@ from functools import partial
 from math import log2, log10, nan
 from typing import TYPE_CHECKING
 
+from commbench.units import format_time
 from commbench.views import pictures
-from commbench.views.cells import bar_text, short_time
+from commbench.views.cells import bar_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,7 +217,7 @@ def _draw_bars(
             at = place + (number - (len(row.bars) - 1) / 2) * _BAR
             _draw_bar(axes, bar, at, is_point=panel.scale.is_log)
             ends += [bar.time.value + bar.more_s, *bar.time.ends]
-            text = bar_text(bar.time) + f" + {short_time(bar.more_s)}" * bool(bar.more_s)
+            text = bar_text(bar.time) + f" + {format_time(bar.more_s)}" * bool(bar.more_s)
             axes.annotate(
                 text, (1, at), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
                 textcoords="offset points", va="center_baseline", size=pictures.SMALL,

@@ -8,7 +8,6 @@ object with `value`, `low` and `high`. Numbers have seven digits; null: what is 
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import re
 import textwrap
@@ -16,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.results.files import write_new
 from commbench.stats import PASS
 from commbench.units import format_bytes, format_share, format_time, seven_digits
-from commbench.validation import choose
+from commbench.validation import choose, with_known_keywords
 from commbench.views.document import Document, Pictures
 
 if TYPE_CHECKING:
@@ -214,16 +214,21 @@ class Result:
     def __init_subclass__(cls, view: str = "", rows: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._view, cls._rows = view or cls._view, rows.split()
+        for name, own in [*vars(cls).items()]:
+            if isinstance(own, FunctionType) and name[0] != "_":
+                setattr(cls, name, with_known_keywords(own))
 
     def _shown(self) -> tuple[View, Any]:
         """The view, and what it shows."""
         return find_view(self._view), self
 
+    @with_known_keywords
     def text(self, format: str = TEXT, *, verbose: bool = False) -> str:
         """The answer in a format of its command: "text", "markdown", "html", "json" and others."""
         view, shown = self._shown()
         return view.write(shown, format, verbose).rstrip("\n")
 
+    @with_known_keywords
     def frame(self) -> DataFrame:
         """A pandas DataFrame of the rows of its JSON, in SI units; of a value with an interval the
         columns `time_s.value`, `time_s.low` and `time_s.high`, for example."""
@@ -232,6 +237,7 @@ class Result:
         view, shown = self._shown()
         return json_normalize([*_rows_of(as_json(view.data(shown)), self._rows)])
 
+    @with_known_keywords
     def plot(self, output: str | Path | None = None) -> Drawn:
         """Draw it: into a new .png, .svg or .pdf file, or into PNG files of a folder. Without
         `output` nothing is written. A notebook shows the pictures. UnavailableError where there is
@@ -242,16 +248,16 @@ class Result:
         blocks = view.document(shown).blocks
         drawn = [each for b in blocks if isinstance(b, Pictures) for each in b.draw()]
         if not drawn:
-            raise UnavailableError(
-                f"there is no picture of this {type(self).__name__}", "print it, or use frame()"
-            )
+            raise UnavailableError("there is no picture of this result", "print it, or use frame()")
         return Drawn(drawn) if output is None else write_pictures(drawn, Path(output))
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         page = self.text(HTML)
         pictures = sum(64 * float(high) / float(wide) for wide, high in _VIEW_BOX.findall(page))
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
-        return _FRAME.format(html.escape(page), min(height, 160))
+        return _FRAME.format(escape(page), min(height, 160))
 
     def __str__(self) -> str:
         return self.text()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import get_args
@@ -33,6 +32,7 @@ THEME = {
 """The colours that are lighter or darker on a dark page, and their names in `page.css`."""
 SCREENS = {WIDTH: "wide", NARROW: "narrow"}
 """The widths in which a picture is drawn, and their names in `page.css`, which shows one."""
+_OPTION = re.compile(r"--[a-z][a-z-]*")
 _FOREIGN = re.compile(r"{.*}")
 _REFERENCE = re.compile(r"#([^)\"]+)[)\"]")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -53,9 +53,11 @@ def write(document: doc.Document, _: bool = False) -> str:
         undefined=StrictUndefined,
         finalize=_shown,
     )
-    environment.filters |= {"trusted": Markup, "data_address": _data_address, "aligned": _aligned}
-    kinds = get_args(doc.Block)
-    environment.tests |= {kind.__name__.lower(): partial(_is_of, kind) for kind in kinds}
+    environment.filters |= {
+        "trusted": Markup, "data_address": _data_address, "aligned": _aligned, "options": _options
+    }  # fmt: skip
+    for kind in get_args(doc.Block):
+        environment.tests[kind.__name__.lower()] = lambda block, of=kind: isinstance(block, of)
     page = environment.get_template("page.html")
     text = page.render(
         document=document,
@@ -71,15 +73,16 @@ def write(document: doc.Document, _: bool = False) -> str:
     return text + "\n"
 
 
-def _is_of(kind: type, block: object) -> bool:
-    return isinstance(block, kind)
-
-
 def _shown(value: object) -> object:
     """Text without control characters, but for the line ends of commands."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return "\n".join(map(clean, value.split("\n")))
+
+
+def _options(text: str) -> Markup:
+    """Text in which no line ends within the name of an option."""
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(clean(text)))))
 
 
 def _aligned(cell: str) -> Markup:

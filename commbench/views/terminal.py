@@ -120,10 +120,10 @@ def _table(table: doc.Table, shown: doc.Table, filled: Sequence[Filled]) -> list
         return []
     title = [style(fill(table.title), BOLD)] if table.title else []
     rest = len(table.rows) - len(shown.rows)
-    noun = "more row" if shown.rows else "row"
-    more = [f"  {format_count(rest, noun)}: --verbose prints all."] if rest else []
+    more = [f"  {format_count(rest, 'more row')}: --verbose prints all."] if rest else []
     if not shown.rows:
-        return [*title, *more]
+        hidden = f"--verbose prints {format_count(rest, 'row')}."
+        return [fill(f"{table.title}: {hidden}" if table.title else hidden, rest="  ")]
     labels = [clean(table.label(row)) for row in shown.rows] if table.label else []
     named = [(Column(table.label_heading, str, TEXT), labels), *filled]
     if labels and len({*labels}) == len(labels) and _width(named) <= WIDTH:

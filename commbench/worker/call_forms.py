@@ -83,30 +83,25 @@ def make_copies(
     """The functions that copy several tensors into a flat one, and back: each block of a tensor is
     a part of the same block of the flat one."""
     expected = OPERATIONS[case.operation].expected
-    into: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-    out: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-    begin = 0
+    into, out, begin = [], [], 0
     for part in parts:
         count = 0
-        for block, send in enumerate(part.send_blocks or ()):
+        for send, whole in zip(part.send_blocks or (), flat.send_blocks or (), strict=True):
             count = send.numel()
-            assert flat.send_blocks is not None
-            into[0].append(flat.send_blocks[block][begin : begin + count])
-            into[1].append(send)
-        for block, receive in enumerate(part.receive_blocks or ()):
+            into.append((whole[begin : begin + count], send))
+        both = zip(part.receive_blocks or (), flat.receive_blocks or (), strict=True)
+        for block, (receive, whole) in enumerate(both):
             count = receive.numel()
-            assert flat.receive_blocks is not None
             if expected(BlockPosition(flat.rank, block, flat.ranks, flat.root)) is not None:
-                out[0].append(receive)
-                out[1].append(flat.receive_blocks[block][begin : begin + count])
+                out.append((receive, whole[begin : begin + count]))
         begin += count
-    return partial(_copy, *into), partial(_copy, *out)
+    return _copies(into), _copies(out)
 
 
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    """Copy all tensors: on a GPU with few kernels."""
-    if targets:
-        torch._foreach_copy_(targets, sources)
+def _copies(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], object]:
+    """Copies to each target from its source: on a GPU with few kernels."""
+    targets, sources = [to for to, _ in pairs], [source for _, source in pairs]
+    return partial(torch._foreach_copy_, targets, sources) if pairs else lambda: None
 
 
 _Begin = Callable[[], Any]

@@ -199,11 +199,6 @@ class DeviceEventTimer(Timer):
         return HostTimes([end - start for start, end in spans], self._late)
 
 
-def make_timer(comm: Communicator) -> Timer:
-    """The timer for the device of a rank."""
-    return DeviceEventTimer(comm) if comm.device.is_async else Timer(comm)
-
-
 ALIGNER_ITERATIONS = 10
 FEW_ALIGNER_ITERATIONS = 3
 SLOW_ALIGNER_S = 5e-3
@@ -238,13 +233,9 @@ def no_samples(iterations: int, is_async: bool) -> LocalSamples:
 
 
 def timed_loop(
-    call: Callable[[], object],
-    align: Callable[[], object],
-    start: Callable[[int], object],
-    stop: Callable[[int], object],
-    iterations: int,
-    state: StateBuffer,
-) -> None:
+    call: Callable[[], object], align: Callable[[], object], start: Callable[[int], object],
+    stop: Callable[[int], object], iterations: int, state: StateBuffer,
+) -> None:  # fmt: skip
     """Run `call` that many times: align the ranks before each call, stamp the time before and after
     it, and note the number of the iteration in the rank's state."""
     for index in range(iterations):
@@ -308,13 +299,9 @@ def by_turns(iterations: Sequence[Call], first: int) -> Call:
 
 
 def time_batch(
-    timer: Timer,
-    counters: cpu.CpuCounters,
-    call: Callable[[], object],
-    iterations: int,
-    state: StateBuffer,
-    read_state: Callable[[], gpus.GpuState | None] = lambda: None,
-) -> LocalSamples:
+    timer: Timer, counters: cpu.CpuCounters, call: Callable[[], object], iterations: int,
+    state: StateBuffer, read_state: Callable[[], gpus.GpuState | None] = lambda: None,
+) -> LocalSamples:  # fmt: skip
     """Time that many iterations on this rank, with Python's garbage collector off.
 
     `read_state` is called once, when all of them are queued: a GPU still runs the last ones, so

@@ -107,12 +107,9 @@ def _refusing(case: Case) -> Iterator[None]:
 
 
 def bind(
-    entry: Any,
-    output: torch.Tensor,
-    sent: torch.Tensor,
-    device: Device,
+    entry: Any, output: torch.Tensor, sent: torch.Tensor, device: Device,
     guards: tuple[torch.Tensor, ...],
-) -> BoundCall:
+) -> BoundCall:  # fmt: skip
     """A call of the user's object on these tensors: of one tensor, where they are the same."""
     is_same = (output.data_ptr(), output.numel()) == (sent.data_ptr(), sent.numel())
     given = (output, output if is_same else sent)

@@ -24,6 +24,7 @@ from commbench.host import cpu, gpus
 from commbench.host.environment import gather_facts, relevant_variables
 from commbench.host.gpu_system import FaultWatch
 from commbench.plan.case import READY, UNSUPPORTED, Case
+from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.journal import encode_run
 from commbench.results.journal_reader import decode_run
@@ -100,13 +101,9 @@ def make_header(
 
 
 def measure_cases(
-    task: LaunchTask,
-    comm: Communicator,
-    state: StateBuffer,
-    header: RunHeader,
-    group: GroupInfo,
+    task: LaunchTask, comm: Communicator, state: StateBuffer, header: RunHeader, group: GroupInfo,
     make_sink: Callable[[RunHeader], Sink],
-) -> Sink | None:
+) -> Sink | None:  # fmt: skip
     """Measure the cases of a task that can be measured. Rank 0 hands the results to the sink that
     is made for them, and gets it back; None elsewhere.
 
@@ -122,7 +119,7 @@ def measure_cases(
     if all(case.status != READY for case in cases):
         raise _nothing_left(cases)
     environment = header.environment | (_nccl_facts(comm) if uses_nccl(plan) else {})
-    timer = measure.make_timer(comm)
+    timer = measure.DeviceEventTimer(comm) if device.is_async else measure.Timer(comm)
     with arena:
         environment |= feasibility.learn_selections(task, cases, comm, arena, state)
         set_phase(state, rank_state.PROBING)
@@ -139,7 +136,7 @@ def measure_cases(
         if sink and plan.is_soak:
             scheduler = soak.SoakScheduler(plan, cases, sink, task.launch)
         elif sink:
-            search = sampling.make_quick_search(header, cases)
+            search = sampling.QuickSearch(header, cases) if QUICK in plan.pairs else None
             scheduler = Scheduler(plan, cases, sink, task.launch, search)
         coordinator.CaseRunner(plan, comm, arena, timer, state).run_all(cases, scheduler)
     risen: dict[str, dict[str, int]] = {}
@@ -242,12 +239,9 @@ def _exchange(
 
 
 def measure_on_group(
-    make_plan: Callable[[str, str, int], Plan],
-    group: Any = None,
-    *,
-    label: str,
+    make_plan: Callable[[str, str, int], Plan], group: Any = None, *, label: str,
     output: Path | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Measure on an existing process group, from within the program that made it.
 
     Every rank of the group calls this with the same arguments, and every rank gets the same Run,

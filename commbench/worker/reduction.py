@@ -53,13 +53,9 @@ def aligner_s(timer: Timer, comm: Communicator) -> float:
 
 
 def reduce_batch(
-    samples: LocalSamples,
-    comm: Communicator,
-    calls: int = 1,
-    base_ns: int | None = None,
-    views: Sequence[GroupView] = (),
-    groups: Sequence[Sequence[int]] = (),
-) -> Batch:
+    samples: LocalSamples, comm: Communicator, calls: int = 1, base_ns: int | None = None,
+    views: Sequence[GroupView] = (), groups: Sequence[Sequence[int]] = (),
+) -> Batch:  # fmt: skip
     """What is recorded of a batch, on rank 0, zeros elsewhere; all ranks have to take part.
 
     `base_ns` is a time before all starts, the same on every rank; None where ranks do not share a
@@ -126,11 +122,9 @@ def _pack(
 
 
 def _led_samples(
-    durations: torch.Tensor,
-    comm: Communicator,
-    views: Sequence[GroupView],
+    durations: torch.Tensor, comm: Communicator, views: Sequence[GroupView],
     groups: Sequence[Sequence[int]],
-) -> list[torch.Tensor]:
+) -> list[torch.Tensor]:  # fmt: skip
     """For each group whose first rank this is, its slowest rank's time in each iteration; then
     zeros, so that every rank has equally many."""
     found = []

@@ -19,7 +19,7 @@ from commbench.answers.pairs.matrix import PairValues, find_peers, is_of_matrix
 from commbench.answers.pairs.slow_parts import choose_rounds, find_suspects
 from commbench.plan.case import FINISHED, READY, Case
 from commbench.plan.dimensions import describe_timing
-from commbench.plan.pairs import BACK, FEW_RANKS, HALVES, QUICK, is_round
+from commbench.plan.pairs import BACK, FEW_RANKS, HALVES, is_round
 from commbench.plan.plan import SHUFFLED, Plan
 from commbench.results.schema import PRECISION, Batch, RunHeader
 
@@ -290,7 +290,7 @@ def most_rounds(ranks: int) -> int:
 
 
 class QuickSearch:
-    """Chooses the cases that rank 0 has measured."""
+    """Chooses the cases that rank 0 has measured, in a plan with pairs QUICK."""
 
     def __init__(self, header: RunHeader, cases: Sequence[Case]) -> None:
         self._header, self._seed = header, header.plan.seed
@@ -337,11 +337,6 @@ class QuickSearch:
         }
         best = choose_rounds(suspects, peers, self._most_rounds, self._seed)
         return {case.index for case in cases if _round_of(case) in best}
-
-
-def make_quick_search(header: RunHeader, cases: Sequence[Case]) -> QuickSearch | None:
-    """The quick search of a plan that asks for one."""
-    return QuickSearch(header, cases) if QUICK in header.plan.pairs else None
 
 
 def _round_of(case: Case) -> str:

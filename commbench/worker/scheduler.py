@@ -61,13 +61,9 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        cases: tuple[Case, ...],
-        sink: ResultSink,
-        launch: int,
+        self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int,
         search: QuickSearch | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._plan, self._sink, self._launch = plan, sink, launch
         self._is_last = launch + 1 >= plan.launches
         self._order = sampling.CaseOrder(plan.order, plan.seed + launch)
@@ -167,13 +163,9 @@ class CaseProgress:
     """How far one case has come on rank 0."""
 
     def __init__(
-        self,
-        plan: Plan,
-        case: Case,
-        before: tuple[Batch, ...],
-        is_last_launch: bool = True,
+        self, plan: Plan, case: Case, before: tuple[Batch, ...], is_last_launch: bool = True,
         is_look: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`is_look`: of the case one short batch is measured, and more only if it is to go on."""
         self.case, self._is_last_launch, self.is_look = case, is_last_launch, is_look
         if is_look:  # the first of two batches

@@ -175,13 +175,9 @@ Parts: TypeAlias = "list[tuple[Buffers, VerificationData]]"
 
 
 def verify(
-    case: Case,
-    buffers: Buffers,
-    seed_offset: int,
-    call: Callable[[], object],
-    device: Device,
+    case: Case, buffers: Buffers, seed_offset: int, call: Callable[[], object], device: Device,
     witness: Witness | None = None,
-) -> CheckResult:
+) -> CheckResult:  # fmt: skip
     """Fill the buffers with new data, call the operation once, and compare the result; of a call of
     the user's own, a witness sees what else it does."""
     parts = make_data(case, buffers, seed_offset)
@@ -335,12 +331,9 @@ def differs(part: torch.Tensor, expected: torch.Tensor, tolerance: float) -> tor
 
 
 def verify_together(
-    parts: Sequence[tuple[Case, Buffers, int]],
-    calls: int,
-    one_by_one: Callable[[], object],
-    together: Callable[[], object],
-    device: Device,
-) -> CheckResult:
+    parts: Sequence[tuple[Case, Buffers, int]], calls: int, one_by_one: Callable[[], object],
+    together: Callable[[], object], device: Device,
+) -> CheckResult:  # fmt: skip
     """Compare what so many calls leave that are queued together with what they leave one by one,
     each time with the same new data: sums in place grow with every call, and have no closed form.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from commbench.plan.workload import UNKNOWN_GROUP, Step, Workload
 from commbench.units import format_about, format_count, format_GBps, format_share, format_time
-from commbench.views.cells import NUMBER, TEXT, Column, Unit, short_time
+from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Block, Document, Facts, Folded, Items, Section, Table, Text
 from commbench.views.formats import View, fields_of
 from commbench.workloads.trace import TraceAnalysis, known_sum, workload_totals
@@ -35,7 +35,7 @@ def _calls(calls: float) -> str:
 
 
 _UNKNOWN = "?"
-_SHORT_TIME = Unit(short_time)
+_TIME = Unit(format_time)
 _ABOUT = Unit(
     lambda size: _UNKNOWN if size is _UNKNOWN else format_about(size).replace(".0 B", " B")
 )
@@ -45,15 +45,15 @@ COLUMNS = (
     Column("operation", attrgetter("operation"), TEXT, 10),
     Column("calls", attrgetter("calls"), Unit(_calls), 8),
     Column("bytes", lambda row: _UNKNOWN if row.size_bytes is None else row.size_bytes, _ABOUT, 7),
-    Column("time", attrgetter("time_s"), _SHORT_TIME, 6),
-    Column("transfer", attrgetter("transfer_s"), _SHORT_TIME, 3),
-    Column("waiting", attrgetter("waiting_s"), _SHORT_TIME, 5),
+    Column("time", attrgetter("time_s"), _TIME, 6),
+    Column("transfer", attrgetter("transfer_s"), _TIME, 3),
+    Column("waiting", attrgetter("waiting_s"), _TIME, 5),
     Column("busbw\nGB/s", lambda row: row.busbw or None, Unit(_bandwidth), 2),
     Column("step", attrgetter("step_share"), Unit(format_share), 4),
 )
 WAITING = (
     Column("rank", attrgetter("rank"), NUMBER),
-    Column("waiting", attrgetter("waiting_s"), _SHORT_TIME),
+    Column("waiting", attrgetter("waiting_s"), _TIME),
     Column("most for", attrgetter("for_rank"), NUMBER),
     Column("of it", attrgetter("for_rank_share"), Unit(format_share)),
 )
@@ -135,18 +135,18 @@ def _answer(workload: Workload, analysis: TraceAnalysis | None) -> str:
         size += f" of {format_about(total)}" if total and rows[1:] else ""
         part = f"{size}, in {_calls(first.calls)} of {_calls(calls)} calls"
         return f"The largest part of the data is {most}: {part} of a rank in {of}."
-    what = f"{most} takes most time in {took}: {short_time(first.time_s)}"
+    what = f"{most} takes most time in {took}: {format_time(first.time_s)}"
     if overlap:
         share = f" ({format_share(overlap.communication_s / step.time_s)})" if step.time_s else ""
-        what = f"Communication takes {short_time(overlap.communication_s)}{share} of {took}, "
+        what = f"Communication takes {format_time(overlap.communication_s)}{share} of {took}, "
         what += f"{'the largest part' if rows[1:] else 'all of it'} {most}: "
-        what += f"{short_time(overlap.exposed_s)} while nothing computes (exposed)"
+        what += f"{format_time(overlap.exposed_s)} while nothing computes (exposed)"
     elif first.step_share is not None:
         what = f"{most} is under way during {format_share(first.step_share)} of {took}"
     waits = analysis.waits[0] if analysis and analysis.waits else None
     if waits and waits.waiting_s > SHORTEST:
         share = format_share(waits.for_rank_share).replace("100 %", "all")
-        what += f"; rank {waits.rank} waits {short_time(waits.waiting_s)}, {share} of it for rank "
+        what += f"; rank {waits.rank} waits {format_time(waits.waiting_s)}, {share} of it for rank "
         what += f"{waits.for_rank}"
     return f"{what}."
 

@@ -34,16 +34,11 @@ from typing import Any, NamedTuple, TypeAlias
 from commbench.plan.operations import OPERATIONS
 from commbench.plan.workload import SEND, UNKNOWN_GROUP, Call, Step, Workload
 from commbench.readers.trace_base import RankTrace, union_length
+from commbench.stats import collect
 from commbench.units import GB
 from commbench.views.formats import Result, fields_of
-from commbench.workloads.trace_steps import (
-    GroupSets,
-    RankStep,
-    find_group_sets,
-    length_within,
-    place_calls,
-    trace_workload,
-)
+from commbench.workloads import trace_steps
+from commbench.workloads.trace_steps import GroupSets, RankStep, length_within
 
 
 class RankWaiting(NamedTuple):
@@ -104,8 +99,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     traces = [t if t.rank is not None else t._replace(rank=0) for t in traces]
     named = [trace.world_size for trace in traces if trace.world_size]
     world_size = max([*named, *((trace.rank or 0) + 1 for trace in traces)])
-    sets = find_group_sets(traces, world_size)
-    parts, outside = place_calls(traces, sets)
+    sets = trace_steps.find_group_sets(traces, world_size)
+    parts, outside = trace_steps.place_calls(traces, sets)
     differing = _match_ranks(parts, sets)
     durations = [part.length_s for part in parts]
     step_s = median(durations) if durations and max(durations) > 0 else None
@@ -120,7 +115,8 @@ def analyse_traces(traces: Sequence[RankTrace]) -> TraceAnalysis:
     return TraceAnalysis(
         traces=tuple(traces), world_size=world_size,
         steps=tuple(dict.fromkeys(part.step.name for part in parts)), step_s=step_s, sets=sets,
-        calls=tuple(calls), workload=trace_workload(traces, parts, world_size, sets, notes),
+        workload=trace_steps.trace_workload(traces, parts, world_size, sets, notes),
+        calls=tuple(calls),
         waits=tuple(_waits(parts)), overlap=_find_overlap(parts),
     )  # fmt: skip
 
@@ -237,19 +233,19 @@ def _same_call(call: Call) -> tuple[object, ...]:
 
 
 def _waits(parts: Sequence[RankStep]) -> list[RankWaiting]:
-    waited: dict[int, list[float]] = defaultdict(list)
-    by_last: dict[int, dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
-    for part in parts:
-        known = [call for call in part.calls if call.last_rank is not None]
-        waited[part.rank].append(_waiting_time(known))
-        for call in known:
-            by_last[part.rank][call.last_rank or 0].append(call)
+    by_rank = collect(
+        (part.rank, [call for call in part.calls if call.last_rank is not None]) for part in parts
+    )
     found = []
-    for rank, own in by_last.items():
-        for_ranks = {last: _waiting_time(calls) for last, calls in own.items()}
+    for rank, steps in by_rank.items():
+        waited = [*map(_waiting_time, steps)]
+        by_last = collect((call.last_rank or 0, call) for own in steps for call in own)
+        for_ranks = {last: _waiting_time(calls) for last, calls in by_last.items()}
+        if not for_ranks:
+            continue
         for_rank, most = max(for_ranks.items(), key=lambda item: (item[1], -item[0]))
-        share = min(1.0, most / total) if (total := sum(waited[rank])) else 0.0
-        found.append(RankWaiting(rank, float(median(waited[rank])), for_rank, share))
+        share = min(1.0, most / total) if (total := sum(waited)) else 0.0
+        found.append(RankWaiting(rank, float(median(waited)), for_rank, share))
     return sorted(found, key=lambda waiting: (-waiting.waiting_s, waiting.rank))
 
 
@@ -338,14 +334,12 @@ def workload_totals(workload: Workload, *steps: Step) -> tuple[OperationTotals, 
 
 def _step_totals(workload: Workload, step: Step) -> list[OperationTotals]:
     ranks = sum(len(program.ranks) for program in step.programs) or 1
-    by_row: dict[tuple[str, str], list[tuple[int, list[Call]]]] = defaultdict(list)
+    by_row = collect(
+        (key, (len(program.ranks), calls))
+        for program in step.programs
+        for key, calls in collect(((c.group, c.operation), c) for c in program.calls).items()
+    )
     """For each program how many ranks it has, and its calls."""
-    for program in step.programs:
-        own: dict[tuple[str, str], list[Call]] = defaultdict(list)
-        for call in program.calls:
-            own[call.group, call.operation].append(call)
-        for key, calls in own.items():
-            by_row[key].append((len(program.ranks), calls))
     rows = []
     for (group, operation), parts in by_row.items():
         sizes = {len(each) for each in workload.groups.get(group, ())}

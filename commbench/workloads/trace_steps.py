@@ -19,6 +19,7 @@ from commbench.plan import workload
 from commbench.plan.groups import WORLD
 from commbench.plan.operations import OPERATIONS
 from commbench.readers.trace_base import RankTrace, TracedGroup, TracedStep, merged
+from commbench.stats import collect
 
 GroupId: TypeAlias = tuple[int, ...] | str
 """The global ranks of a group, or its name in the trace where these are not known."""
@@ -228,13 +229,13 @@ def trace_workload(
 ) -> workload.Workload:
     """The workload, without a name, of what the ranks did in their steps."""
     by_step: dict[str, dict[int, tuple[workload.Call, ...]]] = defaultdict(dict)
-    durations: dict[str, list[float]] = defaultdict(list)
     for part in parts:
         by_step[part.step.name][part.rank] = _with_computation(_make_calls(sets, part), part)
-        durations[part.step.name].append(part.length_s)
-    alike: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for name, by_rank in by_step.items():
-        alike[tuple((rank, _work(calls)) for rank, calls in by_rank.items())].append(name)
+    durations = collect((part.step.name, part.length_s) for part in parts)
+    alike = collect(
+        (tuple((rank, _work(calls)) for rank, calls in by_rank.items()), name)
+        for name, by_rank in by_step.items()
+    )
     found, everyone, is_taken = [], tuple(range(world_size)), False
     for same in alike.values():
         ranks = by_step[same[0]]
@@ -339,9 +340,7 @@ def _median_calls(programs: Sequence[Sequence[workload.Call]]) -> tuple[workload
 
 def _share_programs(by_rank: dict[int, tuple[workload.Call, ...]]) -> tuple[workload.Program, ...]:
     """One program of the ranks that make the same calls."""
-    alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for rank, calls in by_rank.items():
-        alike[_work(calls)].append(rank)
+    alike = collect((_work(calls), rank) for rank, calls in by_rank.items())
     return tuple(
         workload.Program(tuple(ranks), _median_calls([by_rank[rank] for rank in ranks]))
         for ranks in alike.values()

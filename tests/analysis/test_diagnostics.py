@@ -21,6 +21,7 @@ from commbench.results.schema import IN_PROCESS, Batch
 
 BY_NAME = {diagnostic.name: diagnostic for diagnostic in DIAGNOSTICS}
 MS = 1e-3
+WIDE = batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5)
 
 
 def names(found: ResultRow) -> list[str]:
@@ -222,7 +223,6 @@ def test_what_was_not_measured_is_not_warned_about() -> None:
     assert diagnose_row(row(ranks=ranks((0,), (0,)))) == {}
 
 
-WIDE = batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5)
 TWO = batches(*[[MS] * 50 + [3 * MS] * 50] * 4)
 
 
@@ -261,26 +261,19 @@ def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> N
 
 
 @pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
-def test_a_warning_about_many_rows_has_at_most_a_hundred_characters(diagnostic: Diagnostic) -> None:
-    wide = row(*batches((MS,) * 9 + (1.5 * MS,) * 9), peak="1GB/s")
-    message = diagnostic.describe([(wide, 0.999)])
-    assert len(f"  {diagnostic.name} (85 rows): {message}") <= 100
-    explained = diagnostic.explanation
-    assert explained.endswith(".")
-    assert len(f"{diagnostic.name}: {explained}") <= 142  # three lines, with the names of rows
-    assert "  " not in explained
-
-
-@pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
-def test_advice_about_a_measurement_in_a_job_names_no_option_of_the_command_line(
+def test_texts_are_short_and_in_a_job_name_no_option_of_the_command_line(
     diagnostic: Diagnostic,
 ) -> None:
+    samples = batches((MS,) * 9 + (1.5 * MS,) * 9)
+    message = diagnostic.describe([(row(*samples, peak="1GB/s"), 0.999)])
+    assert len(f"  {diagnostic.name} (85 rows): {message}") <= 100
+    explained = diagnostic.explanation
+    assert explained.endswith(".") and "  " not in explained
+    assert len(f"{diagnostic.name}: {explained}") <= 142  # three lines, with the names of rows
     if diagnostic.name == "launches":
-        return  # such a measurement is one launch
-    samples = (MS,) * 9 + (1.5 * MS,) * 9
-    found = [row(*batches(samples), launcher=IN_PROCESS, cpu_mode=mode) for mode in CPU_MODES]
-    assert " --" not in diagnostic.describe([(each, 0.999) for each in found])
-    assert " --" not in diagnostic.explanation
+        return  # a measurement in a job is one launch
+    in_job = [row(*samples, launcher=IN_PROCESS, cpu_mode=mode) for mode in CPU_MODES]
+    assert " --" not in diagnostic.describe([(each, 0.999) for each in in_job]) + explained
 
 
 def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None:
@@ -293,17 +286,10 @@ def test_a_warning_that_another_one_explains_is_not_shown_but_recorded() -> None
 
 @pytest.mark.parametrize(
     ("cores", "expected"),
-    [
-        ([(0,), (1,)], 1.0),
-        ([(0,), (1,), (0,)], 2.0),
-        ([(0, 1), (0, 1)], 1.0),
-        ([(0, 1)] * 3, 1.5),
-        ([(0,), (0, 1)], 1.0),
-        ([(0,), (0,), (1, 2, 3)], 2.0),
-        ([(0,), ()], None),
-        ([], None),
-    ],
-)
+    [([(0,), (1,)], 1.0), ([(0,), (1,), (0,)], 2.0), ([(0, 1), (0, 1)], 1.0),
+     ([(0, 1)] * 3, 1.5), ([(0,), (0, 1)], 1.0), ([(0,), (0,), (1, 2, 3)], 2.0),
+     ([(0,), ()], None), ([], None)],
+)  # fmt: skip
 def test_ranks_share_a_core_by_number_or_by_pinning(
     cores: list[tuple[int, ...]], expected: float | None
 ) -> None:
@@ -318,29 +304,33 @@ def test_the_most_crowded_host_counts_and_cores_of_different_hosts_are_different
 
 
 def test_precision_that_nobody_asked_for_is_not_missed() -> None:
-    assert names(imprecise(3.0)) == ["imprecise"]
-    wide = batches(*[[0.5 * MS, MS, 1.5 * MS]] * 5)
-    assert names(clean(*wide, iterations=15)) == []
+    assert names(clean(*WIDE)) == ["imprecise"]
+    assert names(clean(*WIDE, iterations=15)) == []
 
 
-def test_overhead_is_held_against_a_twentieth_and_the_clocks_step_against_a_tenth() -> None:
-    for overhead, step, expected in ((4.9e-5, 0.0, False), (5.1e-5, 0.0, True), (0, 9e-5, False)):
-        found = clean(overhead_s=overhead, resolution_s=step)
-        assert ("coarse_clock" in names(found)) is expected
+SHORT = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
+ON_GPU = {"backend": "nccl", "device": "cuda"}
 
 
-def test_on_a_device_the_step_of_its_events_counts_and_not_what_two_of_them_take() -> None:
-    short = batches(*[[8e-6 * (1 + 0.002 * i) for i in range(50)]] * 5)
-    for overhead, step, expected in ((2e-6, 0.5e-6, False), (0.0, 1e-6, True)):
-        facts = {"overhead_s": overhead, "resolution_s": step}
-        found = clean(*short, backend="nccl", device="cuda", **facts)
-        assert ("coarse_clock" in names(found)) is expected
-
-
-def test_a_pipelined_iteration_is_long_enough_for_a_clock_that_one_call_is_not() -> None:
-    alone, queued = ([*batches(*[[20e-6] * 50] * 5, calls=calls)] for calls in (1, 20))
-    assert names(clean(*alone, resolution_s=4e-6)) == ["coarse_clock"]
-    assert names(clean(*queued, resolution_s=4e-6, timing="pipelined")) == []
+@pytest.mark.parametrize(
+    ("found", "overhead_s", "resolution_s", "more", "is_coarse"),
+    [
+        # Of an iteration of 1 ms, a twentieth is held against the overhead, a tenth against a step.
+        (steady(), 4.9e-5, 0.0, {}, False), (steady(), 5.1e-5, 0.0, {}, True),
+        (steady(), 0.0, 9e-5, {}, False),
+        # On a device the step of its events counts, and not what two of them take.
+        (SHORT, 2e-6, 0.5e-6, ON_GPU, False), (SHORT, 0.0, 1e-6, ON_GPU, True),
+        # A pipelined iteration is long enough for a clock that one call is not.
+        (batches(*[[20e-6] * 50] * 5), 1e-7, 4e-6, {}, True),
+        (batches(*[[20e-6] * 50] * 5, calls=20), 1e-7, 4e-6, {"timing": "pipelined"}, False),
+    ],
+)  # fmt: skip
+def test_a_clock_is_coarse_by_its_step_and_its_overhead(
+    found: tuple[Batch, ...], overhead_s: float, resolution_s: float, more: dict[str, str],
+    is_coarse: bool,
+) -> None:  # fmt: skip
+    made = clean(*found, overhead_s=overhead_s, resolution_s=resolution_s, **more)
+    assert ("coarse_clock" in names(made)) is is_coarse
 
 
 def test_skew_is_no_matter_where_calls_are_not_aligned() -> None:
@@ -379,15 +369,9 @@ def test_a_distribution_with_one_peak_is_hardly_ever_taken_for_two_groups(
 
 @pytest.mark.parametrize(
     ("number", "share", "times", "sigma", "least"),
-    [
-        (20, 0.5, 1.5, 0.02, 0.99),
-        (20, 0.5, 2.0, 0.05, 0.99),
-        (100, 0.3, 1.5, 0.05, 0.99),
-        (100, 0.5, 3.0, 0.2, 0.95),
-        (1000, 0.2, 1.5, 0.05, 0.99),
-        (1000, 0.5, 3.0, 0.2, 0.99),
-    ],
-)
+    [(20, 0.5, 1.5, 0.02, 0.99), (20, 0.5, 2.0, 0.05, 0.99), (100, 0.3, 1.5, 0.05, 0.99),
+     (100, 0.5, 3.0, 0.2, 0.95), (1000, 0.2, 1.5, 0.05, 0.99), (1000, 0.5, 3.0, 0.2, 0.99)],
+)  # fmt: skip
 def test_two_groups_are_seen(
     number: int, share: float, times: float, sigma: float, least: float
 ) -> None:
@@ -420,14 +404,11 @@ def test_a_trend_is_drift_and_the_same_batches_in_random_order_hardly_ever_are()
     assert shuffles / cases <= 0.02
 
 
-def test_a_step_between_two_launches_is_no_drift() -> None:
-    later = batches(*[[1.05 * MS] * 20] * 5, launch=1)
-    assert names(clean(*batches(*[[MS] * 20] * 5), *later, precision=0.9)) == []
-
-
 def test_drift_is_told_in_either_direction_and_of_few_batches_only_where_all_agree() -> None:
     faster = [[MS * (1.4 - 0.1 * batch + 1e-6 * i) for i in range(20)] for batch in range(4)]
-    assert names(clean(*batches(*faster), precision=0.9)) == ["drift"]
-    faster[1], faster[2] = faster[2], faster[1]
-    assert names(clean(*batches(*faster), precision=0.9)) == []
-    assert names(clean(*batches(*faster[:3]), precision=0.9)) == []
+    step = *batches(*[[MS] * 20] * 5), *batches(*[[1.05 * MS] * 20] * 5, launch=1)
+    for found, expected in (
+        (batches(*faster), ["drift"]), (batches(*faster[:3]), []), (step, []),
+        (batches(*(faster[i] for i in (0, 2, 1, 3))), []),
+    ):  # fmt: skip
+        assert names(clean(*found, precision=0.9)) == expected

@@ -12,8 +12,6 @@ from synthetic_rows import batches, row
 
 import commbench
 from commbench.analysis.diagnostic_figures import (
-    STALL_FACTOR,
-    STALL_S,
     Interference,
     find_interference,
     mean_by_rank,
@@ -31,14 +29,14 @@ from commbench.analysis.figures import (
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Summary
 from commbench.errors import UsageError
-from commbench.plan.links import Peak, parse_peak
+from commbench.plan.links import parse_peak
 from commbench.plan.operation import MESSAGE_COUNTS
 from commbench.plan.operations import OPERATIONS
 from commbench.results.samples import with_rank_times
 from commbench.results.schema import Batch, Measurement, RankTimes
 
 
-def figures(a: float, b: float, t: float, *, known: float = 0.0, told: bool = True) -> Overlap:
+def figures(a: float, b: float, t: float, *, known: float = 0.0) -> Overlap:
     """Of the times a, b and t in ms, known to that part on either side; communication and
     computation take 1.5 and 1.2 times as long at once as alone."""
     times = [
@@ -47,7 +45,7 @@ def figures(a: float, b: float, t: float, *, known: float = 0.0, told: bool = Tr
     ]
     batch = Batch(
         samples_s=(1e-3 * t,) * 10,
-        communication_s=(1.5e-3 * a,) * 10 if told else (),
+        communication_s=(1.5e-3 * a,) * 10,
         computation_s=(1.2e-3 * b,) * 10,
     )
     found = find_overlap(*times, [batch])
@@ -57,27 +55,20 @@ def figures(a: float, b: float, t: float, *, known: float = 0.0, told: bool = Tr
 
 @pytest.mark.parametrize(
     ("a", "b", "t", "hidden", "imb", "osu", "gain"),
-    [
-        (10, 10, 20, 0.0, 0.0, 0.0, 1.0),  # one after the other
-        (10, 10, 15, 0.5, 0.5, 0.5, 4 / 3),
-        (10, 10, 10, 1.0, 1.0, 1.0, 2.0),
-        (10, 10, 25, 0.0, 0.0, 0.0, 0.8),  # they disturb each other
-        (10, 20, 20, 1.0, 0.5, 1.0, 1.5),  # all of the shorter one is hidden
-        (20, 10, 20, 1.0, 0.5, 0.5, 1.5),
-        (10, 20, 25, 0.5, 0.25, 0.5, 1.2),
-    ],
-)
+    [(10, 10, 20, 0.0, 0.0, 0.0, 1.0),  # one after the other
+     (10, 10, 15, 0.5, 0.5, 0.5, 4 / 3), (10, 10, 10, 1.0, 1.0, 1.0, 2.0),
+     (10, 10, 25, 0.0, 0.0, 0.0, 0.8),  # they disturb each other
+     (10, 20, 20, 1.0, 0.5, 1.0, 1.5),  # all of the shorter one is hidden
+     (20, 10, 20, 1.0, 0.5, 0.5, 1.5), (10, 20, 25, 0.5, 0.25, 0.5, 1.2)],
+)  # fmt: skip
 def test_figures_follow_from_the_times(
     a: float, b: float, t: float, hidden: float, imb: float, osu: float, gain: float
 ) -> None:
     found = figures(a, b, t)
-    assert found.hidden.value == pytest.approx(hidden)
-    assert found.imb_hidden == pytest.approx(imb)
-    assert found.osu_hidden == pytest.approx(osu)
-    assert found.gain.value == pytest.approx(gain)
-    assert found.computation_slowdown.value == pytest.approx(0.2)
-    assert found.communication_slowdown
-    assert found.communication_slowdown.value == pytest.approx(0.5)
+    shares = (found.hidden.value, found.imb_hidden, found.osu_hidden, found.gain.value)
+    assert shares == pytest.approx((hidden, imb, osu, gain))
+    slower = found.computation_slowdown, found.communication_slowdown
+    assert [each and each.value for each in slower] == pytest.approx([0.2, 0.5])
 
 
 def test_the_interval_of_a_share_adds_the_moves_of_its_medians_as_squares() -> None:
@@ -99,18 +90,15 @@ def test_the_end_of_only_some_batches_is_not_enough() -> None:
     assert find_overlap(*times, [Batch(samples_s=(1.5,))]) is None
 
 
-ONE_GB_PER_S = 1 << 30, (1 << 30) / 1e9
-"""A size, and the seconds in which it makes an algbw of 1 GB/s."""
-
-
-def claimed(name: str, ranks: int, nodes: int = 1) -> ResultRow:
-    size, seconds = ONE_GB_PER_S
-    return quoted(name, ranks=ranks, nodes=nodes, size=str(size), time=f"{seconds}s")
-
-
 def quoted(name: str, **call: Any) -> ResultRow:
     """The row of a call that someone claims to have timed."""
     return commbench.explain(name, **call).rows[0].row
+
+
+def claimed(name: str, ranks: int, nodes: int = 1) -> ResultRow:
+    """The same of a call with an algbw of 1 GB/s."""
+    time = f"{(1 << 30) / 1e9}s"
+    return quoted(name, ranks=ranks, nodes=nodes, size=str(1 << 30), time=time)
 
 
 PEAK, NODE_PEAK = parse_peak("2GB/s"), parse_peak("2GB/s/node")
@@ -120,29 +108,21 @@ PEAK, NODE_PEAK = parse_peak("2GB/s"), parse_peak("2GB/s/node")
     ("name", "by_rank", "by_node"),
     [
         # 8 ranks on 4 nodes: factors of 8, and of 4; half of each is the share of 2 GB/s.
-        ("all_reduce", 2 * 7 / 8, 2 * 3 / 4),
-        ("all_gather", 7 / 8, 3 / 4),
-        ("reduce_scatter", 7 / 8, 3 / 4),
-        ("gather", 7 / 8, 3 / 4),
-        ("scatter", 7 / 8, 3 / 4),
-        ("broadcast", 1, 1),
-        ("reduce", 1, 1),
+        ("all_reduce", 2 * 7 / 8, 2 * 3 / 4), ("broadcast", 1, 1), ("reduce", 1, 1),
+        *((name, 7 / 8, 3 / 4) for name in ("all_gather", "reduce_scatter", "gather", "scatter")),
         ("send_recv", 1, 1),
         ("all_to_all", 7 / 8, 2 * 3 / 4),  # both ranks of a node have blocks for other nodes
     ],
-)
+)  # fmt: skip
 def test_the_share_is_what_some_link_or_some_node_had_to_move(
     name: str, by_rank: float, by_node: float
 ) -> None:
-    of_rank = find_peak_fraction(claimed(name, 8, 4), PEAK)
-    of_node = find_peak_fraction(claimed(name, 8, 4), NODE_PEAK)
-    assert of_rank is not None and of_node is not None
-    assert (of_rank.bound, of_node.bound) == (BUS_BOUND, NODE_BOUND)
-    assert (of_rank.factor, of_node.factor) == pytest.approx((by_rank, by_node))
-    assert (of_rank.rate_bytes_per_s, of_node.rate_bytes_per_s) == pytest.approx(
-        (by_rank * 1e9, by_node * 1e9)
-    )
-    assert (of_rank.fraction, of_node.fraction) == pytest.approx((by_rank / 2, by_node / 2))
+    row = claimed(name, 8, 4)
+    for peak, bound, factor in ((PEAK, BUS_BOUND, by_rank), (NODE_PEAK, NODE_BOUND, by_node)):
+        found = find_peak_fraction(row, peak)
+        assert found and found.bound == bound
+        figures = (found.factor, found.rate_bytes_per_s, found.fraction)
+        assert figures == pytest.approx((factor, factor * 1e9, factor / 2))
 
 
 def test_only_where_a_factor_exceeds_1_can_a_reducing_network_beat_the_link() -> None:
@@ -157,29 +137,17 @@ def test_only_where_a_factor_exceeds_1_can_a_reducing_network_beat_the_link() ->
     assert two is not None and two.ceiling == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks", "peak", "why"),
-    [
-        ("broadcast", 1, PEAK, "with one rank nothing crosses a link"),
-        ("all_reduce", 2, NODE_PEAK, "all ranks are on one node, so nothing crosses the network "
-                                     "between nodes"),
-    ],
-)  # fmt: skip
-def test_a_row_that_cannot_be_held_against_a_peak_says_why(
-    name: str, ranks: int, peak: Peak, why: str
-) -> None:
-    assert find_peak_fraction(claimed(name, ranks), peak) is None
-    assert why_no_peak_fraction(claimed(name, ranks), peak) == why
-
-
-def test_ranks_that_share_a_gpu_have_no_share_and_a_barrier_has_no_bandwidth() -> None:
+def test_a_row_that_cannot_be_held_against_a_peak_says_why() -> None:
     two = claimed("all_reduce", 2)
     shared = replace(two, header=two.header._replace(gpu_shared=True))
-    assert find_peak_fraction(shared, PEAK) is None
-    assert why_no_peak_fraction(shared, PEAK).startswith("ranks shared a GPU")
-    barrier = quoted("barrier", ranks=4, time="10us")
-    assert find_peak_fraction(barrier, PEAK) is None
-    assert why_no_peak_fraction(barrier, PEAK) == "it has no bandwidth"
+    for found, peak, why in (
+        (claimed("broadcast", 1), PEAK, "with one rank nothing crosses a link"),
+        (two, NODE_PEAK, "all ranks are on one node, so nothing crosses the network between nodes"),
+        (shared, PEAK, "ranks shared a GPU, so its time does not measure performance"),
+        (quoted("barrier", ranks=4, time="10us"), PEAK, "it has no bandwidth"),
+    ):
+        assert find_peak_fraction(found, peak) is None
+        assert why_no_peak_fraction(found, peak) == why
 
 
 @pytest.mark.parametrize(
@@ -213,16 +181,12 @@ def test_the_fewest_messages_are_the_rounded_up_logarithm_but_for_a_shift(
     assert [MESSAGE_COUNTS[OPERATIONS[name].messages](n) for n in ranks] == fewest
 
 
-def rows(times_s: dict[int, float], operation: str = "broadcast") -> list[ResultRow]:
-    """A row for each size; the bus bandwidth of a broadcast is size over time."""
-    return [
+def summary(times_s: dict[int, float], operation: str = "broadcast") -> CurveSummary:
+    """That of a row for each size; the bus bandwidth of a broadcast is size over time."""
+    return summarise_curve([
         row(*batches([time] * 9), operations=(operation,), sizes=(size,))
         for size, time in times_s.items()
-    ]
-
-
-def summary(times_s: dict[int, float], operation: str = "broadcast") -> CurveSummary:
-    return summarise_curve(rows(times_s, operation))
+    ])  # fmt: skip
 
 
 def size(found: ResultRow | None) -> int:
@@ -240,32 +204,23 @@ def test_the_half_bandwidth_size_of_a_line_is_latency_times_bandwidth() -> None:
     assert not found.is_below
 
 
-def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None:
-    # 1, 4 and 16 bytes/s: half of the peak lies where log(8 / 4) / log(16 / 4) is one half.
-    found = summary({64: 64.0, 256: 64.0, 1024: 64.0})
-    assert found.half_bytes == pytest.approx(512)
-
-
 def test_the_latency_is_the_least_time_of_small_sizes_and_of_no_large_one() -> None:
     assert size(summary({1 << 10: 3e-4, 4 << 10: 2e-4, 16 << 10: 1e-4}).latency) == 4 << 10
     assert summary({16 << 10: 1e-4, 32 << 10: 1e-4}).latency is None
 
 
-def test_noise_before_the_last_crossing_does_not_count() -> None:
-    found = summary({64: 1.0, 128: 1e3, 256: 1.0, 512: 2.0})
-    assert 128 < (found.half_bytes or 0) < 256
-
-
-def test_a_curve_that_starts_above_half_of_its_peak_has_a_bound_only() -> None:
-    found = summary({64: 1.0, 128: 1.5})
-    assert (found.half_bytes, found.is_below) == (64, True)
-
-
-def test_sizes_after_the_peak_and_the_order_of_rows_do_not_matter() -> None:
-    times = {64: 64.0, 256: 64.0, 1024: 64.0, 4096: 1e4}
-    found = summarise_curve(rows(times)[::-1])
-    assert found.half_bytes == pytest.approx(512)
-    assert size(found.peak) == 1024
+def test_between_two_sizes_the_bandwidth_is_linear_on_logarithmic_axes() -> None:
+    # 1, 4 and 16 bytes/s: half of the peak lies where log(8 / 4) / log(16 / 4) is one half.
+    # Sizes after the peak and the order of rows do not matter.
+    for times in (
+        {64: 64.0, 256: 64.0, 1024: 64.0}, {4096: 1e4, 1024: 64.0, 256: 64.0, 64: 64.0},
+    ):  # fmt: skip
+        found = summary(times)
+        assert (found.half_bytes, size(found.peak)) == (pytest.approx(512), 1024)
+    noisy = summary({64: 1.0, 128: 1e3, 256: 1.0, 512: 2.0})  # the last crossing counts
+    assert 128 < (noisy.half_bytes or 0) < 256
+    above = summary({64: 1.0, 128: 1.5})  # it starts above half of its peak
+    assert (above.half_bytes, above.is_below) == (64, True)
 
 
 def test_what_has_no_bandwidth_or_one_size_has_no_half_bandwidth_size() -> None:
@@ -314,23 +269,15 @@ def test_figures_are_taken_over_all_batches() -> None:
 
 # An iteration is stalled if it takes 1.5 ms more and half as long again as the fastest tenth.
 @pytest.mark.parametrize(
-    ("usual", "odd", "is_stalled"),
-    [
-        (1e-4, 1.59e-3, False),
-        (1e-4, 1.61e-3, True),
-        (2.9e-3, 4.39e-3, False),
-        (2.9e-3, 4.41e-3, True),
-        (3.1e-3, 4.61e-3, False),
-        (3.1e-3, 4.66e-3, True),
-        (1.0, 1.49, False),
-        (1.0, 1.51, True),
-    ],
-)
+    ("usual", "short", "long"),
+    [(1e-4, 1.59e-3, 1.61e-3), (2.9e-3, 4.39e-3, 4.41e-3), (3.1e-3, 4.61e-3, 4.66e-3),
+     (1.0, 1.49, 1.51)],
+)  # fmt: skip
 def test_an_iteration_is_stalled_that_took_1_5_ms_more_and_half_as_long_again(
-    usual: float, odd: float, is_stalled: bool
+    usual: float, short: float, long: float
 ) -> None:
-    assert (STALL_S, STALL_FACTOR) == (1.5e-3, 1.5)
-    assert stalled((usual,) * 9 + (odd,)) == (0.1 if is_stalled else 0.0)
+    assert stalled((usual,) * 9 + (short,)) == 0.0
+    assert stalled((usual,) * 9 + (long,)) == 0.1
 
 
 def test_the_usual_time_is_the_fastest_tenths_and_not_a_single_fast_iteration_of_many() -> None:
@@ -368,6 +315,5 @@ def test_what_some_batch_does_not_know_is_not_told() -> None:
 def test_a_figure_of_each_rank_is_its_mean_weighted_by_iterations() -> None:
     few, many = RankTimes(0, 2, [], [1.0, 4.0], []), RankTimes(1, 6, [], [3.0, 0.0], [])
     assert mean_by_rank((few, many), "behind_s") == pytest.approx([2.5, 1.0])
-    assert mean_by_rank((few, many), "medians_s") == []
+    assert mean_by_rank((few, many), "medians_s") == mean_by_rank((), "behind_s") == []
     assert mean_by_rank((few, RankTimes(2, 1, [], [], [])), "behind_s") == []
-    assert mean_by_rank((), "behind_s") == []

@@ -115,13 +115,9 @@ def test_an_older_journal_labels_direct_eager_calls_in_plain_memory_only() -> No
         assert find_selection(known, wrong) == ("", "", ""), wrong.name
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "symmetric"),
-    [("SYMMETRIC", True), ("COPY_ENGINE", True), ("SYMMETRIC and COPY_ENGINE", True),
-     ("RING and SYMMETRIC", False), ("SYMMETRIC or RING", False), ("RING", False), ("", False)],
-)  # fmt: skip
-def test_a_call_is_symmetric_if_all_that_nccl_used_is(algorithm: str, symmetric: bool) -> None:
-    assert is_symmetric(algorithm) == symmetric
+def test_a_call_is_symmetric_if_all_that_nccl_used_is() -> None:
+    assert all(map(is_symmetric, ("SYMMETRIC", "COPY_ENGINE", "SYMMETRIC and COPY_ENGINE")))
+    assert not any(map(is_symmetric, ("RING and SYMMETRIC", "SYMMETRIC or RING", "RING", "")))
 
 
 @pytest.mark.parametrize("damaged", [None, 5, [], {"AllReduce 64": 3}, {"AllReduce 64": [["x"]]}])
@@ -174,10 +170,6 @@ def test_a_communicator_has_a_version_a_network_channels_transports_and_times() 
             "graphs": 0.0, "connections": 0.01, "rest": 0.0,
         },
     }  # fmt: skip
-    assert describe_init(found).startswith("0.61 s (kernels 0.19, alloc 0.08, bootstrap 0.22,")
-    assert describe_communicator(found).endswith(
-        "per peer; 2 connections via P2P/CUMEM; communicators: 1 of 2 ranks"
-    )
 
 
 def test_transports_are_counted_without_the_number_of_the_adapter() -> None:
@@ -222,10 +214,6 @@ def test_nvls_and_lazily_made_communicators_are_counted() -> None:
     found = parse_communicator(EIGHT_GPUS.splitlines())
     assert found["transports"] == {"P2P/CUMEM/read": 1, "NVLS": 128}  # 8 heads on 16 channels
     assert found["communicators"] == {"8": 1, "2": 2}
-    assert describe_communicator(found).endswith(
-        "1 connections via P2P/CUMEM/read, 128 connections via NVLS; "
-        "communicators: 1 of 8 ranks, 2 of 2 ranks"
-    )
     assert parse_communicator(OLD_NVLS.splitlines())["transports"] == {"NVLS": 64}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import subprocess
 import sys
@@ -25,22 +23,6 @@ def folder(tmp_path: Path) -> Path:
         tmp_path / "results" / "20261121-060000-mine", "mine", lambda _: steady(1e-4, 100), asked,
         statuses={1 << 20: "wrong"},
     )  # fmt: skip
-
-
-def test_json_holds_rows_plan_and_environment(commbench: Commbench, folder: Path) -> None:
-    told = json.loads(commbench("export", "mine", "--format", "json").out)
-    assert (told["schema"], told["name"], told["run"]["label"]) == (1, "mine", "mine")
-    assert told["run"]["plan"]["operations"] == ["all_reduce", "broadcast", "barrier"]
-    assert told["run"]["environment"]["torch"] == "2.13.0"
-    with (folder / "results.csv").open() as file:
-        expected = list(csv.DictReader(file))
-    assert len(told["rows"]) == len(expected) == 5
-    for row, line in zip(told["rows"], expected, strict=True):
-        assert tuple(row) == tuple(COLUMNS)
-        assert {name: "" if v is None else str(v) for name, v in row.items()} == line
-    bare = json.loads(commbench("export", str(folder / "results.csv"), "--format", "json").out)
-    assert bare["run"] is None
-    assert bare["rows"] == told["rows"]
 
 
 SAMPLE = re.compile(r"(?P<name>[a-z_][a-z0-9_]*)\{(?P<labels>.*)\} (?P<value>[0-9.e+-]+)")
@@ -111,16 +93,6 @@ def test_the_help_of_a_time_says_which_statistic_it_is(
         families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
         assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == families
         assert all(len(line.split()) > 3 for line in lines if line.startswith("# HELP "))
-
-
-def test_labels_of_openmetrics_are_escaped(commbench: Commbench, tmp_path: Path) -> None:
-    label = 'a"b\\c\nd'
-    synthetic_run(tmp_path / "run", label, lambda _: steady(1e-4))
-    ended = commbench("export", "run", "--format", "openmetrics", "--output", "x.prom")
-    assert ended.code == 0, ended.err
-    families = read_openmetrics((tmp_path / "x.prom").read_text())
-    (first, *_) = families["commbench_time_seconds"]
-    assert dict(first)["label"] == 'a\\"b\\\\c\\nd'
 
 
 def test_openmetrics_refuses_what_would_be_one_series(commbench: Commbench, folder: Path) -> None:

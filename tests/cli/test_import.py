@@ -33,16 +33,6 @@ def test_a_log_becomes_a_run_with_every_row(commbench: Commbench, name: str) -> 
     assert max(map(len, shown.out.splitlines())) <= 100
 
 
-def test_what_a_file_does_not_tell_is_asked_for(commbench: Commbench) -> None:
-    log = str(DATA / "nccl_allreduce.log")
-    for command in (["import"], ["show"], ["plot"], ["compare", log], ["export"]):
-        if command == ["export"]:
-            continue
-        ended = commbench(*command, log)
-        assert ended.code == 2, command
-        assert ended.err.endswith("hint: give it: --op NAME, such as --op all_reduce\n"), ended.err
-
-
 def test_files_of_other_tools_compare_and_check_as_they_are(
     commbench: Commbench, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import planted
@@ -23,19 +22,6 @@ PREDICT = [
     "model", "predict", "machine.json", "--op", "all_reduce", "--ranks", "512",
     "--ranks-per-node", "8",
 ]  # fmt: skip
-
-
-def test_predict_writes_tables_and_pictures(commbench: Commbench, machine: Path) -> None:
-    for name, arguments in {
-        "p.csv": ["--format", "csv", "--sizes", "1M-1G"], "p.json": ["--format", "json"],
-        "p.svg": ["--sizes", "1M-1G"],
-        "colls.table": ["--format", "autoparallel", "--sizes", "1M-1G:x32"],
-    }.items():  # fmt: skip
-        ended = commbench(*PREDICT, *arguments, "-o", name)
-        assert (ended.code, ended.out, ended.err) == (0, f"{name}\n", "")
-    text = (machine.parent / "p.csv").read_text()
-    assert text == commbench(*PREDICT, "--format", "csv", "--sizes", "1M-1G").out
-    assert commbench(*PREDICT, "--format", "csv", "-o", "p.csv").code == 6
 
 
 @pytest.mark.parametrize("name", ["csv", "autoparallel", "inductor", "svg"])
@@ -99,16 +85,6 @@ def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path)
         assert commbench(*PREDICT).code == 6
     assert commbench("model", "predict", ".", "--ranks", "64").code == 6
     assert commbench("model", "predict", "absent", "--ranks", "64").code == 6
-
-
-def test_a_machine_is_shown_in_every_format(commbench: Commbench, machine: Path) -> None:
-    for name, begin in {"m.md": "# Cost models of planted", "m.html": "<!doctype html>"}.items():
-        assert commbench("model", "show", machine.name, "-o", name).out == f"{name}\n"
-        assert (machine.parent / name).read_text().startswith(begin)
-    told = json.loads(commbench("model", "show", machine.name, "--format", "json").out)
-    assert [each["name"] for each in told["fitted"][0]["parameters"]] == [
-        "fixed", "alpha", "beta", "n-half with 128 ranks",
-    ]  # fmt: skip
 
 
 @pytest.mark.full

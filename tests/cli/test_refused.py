@@ -35,9 +35,9 @@ REFUSED = {
         --dtype int32 --reduce-op avg: nothing is left to measure: avg is not defined for int32
         --iter 3: there is no option --iter ~ did you mean --iters? `commbench run --help` lists
         --form coalesced: --form coalesced takes several tensors
-        --via gather+broadcast --tensors 2: --form gather+broadcast takes one tensor
+        --via gather+broadcast --tensors 2: --via gather+broadcast takes one tensor
         --tensors 0: --tensors is 0 ~ it must be at least 1
-        --split fsdp: --tensors 'fsdp' is neither a number nor a split
+        --split fsdp: --split 'fsdp' is neither a number nor a split
         --via reduce: unknown form 'reduce'
         --workload step.json --op barrier: --op has no effect with --workload ~ leave it out
         --workload step.json --nproc-per-node 1: two-ranks has 2 ranks, and not 1 ~ --fit shrink
@@ -113,13 +113,27 @@ REFUSED = {
         --seconds -1: --seconds is -1 ~ it must be above 0
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
+    (2, "workload"): """
+        show trace.json --format xml: unknown format 'xml'
+        import trace.json: --output is missing
+        show: TRACE is missing
+    """,
+    (6, "workload"): """
+        show absent.json: cannot read absent.json
+        show .: |is not a trace
+    """,
+    (2, "workload fsdp --model gpt-2-xl --mesh"): """
+        dp=8: --mesh dp=8: dp is not a dimension here ~ write --mesh dp_shard=8
+        tp=8: --mesh tp=8: tp is not a dimension here ~ megatron takes tp, cp, dp, pp and ep
+        dp_shard=100000000: |a size that is too large: '100000000' ~ at most 1,048,576 ranks
+    """,
+    (2, "soak"): "--for never: --for never is not a time ~ write 90s, 30m or 1h",
     (2, "pairs"): "--quick --pairs 0-1: --quick and --pairs both choose pairs ~ leave out one of",
     (2, "report"): "a b --max-time 1s: a check is of one run",
     (2, "advise a"): """
         --params many: --params 'many' is no number of parameters
         --params 1M --model-bytes 4M: --params and --model-bytes say the same
         --params 1M --backward 20: |time '20' has no unit
-        --params 1M --blocks 4: there is no option --blocks ~ `commbench workload fsdp`
         --topk 2 --hidden 8: there is no option --topk ~ `commbench advise --help` lists the options
         --tolerance 2: --tolerance '2' is not a percentage
         --tolerance 200%: --tolerance 200% is not below 100 %
@@ -185,6 +199,9 @@ REFUSED = {
         --env NCCL_AGLO=RING,TREE --sizes 1K: --env NCCL_AGLO: nothing in torch or its backends is
         --vary cpu-mode=quiet,loud: unknown cpu mode 'loud'
         --vary timing=isolated,both --sizes 1K: --vary timing=both makes several cases
+        --vary colour=red: unknown option to vary 'colour' ~ `commbench sweep --help` lists all
+        --vary tming=isolated: unknown option to vary 'tming' ~ did you mean timing?
+        --vary label=a,b: --vary label: this option cannot be varied ~ lists those that can
         --resume nowhere --iters 5: --resume continues with the settings that the folder describes
     """,
     (2, "sweep --vary cpu-mode=quiet,plain"): """

@@ -128,6 +128,17 @@ def hosts(number: int) -> Iterator[Cluster]:
         yield cluster
 
 
+@contextmanager
+def limited_hosts(
+    number: int, rate: str, burst: str = "256k", longest_wait: str = "50ms"
+) -> Iterator[Cluster]:
+    """Hosts that send no faster than `rate`, if any."""
+    with hosts(number) as cluster:
+        for host in cluster if rate else ():
+            host.limit(rate, burst, longest_wait)
+        yield cluster
+
+
 def outputs_of(programs: Sequence[subprocess.Popen[str]]) -> list[tuple[str, str]]:
     """What programs on hosts printed, on standard output and error; all have to succeed."""
     try:

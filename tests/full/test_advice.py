@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hosts import DEVICE, Cluster, hosts, outputs_of
+from hosts import DEVICE, Cluster, limited_hosts, outputs_of
 from test_links import end_on
 
 import commbench
@@ -42,9 +42,7 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
     # On the link of the root, gloo's broadcast sends 2 S, and the two steps only 1.5 S; but they
     # take more steps.
     found = []
-    with hosts(4) as cluster:
-        for host in cluster:
-            host.limit("1gbit", "256k")
+    with limited_hosts(4, "1gbit") as cluster:
         for sizes in ("4K-4M:x4", "32K-512K"):
             where = tmp_path / sizes[:2]
             where.mkdir()
@@ -71,9 +69,7 @@ def test_a_crossover_lies_between_the_measured_sizes_around_it(tmp_path: Path) -
 def test_the_recommended_bucket_is_within_5_percent_of_the_best_of_a_sweep(
     tmp_path: Path, count: int, gradient_mib: int, tensors: int, backward_s: float
 ) -> None:
-    with hosts(count) as cluster:
-        for host in cluster:
-            host.limit("1gbit", "256k")
+    with limited_hosts(count, "1gbit") as cluster:
         end_on(
             cluster, tmp_path, "--sizes", "64K-32M", "--timing", "both", "--placement", "in_place"
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hosts import hosts
+from hosts import limited_hosts
 from test_links import end_on
 
 from commbench.analysis.rows import make_rows
@@ -28,9 +28,7 @@ RATES = (2, 3, 4)
 def int8_on_links(where: Path, rate: str) -> tuple[NumericsRow, str]:
     """The numbers of int8 on four hosts whose links have that rate, and what was printed."""
     where.mkdir()
-    with hosts(HOSTS) as cluster:
-        for host in cluster if rate else ():
-            host.limit(rate, "256k")
+    with limited_hosts(HOSTS, rate) as cluster:
         ended = end_on(
             cluster, where, "--sizes", "16M", "--via", "int8", "--iters", "12", "--launches", "1"
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hosts import hosts
+from hosts import limited_hosts
 from test_links import finish, start_on
 
 import commbench
@@ -25,9 +25,7 @@ LONGEST_S = 600.0
 def measure(ranks: int, where: Path) -> commbench.Run:
     """A run of so many hosts, one rank on each."""
     where.mkdir()
-    with hosts(ranks) as cluster:
-        for host in cluster:
-            host.limit(RATE, BURST, longest_wait="2s")
+    with limited_hosts(ranks, RATE, BURST, longest_wait="2s") as cluster:
         processes = start_on(cluster, where, "--op", OPERATION, "--sizes", SIZES, "--iters", ITERS)
         ended = finish(processes, where, LONGEST_S)
     assert [host.code for host in ended] == [0] * ranks, ended

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hosts import DEVICE, hosts, outputs_of
+from hosts import DEVICE, limited_hosts, outputs_of
 
 pytestmark = pytest.mark.full
 ROOT = Path(__file__).parent.parent.parent
@@ -53,9 +53,7 @@ dist.destroy_process_group()
 
 
 def test_a_ring_and_gloo_take_as_long_as_plain_loops_on_links_of_a_gigabit(tmp_path: Path) -> None:
-    with hosts(HOSTS) as cluster:
-        for host in cluster:
-            host.limit("1gbit", "256k")
+    with limited_hosts(HOSTS, "1gbit") as cluster:
         shared = {"MASTER_ADDR": cluster[0].name, "MASTER_PORT": "29533", "WORLD_SIZE": str(HOSTS)}
         programs = [
             host.start(

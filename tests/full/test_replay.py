@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import DEVICE, Cluster, hosts, outputs_of
+from hosts import DEVICE, Cluster, limited_hosts, outputs_of
 from test_links import end_on
 
 import commbench
@@ -35,11 +35,10 @@ def test_a_replayed_step_takes_as_long_as_the_communication_of_the_trace(
     tmp_path: Path, kind: str
 ) -> None:
     file = tmp_path / "step.json"
-    with hosts(4) as cluster:
+    with limited_hosts(4, "1gbit") as cluster:
         for host in cluster:
             # A send ends when the kernel has its bytes: with few of them, when they have left.
             host.run("sh", "-c", "echo 4096 65536 65536 >/proc/sys/net/ipv4/tcp_wmem")
-            host.limit("1gbit", "256k")
         trace(cluster, tmp_path, kind)
         workload = commbench.workload.load(tmp_path / "trace")
         commbench.workload.save(workload, file)

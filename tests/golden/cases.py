@@ -6,6 +6,8 @@ has other recorded files, and `other/` is `tests/data`.
 
 from __future__ import annotations
 
+from commbench.cli import commands
+
 RUNS = (
     "all_operations", "both_timings", "buckets", "buckets_of_sizes", "dtypes", "experts", "forms",
     "four_ranks", "groups", "init/2-ranks", "init/4-ranks", "init_groups", "interrupted",
@@ -51,16 +53,7 @@ COMPARED = (
     "made_up_old made_up_new", "pairs pairs_quick", "sweep/cpu-mode=quiet/round-1 three_launches",
     "sweep_replay/cpu-mode=quiet/round-1 sweep_replay/cpu-mode=quiet/round-2",
 )  # fmt: skip
-COMMANDS = (
-    "", "advise", "check", "compare", "doctor", "env", "expect", "explain", "export", "fleet",
-    "history", "history add", "history export", "history forget", "history list", "history show",
-    "import",
-    "init", "job", "job kubernetes", "job slurm", "links", "list", "model", "model fit",
-    "model predict", "model show", "ops", "pairs", "plot", "preflight", "replay", "report", "run",
-    "show",
-    "smoke", "soak", "sweep", "workload", "workload ddp", "workload fsdp", "workload import",
-    "workload megatron", "workload show",
-)  # fmt: skip
+COMMANDS = ("", *sorted({*commands.COMMANDS, *commands.declared_commands()}))
 FIT = "model fit results/two_ranks results/three_ranks results/four_ranks"
 PREDICT = "model predict files/machine.json --op all_reduce --ranks 8,512 --ranks-per-node 8"
 DDP = "--params 350M --layers 24 --hidden 1024 --heads 16 --vocab 50304"
@@ -208,6 +201,8 @@ CASES = (
     f"{PREDICT} --sizes 1M-1G:x32 -o predicted.svg", f"{PREDICT} --sizes 1M -o predicted.html",
     "model predict files/machine.json --ranks 4 --ranks-per-node 4 --sizes 1K,1M",
     "model predict files/machine.json --ranks 4 --op scatter",
+    "model predict files/machine.json --op all_reduce --ranks 16,4096 --ranks-per-node 4 --sizes "
+    "1K,1M",
     "model predict files/rules.toml --ranks 4",
     "model fit published:h100 --op all_reduce", "model fit published:l40s",
     *(f"export other/published/h100_curves.csv --format {how}"

@@ -47,6 +47,29 @@ def run(
         return list(csv.DictReader(file)), ended.stderr
 
 
+def cases_of(folder: Path) -> list[dict]:
+    return [line for line in journal(folder) if line["kind"] == "case"]
+
+
+def right_or_refused(folder: Path) -> list[dict]:
+    """The cases of a run, of which each is right or has a reason why it cannot be."""
+    cases = cases_of(folder)
+    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
+    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    return cases
+
+
+def sweep(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A sweep of two ranks, into the folder `swept`."""
+    command = [
+        sys.executable, "-m", "commbench", "sweep", "--rounds", "1", "--buffers", "hot",
+        "--nproc-per-node", "2", "--no-plots", "--output", "swept", *options,
+    ]  # fmt: skip
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
 def gpus() -> int:
     program = "import sys; from commbench.worker.device import DEVICES as d"
     program += "; print(d[sys.argv[1]].number())"
@@ -118,9 +141,7 @@ def test_right_results_come_from_registered_memory_or_it_says_why_not(tmp_path: 
         tmp_path, "--op", "all_gather", "--sizes", "1K,1M,16M", "--iters", "10",
         "--memory", "all", "--launch", "both", ranks=1,
     )  # fmt: skip
-    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
-    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
-    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    right_or_refused(tmp_path)
     of_kind = {row["memory"]: row["status"] for row in rows}
     assert of_kind["default"] == "ok"
     registering = [row for row in rows if row["operation"] == "register"]
@@ -138,9 +159,7 @@ def test_right_results_come_from_symmetric_memory_of_torch_or_it_says_why_not(
         tmp_path, "--op", "all_reduce,symm_mem", "--sizes", "1K,1M", "--iters", "10",
         "--dtype", "float32,bfloat16", "--timeout", "30", ranks=2 if gpus() > 1 else 1,
     )  # fmt: skip
-    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
-    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
-    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    cases = right_or_refused(tmp_path)
     assert {case["wrong"] for case in cases if case["status"] == "ok"} == {0}
 
 
@@ -157,13 +176,8 @@ def test_right_results_come_with_options_of_the_communicator(tmp_path: Path) -> 
 
 
 def test_a_sweep_of_backends_has_gloo_and_nccl_on_gpus(tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "commbench", "sweep", "--vary", "backend=nccl,gloo",
-        "--op", "all_reduce", "--sizes", "4K,1M", "--iters", "6", "--rounds", "1",
-        "--buffers", "hot", "--nproc-per-node", "2", "--no-plots", "--output", "swept",
-    ]  # fmt: skip
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
+    options = ("--op", "all_reduce", "--sizes", "4K,1M", "--iters", "6")
+    sweep(tmp_path, "--vary", "backend=nccl,gloo", *options)
     for backend in ("nccl", "gloo"):
         with (tmp_path / f"swept/backend={backend}/round-1/results.csv").open() as file:
             rows = list(csv.DictReader(file))
@@ -179,9 +193,7 @@ def test_right_results_of_ranks_that_share_a_gpu_come_from_graphs_or_say_why_not
         tmp_path, "--op", "all_reduce,send_recv", "--sizes", "1K,1M", "--iters", "20",
         "--launch", "both", "--timeout", "30",
     )  # fmt: skip
-    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
-    assert {case["status"] for case in cases} <= {"ok", "unsupported"}
-    assert all(case["reason"] for case in cases if case["status"] == "unsupported")
+    cases = right_or_refused(tmp_path)
     eager = [case for case in cases if case["case"]["launch_mode"] == "eager"]
     assert {case["status"] for case in eager} == {"ok"}
 
@@ -226,14 +238,10 @@ def test_ranks_that_torchrun_starts_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_algorithms_learns_what_nccl_chose(tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "commbench", "sweep", "--env", "NCCL_ALGO=RING,TREE",
-        "--op", "all_reduce,broadcast", "--sizes", "4K,1M", "--iters", "3", "--rounds", "1",
-        "--buffers", "hot", "--backend", "nccl", "--nproc-per-node", "2", "--output", "swept",
-        "--export", "nccl-tuner",
-    ]  # fmt: skip
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
+    ended = sweep(
+        tmp_path, "--env", "NCCL_ALGO=RING,TREE", "--op", "all_reduce,broadcast", "--sizes",
+        "4K,1M", "--iters", "3", "--backend", "nccl", "--export", "nccl-tuner",
+    )  # fmt: skip
     assert "NCCL selected" in ended.stdout
     lines = (tmp_path / "swept" / "nccl-tuner.csv").read_text().splitlines()
     assert any(line.startswith("allreduce,0,") for line in lines)
@@ -263,6 +271,17 @@ def start(
     )  # fmt: skip
 
 
+def end(
+    folder: Path, *options: str, ranks: int = 1, code: int | tuple[int, ...] = 0,
+    within_s: float = 100, **more: str,
+) -> str:  # fmt: skip
+    """What such a run printed that must end so."""
+    process = start(folder, "--nproc-per-node", str(ranks), *options, **more)
+    _, err = process.communicate(timeout=within_s)
+    assert process.returncode in (code if isinstance(code, tuple) else (code,)), err
+    return err
+
+
 def journal(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "run" / "run.jsonl").read_text().splitlines()]
 
@@ -288,13 +307,11 @@ coordinator.make_call = flip
 
 
 def test_a_wrong_bit_is_found_in_every_dtype(tmp_path: Path) -> None:
-    process = start(
+    end(
         tmp_path, "--op", "all_gather", "--dtype", "all", "--sizes", "1K", "--iters", "1",
-        "--buffers", "hot", "--nproc-per-node", "1", program=FLIPS.format(index=-1),
+        "--buffers", "hot", program=FLIPS.format(index=-1), code=5,
     )  # fmt: skip
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 5, err
-    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    cases = cases_of(tmp_path)
     assert {case["status"] for case in cases} <= {"wrong", "unsupported"}
     found = {case["case"]["dtype"]: case["wrong"] for case in cases if case["status"] == "wrong"}
     assert {"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"} <= set(found)
@@ -303,35 +320,22 @@ def test_a_wrong_bit_is_found_in_every_dtype(tmp_path: Path) -> None:
 
 def test_a_wrong_element_is_found_beyond_element_two_to_the_32(tmp_path: Path) -> None:
     index = (1 << 32) + 5
-    process = start(
-        tmp_path, "--op", "all_gather", "--dtype", "uint8", "--sizes", "5G", "--iters", "1",
-        "--nproc-per-node", "1", program=FLIPS.format(index=index),
-    )  # fmt: skip
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 5, err
-    (case,) = (line for line in journal(tmp_path) if line["kind"] == "case")
+    options = ("--op", "all_gather", "--dtype", "uint8", "--sizes", "5G", "--iters", "1")
+    end(tmp_path, *options, program=FLIPS.format(index=index), code=5)
+    (case,) = cases_of(tmp_path)
     assert (case["wrong"], case["first_wrong"]["element"]) == (1, index)
 
 
 def test_ranks_start_where_the_gpu_is_named_by_its_uuid(tmp_path: Path) -> None:
     program = "import torch; print(torch.cuda.get_device_properties(0).uuid)"
     uuid = subprocess.check_output([sys.executable, "-c", program], text=True).strip()
-    process = start(
-        tmp_path, "--sizes", "1M", "--nproc-per-node", "1", CUDA_VISIBLE_DEVICES=f"GPU-{uuid}"
-    )
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
+    end(tmp_path, "--sizes", "1M", CUDA_VISIBLE_DEVICES=f"GPU-{uuid}")
     assert ranks_of(tmp_path)[0].device_uuid == uuid
 
 
 def test_ranks_start_by_spawn_where_the_driver_is_initialised(tmp_path: Path) -> None:
-    process = start(
-        tmp_path, "--sizes", "1M", "--nproc-per-node", "1", "--verbose",
-        program="import torch; torch.cuda.init()",
-    )  # fmt: skip
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
-    assert "ranks are spawned" in err
+    program = "import torch; torch.cuda.init()"
+    assert "ranks are spawned" in end(tmp_path, "--sizes", "1M", "--verbose", program=program)
 
 
 SKIPS = """
@@ -351,12 +355,9 @@ coordinator.make_call = skip
 
 def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path) -> None:
     began = time.monotonic()
-    process = start(
-        tmp_path, "--sizes", "1M", "--iters", "400", "--buffers", "hot", "--timeout", "20",
-        "--nproc-per-node", str(gpus() + 1), program=SKIPS,
-    )  # fmt: skip
-    _, err = process.communicate(timeout=90)
-    assert process.returncode in (4, 5), err  # it hangs, or a later result is wrong
+    options = ("--sizes", "1M", "--iters", "400", "--buffers", "hot", "--timeout", "20")
+    # It hangs, or a later result is wrong.
+    err = end(tmp_path, *options, ranks=gpus() + 1, program=SKIPS, code=(4, 5), within_s=90)
     assert "rank" in err.splitlines()[-2]
     assert time.monotonic() - began < 80
     pids = [rank.pid for rank in ranks_of(tmp_path)]
@@ -364,12 +365,8 @@ def test_a_fault_of_a_rank_that_skips_a_call_ends_the_run_in_time(tmp_path: Path
 
 
 def test_a_fault_of_the_network_interface_is_told_by_nccl(tmp_path: Path) -> None:
-    process = start(
-        tmp_path, "--sizes", "1M", "--nproc-per-node", str(gpus() + 1), "--timeout", "20",
-        NCCL_SOCKET_IFNAME="nope",
-    )  # fmt: skip
-    _, err = process.communicate(timeout=100)
-    assert process.returncode == 3, err
+    options = ("--sizes", "1M", "--timeout", "20")
+    err = end(tmp_path, *options, ranks=gpus() + 1, code=3, NCCL_SOCKET_IFNAME="nope")
     assert "could make no nccl communicator" in " ".join(err.split())
     assert "interface" in err  # what NCCL says
 
@@ -409,12 +406,8 @@ coordinator.measure.time_batch = err
 
 def test_an_error_under_graphs_is_told_within_seconds(tmp_path: Path) -> None:
     began = time.monotonic()
-    process = start(
-        tmp_path, "--op", "all_gather", "--sizes", "1K,4K,16K,64K", "--iters", "20",
-        "--launch", "graph", "--nproc-per-node", "1", program=ERRS,
-    )  # fmt: skip
-    _, err = process.communicate(timeout=35)
-    assert process.returncode == 4, err
+    options = ("--op", "all_gather", "--sizes", "1K,4K,16K,64K", "--iters", "20")
+    err = end(tmp_path, *options, "--launch", "graph", program=ERRS, code=4, within_s=35)
     assert "an error that was planted" in err
     assert time.monotonic() - began < 30
 
@@ -433,13 +426,11 @@ feasibility.make_call = make
 
 
 def test_what_cannot_be_captured_is_refused_and_the_next_case_is_right(tmp_path: Path) -> None:
-    process = start(
+    end(
         tmp_path, "--op", "barrier,broadcast,all_gather", "--sizes", "1M", "--iters", "20",
-        "--launch", "graph", "--order", "ascending", "--nproc-per-node", "1", program=SYNCHRONISES,
+        "--launch", "graph", "--order", "ascending", program=SYNCHRONISES, within_s=35,
     )  # fmt: skip
-    _, err = process.communicate(timeout=35)
-    assert process.returncode == 0, err
-    cases = [line for line in journal(tmp_path) if line["kind"] == "case"]
+    cases = cases_of(tmp_path)
     found = {case["case"]["operation"]: (case["status"], case["wrong"]) for case in cases}
     assert found["all_gather"] == ("ok", 0)
     assert found["barrier"][0] == "unsupported"

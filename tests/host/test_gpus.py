@@ -6,13 +6,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_nvml import CONSTANTS, FakeNvml, remote
-from synthetic_files import put
+from synthetic_files import lay, put
 
 from commbench.host import gpu_system, gpus
 from commbench.host.gpu_system import (
@@ -29,7 +28,6 @@ from commbench.host.gpu_system import (
     gpu_facts,
     link_name,
     read_gpu_system,
-    read_hcas,
 )
 from commbench.host.gpus import (
     Gpu,
@@ -46,21 +44,16 @@ from commbench.host.gpus import (
 def test_gpus_are_found_on_the_pci_bus_alone(tmp_path: Path) -> None:
     bus = "sys/bus/pci/devices"
     for address, kind, vendor in (
-        ("0000:01:00.0", "0x030200", "0x10de"),
-        ("0000:00:02.0", "0x030000", "0x8086"),
-        ("0000:02:00.0", "0x030000", "0x1a03"),
-        ("0000:03:00.0", "0x020000", "0x10de"),
-        ("0000:04:00.0", "0x038000", "0x1002"),
-        ("0000:05:00.0", "0x120000", "0x1002"),
-    ):
-        put(tmp_path, f"{bus}/{address}/class", kind)
-        put(tmp_path, f"{bus}/{address}/vendor", vendor)
-        put(tmp_path, f"{bus}/{address}/driver/bind", "")
-    for name, content in (
-        ("numa_node", "1"), ("current_link_width", "8"), ("max_link_width", "16"),
-        ("current_link_speed", "32.0 GT/s PCIe"), ("local_cpulist", "2-5"),
+        ("0000:01:00.0", "0x030200", "0x10de"), ("0000:00:02.0", "0x030000", "0x8086"),
+        ("0000:02:00.0", "0x030000", "0x1a03"), ("0000:03:00.0", "0x020000", "0x10de"),
+        ("0000:04:00.0", "0x038000", "0x1002"), ("0000:05:00.0", "0x120000", "0x1002"),
     ):  # fmt: skip
-        put(tmp_path, f"{bus}/0000:01:00.0/{name}", content)
+        files = {"class": kind, "vendor": vendor, "driver/bind": ""}
+        lay(tmp_path, files, f"{bus}/{address}")
+    lay(tmp_path, {
+        "numa_node": "1", "current_link_width": "8", "max_link_width": "16",
+        "current_link_speed": "32.0 GT/s PCIe", "local_cpulist": "2-5",
+    }, f"{bus}/0000:01:00.0")  # fmt: skip
     put(tmp_path, "proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t NVIDIA H200\n")
     assert read_gpus((0, 1, 2), tmp_path) == (
         Gpu("0000:01:00.0", "NVIDIA H200", 1, 8, 16, "32.0 GT/s PCIe", 1),
@@ -70,20 +63,13 @@ def test_gpus_are_found_on_the_pci_bus_alone(tmp_path: Path) -> None:
 
 
 CORES = sorted(os.sched_getaffinity(0))
+ALL_CORES = ",".join(map(str, CORES))
 
 
-@pytest.fixture
-def own_cores() -> Iterator[set[int]]:
-    """The cores of this process, which has them again afterwards."""
-    before = os.sched_getaffinity(0)
-    yield before
-    os.sched_setaffinity(0, before)
-
-
-def lay_gpu(host: Path, near: str, online: str = ",".join(map(str, CORES))) -> str:
-    put(host, "sys/bus/pci/devices/0000:01:00.0/numa_node", "1")
-    put(host, "sys/bus/pci/devices/0000:01:00.0/local_cpulist", near)
-    put(host, "sys/devices/system/cpu/online", online)
+def lay_gpu(host: Path, near: str, online: str = ALL_CORES) -> str:
+    device = "sys/bus/pci/devices/0000:01:00.0"
+    online_file = "sys/devices/system/cpu/online"
+    lay(host, {f"{device}/numa_node": "1", f"{device}/local_cpulist": near, online_file: online})
     return "0000:01:00.0"
 
 
@@ -95,25 +81,23 @@ def test_the_numa_node_of_a_gpu_and_the_cores_on_it_are_known(tmp_path: Path) ->
     assert read_place("0000:01:00.0", tmp_path)[0] is None
 
 
-@pytest.mark.usefixtures("own_cores")
-def test_a_process_is_bound_near_its_gpu(tmp_path: Path) -> None:
-    bind_near(lay_gpu(tmp_path, f"{CORES[-1]},4000"), tmp_path)
-    assert os.sched_getaffinity(0) == {CORES[-1]}
-
-
 @pytest.mark.parametrize(
-    ("near", "online"),
+    ("near", "online", "bound"),
     [
-        (f"{CORES[-1]}", ",".join(map(str, [*CORES, 4000]))),  # somebody has bound it already
-        ("4000", ",".join(map(str, CORES))),  # it may run on no core there
-        (f"{CORES[-1]}", ""),
+        (f"{CORES[-1]},4000", ALL_CORES, {CORES[-1]}),
+        (f"{CORES[-1]}", f"{ALL_CORES},4000", {*CORES}),  # somebody has bound it already
+        ("4000", ALL_CORES, {*CORES}),  # it may run on no core there
+        (f"{CORES[-1]}", "", {*CORES}),
     ],
 )
-def test_a_process_that_cannot_or_must_not_be_bound_stays_where_it_is(
-    near: str, online: str, tmp_path: Path, own_cores: set[int]
+def test_a_process_is_bound_near_its_gpu_where_it_can_and_may_be(
+    near: str, online: str, bound: set[int], tmp_path: Path
 ) -> None:
-    bind_near(lay_gpu(tmp_path, near, online), tmp_path)
-    assert os.sched_getaffinity(0) == own_cores
+    try:
+        bind_near(lay_gpu(tmp_path, near, online), tmp_path)
+        assert os.sched_getaffinity(0) == bound
+    finally:
+        os.sched_setaffinity(0, CORES)
 
 
 MODULES = (gpus, gpu_system)
@@ -135,31 +119,32 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     gpus._load.cache_clear()
 
 
-def test_the_state_of_a_gpu_is_in_mhz_watts_degrees_and_words(use: Any) -> None:
-    use(FakeNvml(H200))
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        # Bit 1, an idle GPU, is no throttling.
+        (H200, GpuState(1980, 412.345, 47, ("power cap",))),
+        ({"address": ADDRESS}, GpuState()),  # a driver that refuses
+        # An older driver.
+        ({"address": ADDRESS, "nvmlDeviceGetCurrentClocksThrottleReasons": 0xE8},
+         GpuState(throttle_reasons=("hardware slowdown", "temperature", "hardware temperature",
+                                    "power brake"))),
+    ],
+    ids=["known", "refused", "older"],
+)  # fmt: skip
+def test_the_state_of_a_gpu_is_in_mhz_watts_degrees_and_words(
+    use: Any, known: dict[str, Any], state: GpuState
+) -> None:
+    use(FakeNvml(known))
     gpu = find_gpu(ADDRESS)
-    assert gpu
-    # Bit 1, an idle GPU, is no throttling.
-    assert gpu.read_state() == GpuState(1980, 412.345, 47, ("power cap",))
+    assert gpu and gpu.read_state() == state
 
 
 def test_a_gpu_is_found_by_its_uuid_as_torch_or_as_nvml_writes_it(use: Any) -> None:
     use(FakeNvml(H200))
     for uuid in (UUID, UUID.removeprefix("GPU-")):
-        assert find_gpu("", uuid)
-        assert find_gpu("0000:ff:00.0", uuid)
-    assert find_gpu("0000:ff:00.0", "GPU-other") is None
-    assert find_gpu("") is None
-
-
-def test_what_a_driver_refuses_is_unknown_and_older_drivers_know_reasons_too(use: Any) -> None:
-    use(FakeNvml({"address": ADDRESS}))
-    silent = find_gpu(ADDRESS)
-    assert silent and silent.read_state() == GpuState()
-    use(FakeNvml({"address": ADDRESS, "nvmlDeviceGetCurrentClocksThrottleReasons": 0xE8}))
-    old = find_gpu(ADDRESS)
-    reasons = ("hardware slowdown", "temperature", "hardware temperature", "power brake")
-    assert old and old.read_state().throttle_reasons == reasons
+        assert find_gpu("", uuid) and find_gpu("0000:ff:00.0", uuid)
+    assert find_gpu("0000:ff:00.0", "GPU-other") is None is find_gpu("")
 
 
 def test_without_the_package_or_the_driver_there_is_no_gpu(use: Any) -> None:
@@ -187,6 +172,7 @@ def test_every_name_that_is_used_is_in_the_package() -> None:
         assert bit & pynvml.nvmlClocksThrottleReasonAll == bit
 
 
+PORT_1 = "sys/class/infiniband/mlx5_0/ports/1"
 DEVICES = "sys/devices"
 ROOT = "pci0000:10/0000:10:01.0"
 SWITCH = f"{ROOT}/0000:11:00.0"
@@ -204,9 +190,7 @@ elsewhere below the same host bridge, and one below each of two other host bridg
 def lay_device(host: Path, address: str, node: int, **files: str) -> Path:
     """A device of the PCI bus, with the link to it."""
     folder = f"{DEVICES}/{PLACES[address]}/{address}"
-    put(host, f"{folder}/numa_node", str(node))
-    for name, content in files.items():
-        put(host, f"{folder}/{name}", content)
+    lay(host, {"numa_node": str(node), **files}, folder)
     link = host / "sys/bus/pci/devices" / address
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(host / folder)
@@ -218,10 +202,8 @@ def lay_host(host: Path) -> None:
     for number, address in enumerate(PLACES):
         if address == "0000:14:00.0":
             adapter = lay_device(host, address, 0, **{"class": "0x020700", "vendor": "0x15b3"})
-            port = "sys/class/infiniband/mlx5_0/ports/1"
-            put(host, f"{port}/rate", "400 Gb/sec (4X NDR)\n")
-            put(host, f"{port}/state", "4: ACTIVE\n")
-            put(host, f"{port}/link_layer", "InfiniBand\n")
+            link = {"rate": "400 Gb/sec (4X NDR)", "state": "4: ACTIVE", "link_layer": "InfiniBand"}
+            lay(host, {name: f"{value}\n" for name, value in link.items()}, PORT_1)
             (host / "sys/class/infiniband/mlx5_0/device").symlink_to(adapter)
             continue
         found = {"class": "0x030200", "vendor": "0x10de", "driver/bind": ""}
@@ -229,17 +211,12 @@ def lay_host(host: Path) -> None:
         put(host, f"proc/driver/nvidia/gpus/{address}/information", "Model: NVIDIA H200\n")
 
 
-def test_hcas_have_a_rate_a_state_and_the_name_that_nccl_takes(tmp_path: Path) -> None:
+def test_links_have_the_names_of_nvidia_smi_and_hcas_those_that_nccl_takes(tmp_path: Path) -> None:
+    assert read_gpu_system((), tmp_path)._replace(memlock_bytes=None) == GpuSystem()
     lay_host(tmp_path)
-    assert read_hcas(tmp_path) == (
-        Hca("mlx5_0:1", "0000:14:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0),
-    )
-
-
-def test_links_have_the_names_of_nvidia_smi(tmp_path: Path) -> None:
-    lay_host(tmp_path)
-    gpus = read_gpus((0,), tmp_path)
-    system = read_gpu_system(gpus, tmp_path)
+    system = read_gpu_system(read_gpus((0,), tmp_path), tmp_path)
+    hca = Hca("mlx5_0:1", "0000:14:00.0", "400 Gb/sec (4X NDR)", "ACTIVE", "InfiniBand", 0)
+    assert system.hcas == (hca,)
     #                  13   15   22   30   80   HCA at 14
     assert system.links == (
         "0000:13:00.0: X PHB PXB NODE SYS PIX", "0000:15:00.0: PHB X PHB NODE SYS PHB",
@@ -327,13 +304,7 @@ def test_gpudirect_needs_a_module(
     assert read_gpu_system([], tmp_path).gpudirect is None
 
 
-def test_a_host_without_gpus_and_hcas_records_nothing(tmp_path: Path) -> None:
-    assert gpu_facts(tmp_path) == {}
-    assert describe_gpu_facts({}) == {}
-    assert read_gpu_system((), tmp_path)._replace(memlock_bytes=None) == GpuSystem()
-
-
-def test_a_run_records_what_lasts_and_shows_equal_gpus_together(tmp_path: Path) -> None:
+def test_a_run_records_what_lasts(tmp_path: Path) -> None:
     lay_host(tmp_path)
     facts = gpu_facts(tmp_path)
     assert facts["gpus"][0] == {"address": "0000:13:00.0", "name": "NVIDIA H200", "numa_node": 0}
@@ -344,34 +315,29 @@ def test_a_run_records_what_lasts_and_shows_equal_gpus_together(tmp_path: Path) 
         "NODE NODE NODE X SYS NODE; SYS SYS SYS SYS X SYS",
         "hcas": "mlx5_0:1, rate 400 Gb/sec (4X NDR), state ACTIVE, link layer InfiniBand",
     }
-    alike = {"gpu_driver": "570.86.15", "gpu_links": ["a: X NV18", "b: NV18 X"]}
-    assert describe_gpu_facts(alike) == {
-        "gpu_driver": "570.86.15", "gpu_links": "NV18 between all"
-    }  # fmt: skip
-    gpu = {"name": "NVIDIA H200", "address": "a", "power_cap_w": 700.0, "ecc": True}
-    assert describe_gpu_facts({"gpus": [gpu, gpu | {"address": "b"}]}) == {
-        "gpus": "2 x NVIDIA H200, power cap 700 W, ecc on"
-    }
+    assert gpu_facts(tmp_path / "elsewhere") == {}
 
 
-@pytest.mark.parametrize("damaged", [{"gpus": 5}, {"gpus": ["x"]}, {"gpu_links": {"a": 1}}])
-def test_damaged_facts_can_be_shown(damaged: dict[str, object]) -> None:
-    assert describe_gpu_facts(damaged) in ({}, {"gpus": "x"})
+CAPPED = {"name": "NVIDIA H200", "address": "a", "power_cap_w": 700.0, "ecc": True}
 
 
-PORT_1 = "sys/class/infiniband/mlx5_0/ports/1"
+@pytest.mark.parametrize(
+    ("facts", "described"),
+    [
+        ({}, {}),
+        ({"gpu_driver": "570.86.15", "gpu_links": ["a: X NV18", "b: NV18 X"]},
+         {"gpu_driver": "570.86.15", "gpu_links": "NV18 between all"}),
+        ({"gpus": [CAPPED, CAPPED | {"address": "b"}]},
+         {"gpus": "2 x NVIDIA H200, power cap 700 W, ecc on"}),
+        # Damaged.
+        ({"gpus": 5}, {}), ({"gpus": ["x"]}, {"gpus": "x"}), ({"gpu_links": {"a": 1}}, {}),
+    ],
+)  # fmt: skip
+def test_equal_gpus_are_shown_together(facts: dict[str, Any], described: dict[str, str]) -> None:
+    assert describe_gpu_facts(facts) == described
+
+
 PORT_2 = "sys/class/infiniband/mlx5_1/ports/2"
-
-
-def lay_ports(host: Path) -> None:
-    for path, content in {
-        f"{PORT_1}/counters/symbol_error": "7",
-        f"{PORT_1}/counters/port_rcv_data": "123456789",  # traffic
-        f"{PORT_1}/hw_counters/out_of_sequence": "3",
-        f"{PORT_2}/counters/link_downed": "1",
-        f"{PORT_2}/counters/port_rcv_errors": "N/A (no PMA)",
-    }.items():
-        put(host, path, content + "\n")
 
 
 def gpu_with(**functions: Any) -> NvmlGpu:
@@ -379,19 +345,23 @@ def gpu_with(**functions: Any) -> NvmlGpu:
 
 
 def test_what_rose_at_a_port_is_known_and_nothing_else(tmp_path: Path) -> None:
-    lay_ports(tmp_path)
+    assert FaultWatch(None, "", has_ports=True, host=tmp_path).read_risen() is None
+    lay(tmp_path, {
+        f"{PORT_1}/counters/symbol_error": "7\n", f"{PORT_1}/hw_counters/out_of_sequence": "3\n",
+        f"{PORT_1}/counters/port_rcv_data": "123456789\n",  # traffic
+        f"{PORT_2}/counters/link_downed": "1\n",
+        f"{PORT_2}/counters/port_rcv_errors": "N/A (no PMA)\n",
+    })  # fmt: skip
     watch = FaultWatch(None, "", has_ports=True, host=tmp_path)
     assert watch.read_risen() == {}
-    put(tmp_path, f"{PORT_1}/counters/symbol_error", "19\n")
-    put(tmp_path, f"{PORT_1}/counters/port_rcv_data", "999999999\n")
-    put(tmp_path, f"{PORT_2}/counters/link_downed", "0\n")  # somebody set it back
-    put(tmp_path, f"{PORT_2}/counters/port_rcv_errors", "5\n")  # unknown before
+    lay(tmp_path, {
+        f"{PORT_1}/counters/symbol_error": "19\n",
+        f"{PORT_1}/counters/port_rcv_data": "999999999\n",
+        f"{PORT_2}/counters/link_downed": "0\n",  # somebody set it back
+        f"{PORT_2}/counters/port_rcv_errors": "5\n",  # unknown before
+    })  # fmt: skip
     assert watch.read_risen() == {"mlx5_0:1 symbol_error": 12}
-
-
-def test_a_host_without_counters_tells_so_and_one_rank_of_a_host_reads_them(tmp_path: Path) -> None:
-    assert FaultWatch(None, "", has_ports=True, host=tmp_path).read_risen() is None
-    lay_ports(tmp_path)
+    # One rank of a host reads them.
     assert FaultWatch(None, "", has_ports=False, host=tmp_path).read_risen() is None
 
 

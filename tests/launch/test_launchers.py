@@ -1,9 +1,10 @@
-"""What is measured on, on synthetic hosts; and ranks that another launcher started, found from
-made-up variables."""
+"""What is measured on, on made-up hosts; and ranks of another launcher, by made-up variables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ def host(gpus: int, *backends: str, kind: str = "cuda") -> Capabilities:
 LAPTOP = host(0, "gloo")
 WORKSTATION = host(1, "gloo", "nccl")
 BOX = host(8, "gloo", "nccl", "mpi")
+REGISTERED = replace(host(8, "gloo", "nccl", "mpi", "nccl2"), registered={"nccl2": ("cuda",)})
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,12 @@ BOX = host(8, "gloo", "nccl", "mpi")
         (BOX, None, None, 4, ("nccl", "cuda", 4, "there are 8 GPUs")),
         (LAPTOP, None, None, 7, ("gloo", "cpu", 7, "there is no GPU")),
         (host(0, "gloo", "mine"), "mine", None, None, ("mine", "cpu", 2, "the backend's device")),
+        (REGISTERED, "nccl2", None, None, ("nccl2", "cuda", 8, "the backend's device")),
+        # More ranks than GPUs share them.
+        (WORKSTATION, None, "cuda", 2, ("nccl", "cuda", 2, "as requested", True)),
+        (BOX, None, None, 9, ("nccl", "cuda", 9, "there are 8 GPUs", True)),
+        (BOX, None, None, 8, ("nccl", "cuda", 8, "there are 8 GPUs")),
+        (BOX, None, "cpu", 16, ("gloo", "cpu", 16, "as requested")),
     ],
 )  # fmt: skip
 def test_what_was_requested_is_kept_and_the_rest_follows(
@@ -54,54 +62,38 @@ def test_what_was_requested_is_kept_and_the_rest_follows(
     place: tuple[str, str, int, str],
 ) -> None:
     found = choose_target(offer, backend, device, ranks)
-    assert (found.backend, found.device, found.ranks_per_node, found.why) == place
-    assert not found.gpu_shared
+    names = ("backend", "device", "ranks_per_node", "why", "gpu_shared")
+    assert found == Target(**dict(zip(names, place, strict=False)))
 
 
-def test_more_ranks_than_gpus_share_them() -> None:
-    assert choose_target(WORKSTATION, None, "cuda", 2) == Target(
-        backend="nccl", device="cuda", ranks_per_node=2, why="as requested", gpu_shared=True
-    )
-    assert choose_target(BOX, None, None, 9).gpu_shared
-    assert not choose_target(BOX, None, None, 8).gpu_shared
-    assert not choose_target(BOX, None, "cpu", 16).gpu_shared
+OWN_GPU = "every rank sees a GPU"
 
 
 @pytest.mark.parametrize(
-    ("seen", "on_host", "ranks", "device"),
+    ("seen", "on_host", "ranks", "more", "device", "why"),
     [
-        (1, 8, 8, "cuda"),  # srun --gpus-per-task=1 shows each rank its own
-        (1, 1, 1, "cuda"),  # one rank per node
-        (1, 1, 8, "cuda"),  # the same, where /sys shows no other: a container
-        (1, 8, 16, "cuda"),  # the ranks find out that they share them
-        (1, 1, 2, "cuda"),
-        (2, 8, 8, "cuda"),
-        (0, 8, 8, "cpu"),
+        # srun --gpus-per-task=1 shows each rank its own.
+        (1, 8, 8, {"is_external": True}, "cuda", OWN_GPU),
+        (1, 1, 1, {"is_external": True}, "cuda", OWN_GPU),
+        # Where /sys shows no other: a container.
+        (1, 1, 8, {"is_external": True}, "cuda", OWN_GPU),
+        # The ranks find out that they share them.
+        (1, 8, 16, {"is_external": True}, "cuda", OWN_GPU),
+        (1, 1, 2, {"is_external": True}, "cuda", OWN_GPU),
+        (2, 8, 8, {"is_external": True}, "cuda", "there are 2 GPUs"),
+        (0, 8, 8, {"is_external": True}, "cpu",
+         "this rank sees no GPU, though the host has 8: see `commbench env`"),
+        (0, 2, 8, {}, "cpu", "torch sees no GPU, though the host has 2: see `commbench env`"),
+        (0, 0, 8, {}, "cpu", "there is no GPU"),
+        (1, 1, None, {"nodes": 2}, "cuda", "every node has a GPU"),
     ],
-)
-def test_ranks_of_another_launcher_may_each_see_only_their_own_gpu(
-    seen: int, on_host: int, ranks: int, device: str
-) -> None:
-    devices = {"cpu": 1} | ({"cuda": seen} if seen else {})
-    offer = Capabilities(backends=("gloo", "nccl"), devices=devices, host_gpus=on_host)
-    target = choose_target(offer, None, None, ranks, is_external=True)
-    assert (target.device, target.gpu_shared) == (device, False)
-
-
-@pytest.mark.parametrize(
-    ("is_external", "on_host", "why"),
-    [(False, 0, "there is no GPU"),
-     (False, 2, "torch sees no GPU, though the host has 2: see `commbench env`"),
-     (True, 8, "this rank sees no GPU, though the host has 8: see `commbench env`")],
 )  # fmt: skip
-def test_a_cpu_beside_gpus_is_taken_with_a_word(is_external: bool, on_host: int, why: str) -> None:
-    offer = Capabilities(backends=("gloo",), devices={"cpu": 1}, host_gpus=on_host)
-    target = choose_target(offer, None, None, 8, is_external=is_external)
-    assert (target.device, target.why) == ("cpu", why)
-
-
-def test_nodes_of_one_gpu_each_measure_their_gpus() -> None:
-    assert choose_target(WORKSTATION, None, None, None, nodes=2).device == "cuda"
+def test_ranks_of_another_launcher_or_node_may_each_see_only_their_own_gpu(
+    seen: int, on_host: int, ranks: int | None, more: dict[str, Any], device: str, why: str
+) -> None:
+    offer = replace(host(seen, "gloo", "nccl"), host_gpus=on_host)
+    target = choose_target(offer, None, None, ranks, **more)
+    assert (target.device, target.why, target.gpu_shared) == (device, why, False)
 
 
 @pytest.mark.parametrize(
@@ -139,27 +131,11 @@ def test_what_the_host_does_not_offer_is_refused_with_what_it_does(
     ],
 )
 def test_backends_are_compared_on_one_device(backends: tuple[str, ...], device: str | None) -> None:
-    offer = Capabilities(
-        backends=("gloo", "nccl", "mpi", "nccl2"), devices={"cpu": 1, "cuda": 8},
-        registered={"nccl2": ("cuda",)},
-    )  # fmt: skip
-    assert find_common_device(offer, backends) == device
-
-
-def test_backends_without_a_common_device_are_not_compared() -> None:
-    offer = Capabilities(backends=("nccl", "mpi"), devices={"cpu": 1, "cuda": 8})
+    assert find_common_device(REGISTERED, backends) == device
     with pytest.raises(UsageError) as refused:
-        find_common_device(offer, ("nccl", "mpi"))
+        find_common_device(BOX, ("nccl", "mpi"))
     assert refused.value.message == "the backends nccl, mpi serve no device in common"
     assert refused.value.hint == "nccl serves cuda; mpi serves cpu"
-
-
-def test_a_backend_that_was_registered_is_measured_on_the_device_that_it_names() -> None:
-    offer = Capabilities(
-        backends=("gloo", "nccl2"), devices={"cpu": 1, "cuda": 8}, registered={"nccl2": ("cuda",)}
-    )
-    target = choose_target(offer, "nccl2", None, None)
-    assert (target.device, target.ranks_per_node) == ("cuda", 8)
 
 
 TORCHRUN = {
@@ -191,14 +167,12 @@ def rank_context(
     return found
 
 
-def init_method(
-    variables: Mapping[str, str], address: str | None = None, port: int | None = None
-) -> str:
-    return rank_context(variables, address, port).init_method
+def init_method(*arguments: Any) -> str:
+    return rank_context(*arguments).init_method
 
 
-def port_of(variables: Mapping[str, str]) -> int:
-    return int(init_method(variables).rpartition(":")[2])
+def port_of(**variables: str) -> int:
+    return int(init_method(SRUN | variables).rpartition(":")[2])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +230,7 @@ def test_each_node_of_slurm_reads_its_own_tasks(tasks: str, per_node: list[int])
      ("rack[1-2]n[3-4]", "rack1n3")],
 )  # fmt: skip
 def test_the_first_host_of_a_slurm_list_is_where_to_meet(nodes: str, first: str) -> None:
-    assert init_method(SRUN | {"SLURM_STEP_NODELIST": nodes}, port=1) == f"tcp://{first}:1"
+    assert init_method(SRUN | {"SLURM_STEP_NODELIST": nodes}, None, 1) == f"tcp://{first}:1"
 
 
 def test_master_variables_that_a_person_set_are_used_by_every_launcher() -> None:
@@ -276,20 +250,14 @@ def test_ranks_on_several_unnamed_hosts_get_a_hint_to_name_one() -> None:
     assert init_method(spread, "node0", 1) == "tcp://node0:1"
 
 
-def test_all_ranks_of_a_job_use_the_same_port_within_the_range() -> None:
-    ranks = [
-        SRUN | {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"},
-        SRUN | {"SLURM_PROCID": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"},
-        SRUN | {"SLURM_PROCID": "4", "SLURM_NODEID": "2", "SLURM_LOCALID": "0"},
-    ]
-    assert len({port_of(variables) for variables in ranks}) == 1
-    assert FIRST_PORT <= port_of(SRUN) < FIRST_PORT + PORTS
-
-
-def test_two_jobs_or_steps_rarely_use_the_same_port() -> None:
-    ports = [port_of(SRUN | {"SLURM_JOB_ID": str(job)}) for job in range(20)]
-    ports += [port_of(SRUN | {"SLURM_STEP_ID": str(step)}) for step in range(1, 20)]
-    assert len(set(ports)) >= 38
+def test_all_ranks_of_a_job_use_the_same_port_and_two_jobs_or_steps_rarely_do() -> None:
+    same = {
+        port_of(SLURM_PROCID=rank, SLURM_NODEID=node, SLURM_LOCALID=local)
+        for rank, node, local in ("000", "101", "420")
+    }
+    assert len(same) == 1 and FIRST_PORT <= min(same) < FIRST_PORT + PORTS
+    ports = {port_of(SLURM_JOB_ID=str(job)) for job in range(20)}
+    assert len(ports | {port_of(SLURM_STEP_ID=str(step)) for step in range(1, 20)}) >= 38
 
 
 ONE_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}

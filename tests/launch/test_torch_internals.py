@@ -19,50 +19,27 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import FileStore, HashStore
+from torch.distributed import HashStore
 from torch.distributed.elastic.agent.server import api as agent_api
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
 from torch.distributed.elastic.utils import store as store_util
 
 from commbench.errors import RankError
 from commbench.launch import elastic
 from commbench.launch.elastic import AgentResult, does_fork_keep_gpu, make_launch_config, run_agent
+from commbench.launch.rendezvous import FileRendezvous, register
 from commbench.launch.supervisor import EXIT_BARRIER, RankExit, release_exit_barrier
 
-RENDEZVOUS = "commbench-test"
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
-class CountingRendezvous(RendezvousHandler):
+class CountingRendezvous(FileRendezvous):
     """A rendezvous of one node that counts how often the agent asks for waiting nodes."""
 
+    name = "commbench-test"
     third_call: Callable[[], None] | None = None
     """What happens in the third call of `num_nodes_waiting`."""
     calls = 0
-
-    def __init__(self, parameters: RendezvousParameters) -> None:
-        self._folder = Path(parameters.endpoint)
-        type(self).calls = 0
-
-    def get_backend(self) -> str:
-        return RENDEZVOUS
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        store = FileStore(str(self._folder / "agent"), 1)
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None:
-        pass
 
     def num_nodes_waiting(self) -> int:
         type(self).calls += 1
@@ -70,22 +47,16 @@ class CountingRendezvous(RendezvousHandler):
             type(self).third_call()
         return 0
 
-    def get_run_id(self) -> str:
-        return "test"
-
-    def shutdown(self) -> bool:
-        return True
-
 
 @pytest.fixture
-def config(tmp_path: Path) -> Iterator[Any]:
-    if RENDEZVOUS not in rendezvous_handler_registry._registry:
-        rendezvous_handler_registry.register(RENDEZVOUS, CountingRendezvous)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(CountingRendezvous, "calls", 0)
     handlers = {n: signal.getsignal(n) for n in (1, 2, 3, 15)}
     yield make_launch_config(
         str(tmp_path / "logs"), 3, min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="test",
-        max_restarts=0, monitor_interval=0.02, start_method="fork", rdzv_backend=RENDEZVOUS,
-        rdzv_endpoint=str(tmp_path), rdzv_configs={},
+        max_restarts=0, monitor_interval=0.02, start_method="fork",
+        rdzv_backend=register(CountingRendezvous), rdzv_endpoint=str(tmp_path),
+        rdzv_configs={"supervisor": None},
     )  # fmt: skip
     for number, handler in handlers.items():
         signal.signal(number, handler)

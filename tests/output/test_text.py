@@ -23,7 +23,6 @@ from commbench.output.text import (
     style,
     table,
     width,
-    wrapped,
 )
 
 
@@ -45,14 +44,11 @@ def test_wide_characters_take_two_cells_and_columns_stay_aligned() -> None:
 
 @pytest.mark.parametrize(
     ("text", "cells"),
-    [("", 0), ("abc", 3), ("…", 1), ("é", 1), ("東京", 4), ("ＧＢ", 4), ("한국", 4), ("🚀", 2)],
-)
+    [("", 0), ("abc", 3), ("…", 1), ("é", 1), ("e\u0301", 1), ("東京", 4), ("ＧＢ", 4), ("한국", 4),
+     ("🚀", 2)],
+)  # fmt: skip
 def test_a_text_is_as_wide_as_a_terminal_shows_it(text: str, cells: int) -> None:
     assert width(text) == cells
-
-
-def test_a_combining_accent_takes_no_cell_of_its_own() -> None:
-    assert width("e\u0301") == 1
 
 
 @pytest.mark.parametrize(
@@ -80,17 +76,6 @@ def test_a_table_of_any_text_has_one_line_per_row_and_nothing_to_obey(
     assert all(line.isprintable() for line in lines)
     rule = lines[1]
     assert all(width(line) <= width(rule) for line in lines)
-
-
-def test_styles_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert style("wrong", RED) == "wrong"
-    assert table(("a",), [("1",)])[0] == "  a"
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    assert style("wrong", RED) == f"{RED}wrong{PLAIN}"
-    assert table(("a",), [("1",)]) == [f"{BOLD}  a{PLAIN}", "  ─", "  1"]
 
 
 LAUNCHED = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_NUM_TASKS")
@@ -122,8 +107,10 @@ def test_styles_follow_the_terminal_the_launcher_and_the_variables(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stdout", stream)
-    assert (style("wrong", RED) != "wrong") is is_styled
+    wrong, heading = (f"{RED}wrong{PLAIN}", f"{BOLD}  a{PLAIN}") if is_styled else ("wrong", "  a")
+    assert style("wrong", RED) == wrong
     assert ("\x1b" in safe(f"{RED}wrong{PLAIN}")) is is_styled
+    assert table(("a",), [("1",)]) == [heading, "  ─", "  1"]
 
 
 @pytest.mark.parametrize(("terminal", "wide"), [("40", 80), ("80", 80), ("93", 93), ("200", 120)])
@@ -138,16 +125,12 @@ def test_lines_are_as_wide_as_the_terminal_within_limits(
     assert all(line.startswith("    x") for line in lines[1:])
 
 
-def test_text_to_print_has_no_control_characters() -> None:
-    assert fill("two\nlines\x1b[1m") == "two lines [1m"
-
-
 def test_a_number_stays_on_the_line_of_its_unit_and_of_its_option() -> None:
+    assert fill("two\nlines\x1b[1m") == "two lines [1m"
     for length in range(40, 100):
-        for write in (wrapped, fill):
-            text = write("x" * length + " 12 GB/s, 10 % slower; try --budget 2 and more")
-            assert all(kept in text for kept in ("12 GB/s", "10 %", "--budget 2"))
-            assert "\u00a0" not in text
+        text = fill("x" * length + " 12 GB/s, 10 % slower; try --budget 2 and more")
+        assert all(kept in text for kept in ("12 GB/s", "10 %", "--budget 2"))
+        assert "\u00a0" not in text
 
 
 class Clock:
@@ -178,18 +161,30 @@ def test_the_first_line_comes_after_a_second_and_then_few() -> None:
     assert lines_of([(0.5, 0.5), (0.9, 1.0)]) == []
 
 
-def test_the_time_left_follows_from_the_work_done() -> None:
-    assert lines_of([(2, 0.25)]) == ["[25 %] about 6 s left; measuring case at 2 s"]
-    assert lines_of([(60, 0.05)]) == ["[5 %] about 19 min left; measuring case at 60 s"]
-    assert lines_of([(2, 0.0)]) == ["[0 %] measuring case at 2 s"]
-    assert lines_of([(60, 0.999)]) == ["[99 %] about 1 s left; measuring case at 60 s"]
-    assert lines_of([(60, 1.0)]) == ["[100 %] measuring case at 60 s"]
-
-
-def test_each_case_has_a_line_where_that_is_wanted() -> None:
+@pytest.mark.parametrize(
+    ("second", "done", "line"),
+    [
+        (2, 0.25, "[25 %] about 6 s left; measuring case at 2 s"),
+        (60, 0.05, "[5 %] about 19 min left; measuring case at 60 s"),
+        (2, 0.0, "[0 %] measuring case at 2 s"),
+        (60, 0.999, "[99 %] about 1 s left; measuring case at 60 s"),
+        (60, 1.0, "[100 %] measuring case at 60 s"),
+    ],
+)
+def test_the_time_left_follows_from_the_work_done(second: float, done: float, line: str) -> None:
+    assert lines_of([(second, done)]) == [line]
     assert lines_of([(0.1, 0.5), (0.2, 1.0)], has_cases=True) == [
         "[50 %] a case  42.1 us", "[100 %] a case  42.1 us"
     ]  # fmt: skip
+
+
+def test_a_long_line_of_progress_is_wrapped() -> None:
+    written = io.StringIO()
+    lines = WorkLines(Console(file=written, width=80), Work(0, 1, Clock()), True, "measuring")
+    lines.finished("all_reduce float32 " * 6, "42.1 us")
+    first, *others = written.getvalue().splitlines()
+    assert first.startswith("[0 %] all_reduce") and others
+    assert max(map(len, (first, *others))) <= 80
 
 
 def test_earlier_and_later_launches_count() -> None:
@@ -215,18 +210,12 @@ def test_the_bar_shows_share_time_left_and_case() -> None:
 
 
 def test_a_document_counts_its_cases_and_holds_their_messages() -> None:
-    suites = [
-        JUnitSuite(
-            "first",
-            [
-                JUnitCase("good", seconds=0.25),
-                JUnitCase("said", message="1.0 < 2.0"),
-                JUnitCase("bad", FAILURE, "3.0 > \x1b2.0", "fail", 0.5),
-                JUnitCase("left out", SKIPPED, "no baseline"),
-            ],
-        ),
-        JUnitSuite("second", [], seconds=1.5),
-    ]
+    cases = [
+        JUnitCase("good", seconds=0.25), JUnitCase("said", message="1.0 < 2.0"),
+        JUnitCase("bad", FAILURE, "3.0 > \x1b2.0", "fail", 0.5),
+        JUnitCase("left out", SKIPPED, "no baseline"),
+    ]  # fmt: skip
+    suites = [JUnitSuite("first", cases), JUnitSuite("second", [], seconds=1.5)]
     assert junit_xml(suites, "all").decode() == (
         "<?xml version='1.0' encoding='utf-8'?>\n"
         '<testsuites name="all" tests="4" failures="1" errors="0" skipped="1" time="2.250">\n'

@@ -1,4 +1,4 @@
-"""The tables of operations, element types and reduce operations."""
+"""The tables of operations, element types, reduce operations and settings of backends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import commbench
+from commbench.cli.commands import parse_words
 from commbench.errors import UsageError
+from commbench.plan.backends import find_unread, require_nccl, suggest_variable
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS, find_reduce_op
 from commbench.plan.operation import BlockOrigin, BlockPosition, Extent, Peer
-from commbench.plan.operations import OPERATIONS, UNEVEN, find_operation
-from commbench.plan.pairs import POINT_TO_POINT
+from commbench.plan.operations import OPERATIONS, find_operation
 
 PACKAGE = Path(commbench.__file__).parent
 
@@ -112,21 +113,6 @@ def test_the_closed_form_of_every_operation_on_three_ranks() -> None:
     }
 
 
-def test_in_place_is_the_default_exactly_where_torch_has_one_tensor() -> None:
-    assert {name: operation.placements for name, operation in OPERATIONS.items()} == {
-        "all_reduce": ("in_place",), "all_gather": ("out_of_place", "in_place"),
-        "reduce_scatter": ("out_of_place", "in_place"), "broadcast": ("in_place",),
-        "all_to_all": ("out_of_place",), "reduce": ("in_place",),
-        "gather": ("out_of_place", "in_place"), "scatter": ("out_of_place", "in_place"),
-        "send_recv": ("out_of_place",), "barrier": ("",), "replay": ("",),
-        "new_group": ("",), "split_group": ("",),
-        **dict.fromkeys((*POINT_TO_POINT, *UNEVEN), ("out_of_place",)),
-        "one_shot_all_reduce": ("out_of_place",), "two_shot_all_reduce": ("in_place",),
-        "multimem_all_reduce": ("in_place",), "multimem_all_gather": ("out_of_place",),
-        "register": ("",),
-    }  # fmt: skip
-
-
 _TABLES = ("operations.py", "pairs.py")
 
 
@@ -166,12 +152,6 @@ def test_another_programs_name_of_an_operation_gets_ours_as_a_hint(
         find_operation(spelling)
     assert refused.value.message == f"unknown operation {spelling!r}"
     assert refused.value.hint.startswith(f"did you mean {meant}? `commbench ops` lists all ")
-
-
-def test_an_operation_that_was_removed_says_what_to_measure() -> None:
-    with pytest.raises(UsageError, match="all_gather_object was removed") as refused:
-        find_operation("all-gather-object")
-    assert refused.value.hint == "measure all_gather instead"
 
 
 def test_element_types_are_torchs_with_its_sizes_and_precision() -> None:
@@ -223,3 +203,80 @@ def test_the_neutral_element_leaves_every_test_value_as_it_is(reduction: str, dt
         neutral = torch.full_like(values, entry.neutral(kind))
         assert torch.equal(entry.combine(values, neutral), values)
         assert torch.equal(entry.combine(neutral, values), values)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "is_unread"),
+    [
+        ("NCCL_ALGO", "gloo", True), ("NCCL_ALGO", "nccl", False),
+        ("TORCH_NCCL_BLOCKING_WAIT", "gloo", True), ("GLOO_SOCKET_IFNAME", "gloo", False),
+        ("GLOO_SOCKET_IFNAME", "nccl", True), ("OMP_NUM_THREADS", "gloo", False),
+        ("TORCH_DISTRIBUTED_DEBUG", "gloo", False), ("UCX_TLS", "ucc", False),
+        ("UCX_TLS", "gloo", True), ("EDITOR", "gloo", False),
+    ],
+)  # fmt: skip
+def test_a_variable_of_another_backend_is_not_read(
+    name: str, backend: str, is_unread: bool
+) -> None:
+    assert find_unread([name], backend) == ((name,) if is_unread else ())
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("NCCL_ALGO", None), ("NCCL_MIN_P2P_NCHANNELS", None),
+        ("NCCL_A_NAME_OF_ANOTHER_VERSION", None), ("NCCL_AGLO", "NCCL_ALGO"),
+        ("NCCL_ALG", "NCCL_ALGO"), ("NCCL_PROTOS", "NCCL_PROTO"), ("GLOO_SOCKET_IFNAME", None),
+        ("GLOO_SOCKET_IFACE", "GLOO_SOCKET_IFNAME"), ("GLOO_COLOUR", ""), ("NCL_ALGO", "NCCL_ALGO"),
+        ("TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), ("EDITOR", ""), ("OMP_NUM_THREADS", None),
+        ("MALLOC_ARENA_MAX", None),
+    ],
+)  # fmt: skip
+def test_a_name_that_nothing_reads_gets_one_suggestion(name: str, suggestion: str | None) -> None:
+    assert suggest_variable(name, "nccl") == suggestion
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], ()),
+        (["--nccl-option", "cta_policy=zero"], ("cta_policy=zero",)),
+        (["--nccl-option", "max_ctas=8", "--nccl-option", "min-ctas=2"],
+         ("max_ctas=8", "min_ctas=2")),
+        (["--nccl-option", "max_ctas=8, net_name=Socket"], ("max_ctas=8", "net_name=Socket")),
+        (["--nccl-option", "-"], ()),
+    ],
+)  # fmt: skip
+def test_options_are_named_with_their_values(words: list[str], found: tuple[str, ...]) -> None:
+    options = parse_words(words)
+    assert options.nccl_option == found
+    assert options.plan("nccl", "cuda", 2).nccl_options == found
+    assert parse_words(options.arguments()) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("cta_polcy=zero", "unknown NCCL option 'cta_polcy'", "did you mean cta_policy? known: "),
+        ("blocking=1", "unknown NCCL option 'blocking'", "known: cta_policy, "),
+        ("cta_policy", "--nccl-option 'cta_policy' is not NAME=VALUE", "cta_policy=zero"),
+        ("cta_policy=one", "--nccl-option cta_policy cannot be 'one'", "default, efficiency, zero"),
+        ("max_ctas=-1", "--nccl-option max_ctas cannot be '-1'", "a whole number"),
+        ("max_ctas=1,max_ctas=2", "--nccl-option gives max_ctas twice: 1 and 2", "leave out one"),
+    ],
+)
+def test_what_is_no_option_is_refused(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_words(["--nccl-option", text])
+    assert refused.value.message == message
+    assert hint in (refused.value.hint or "")
+
+
+def test_another_backend_has_no_such_options() -> None:
+    require_nccl("nccl", ("max_ctas=8",))
+    require_nccl("gloo", ())
+    with pytest.raises(UsageError) as refused:
+        require_nccl("gloo", ("max_ctas=8",))
+    assert refused.value.message == (
+        "--nccl-option max_ctas=8 needs the backend nccl, and this is gloo"
+    )

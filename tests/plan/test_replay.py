@@ -56,18 +56,19 @@ def test_each_different_call_is_a_case_and_each_step_is_one_in_each_variant() ->
     assert plan.sizes == (1024, 4096, 8192)  # of single calls
 
 
-def test_a_plan_with_a_workload_is_the_same_after_json_both_ways() -> None:
+def test_json_has_the_plan_of_a_workload_and_a_damaged_one_is_no_plan() -> None:
     plan = plan_of(TWO_RANKS)
-    read = Plan.from_json(json.loads(json.dumps(plan.as_json(), allow_nan=False)))
+    text = json.dumps(plan.as_json(), allow_nan=False)
+    read = Plan.from_json(json.loads(text))
     assert (read, read.digest, read.cases()) == (plan, plan.digest, plan.cases())
-
-
-@pytest.mark.parametrize("damage", [{"world_size": 3}, {"steps": 1}, {"groups": {"pp": [[7]]}}])
-def test_a_damaged_workload_is_no_plan(damage: dict[str, Any]) -> None:
-    values = plan_of(TWO_RANKS).as_json()
-    values["workload"] |= damage
-    with pytest.raises(UsageError):
-        Plan.from_json(values)
+    damages: tuple[dict[str, Any], ...] = (
+        {"world_size": 3}, {"steps": 1}, {"groups": {"pp": [[7]]}},
+    )  # fmt: skip
+    for damage in damages:
+        values = json.loads(text)
+        values["workload"] |= damage
+        with pytest.raises(UsageError):
+            Plan.from_json(values)
 
 
 def test_what_is_not_known_is_filled_in_or_left_out_and_said() -> None:
@@ -133,18 +134,12 @@ def test_the_step_that_was_made_most_often_is_replayed_or_those_named() -> None:
     assert "first" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [(" Calls ", "calls"), ("bucket:25600K", "bucket:25M"), ("bucket:1M", "bucket:1M")],
-)
-def test_a_variant_has_one_spelling(text: str, normal: str) -> None:
-    assert parse_variant(text) == normal == parse_variant(normal)
-
-
-@pytest.mark.parametrize("text", ["", "call", "bucket", "bucket:", "bucket:0", "gaps:1"])
-def test_other_names_of_variants_are_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_variant(text)
+def test_a_variant_has_one_spelling_and_other_names_are_refused() -> None:
+    for text, normal in ((" Calls ", "calls"), ("bucket:25600K", "bucket:25M")):
+        assert parse_variant(text) == normal == parse_variant(normal)
+    for text in ("", "call", "bucket", "bucket:", "bucket:0", "gaps:1"):
+        with pytest.raises(UsageError):
+            parse_variant(text)
 
 
 @pytest.mark.parametrize(
@@ -310,40 +305,37 @@ def test_a_large_layout_is_planned_on_few_ranks() -> None:
 # Ranks that make other calls, wait for one another, or are too many
 
 
-def test_collectives_of_different_groups_may_come_in_another_order_on_each_rank() -> None:
+BARRIER = Call("barrier", "world", size_bytes=0)
+SEND_TO, RECEIVE_FROM = (
+    [Call(kind, "world", "int8", 8, peer=peer) for peer in (0, 1)] for kind in (SEND, RECV)
+)
+"""By the other rank."""
+
+
+def test_calls_of_other_groups_and_messages_may_come_in_another_order_on_each_rank() -> None:
     a = Call("all_reduce", "world", "float32", 8, asynchronous=True, waited_after=1)
     b = Call("barrier", "other", size_bytes=0, asynchronous=True, waited_after=1)
     assert plan_of(of_ranks((a, b), (b, a), other=((0, 1),)))
-
-
-def test_messages_and_collectives_of_the_same_ranks_are_counted_apart() -> None:
-    barrier = Call("barrier", "world", size_bytes=0)
-    sides = [Call(kind, "world", "int8", 8, peer=1 - r) for r, kind in enumerate((SEND, RECV))]
-    assert plan_of(of_ranks((barrier, sides[0], barrier), (barrier, barrier, sides[1])))
-
-
-def test_a_message_before_its_receive_needs_no_other_rank_to_wait() -> None:
-    send, receive = (Call(kind, "world", "int8", 8, peer=1) for kind in (SEND, RECV))
-    assert plan_of(of_ranks((send, receive), (send._replace(peer=0), receive._replace(peer=0))))
+    before, after = (BARRIER, SEND_TO[1], BARRIER), (BARRIER, BARRIER, RECEIVE_FROM[0])
+    assert plan_of(of_ranks(before, after))
+    # A message before its receive needs no other rank to wait.
+    assert plan_of(of_ranks((SEND_TO[1], RECEIVE_FROM[1]), (SEND_TO[0], RECEIVE_FROM[0])))
 
 
 @pytest.mark.parametrize("is_waited", [False, True])
 def test_two_blocking_receives_wait_for_each_other_forever(is_waited: bool) -> None:
-    receive = Call(RECV, "world", "int8", 8, peer=1, waited_after=0 if is_waited else None)
-    send = Call(SEND, "world", "int8", 8, peer=1)
-    mirrored = (receive._replace(peer=0), send._replace(peer=0))
+    receives = [call._replace(waited_after=0 if is_waited else None) for call in RECEIVE_FROM]
     with pytest.raises(UsageError, match="never end: call 1 of rank 0, recv int8 of 8 bytes"):
-        plan_of(of_ranks((receive, send), mirrored))
+        plan_of(of_ranks((receives[1], SEND_TO[1]), (receives[0], SEND_TO[0])))
 
 
 def test_a_call_that_another_rank_does_not_make_is_named() -> None:
-    call, barrier = Call("all_gather", "world", "float32", 8), Call("barrier", size_bytes=0)
-    send = Call(SEND, "world", "int8", 8, peer=1)
+    call = Call("all_gather", "world", "float32", 8)
     named = "call 2 of rank 0, all_gather float32 of 8 bytes over world"
     with pytest.raises(UsageError, match=named):
         plan_of(of_ranks((call, call), (call,)))
     with pytest.raises(UsageError, match="call 1 of rank 0, send int8 of 8 bytes"):
-        plan_of(of_ranks((send, barrier), (barrier, barrier)))
+        plan_of(of_ranks((SEND_TO[1], BARRIER), (BARRIER, BARRIER)))
 
 
 @pytest.mark.parametrize(
@@ -363,7 +355,7 @@ def test_a_call_whose_wait_is_not_known_is_waited_for_at_once_or_at_the_end() ->
         [reduction(8), reduction(8, asynchronous=None)],
         [reduction(8, waited_after=9), reduction(8, waited_after=0)],
     )
-    sides = [Call(kind, "world", "int8", 8, peer=1 - r) for r, kind in enumerate((SEND, RECV))]
+    sides = (SEND_TO[1], RECEIVE_FROM[0])
     workload = of_ranks(*((*before, message, *after) for message in sides))
     assert [one.waits for one in replayed(workload, "calls").calls] == [
         (), (1,), (), (), (0, 2, 3, 4),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from damage import NUMBER, damaged
-from importing import FOREIGN, read_path
+from importing import FOREIGN, fields, read_path
 
 from commbench.analysis.columns import row_values
 from commbench.analysis.rows import make_rows
@@ -34,10 +34,9 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match="cannot read"):
-        read_path(tmp_path / "missing")
-    with pytest.raises(RecordsError, match="cannot read"):
-        read_path(tmp_path)
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(RecordsError, match="cannot read"):
+            read_path(path)
 
 
 def test_a_file_of_two_tools_is_refused(tmp_path: Path) -> None:
@@ -61,14 +60,14 @@ def test_byte_order_marks_are_known(encoding: str, tmp_path: Path) -> None:
 
 
 def test_options_are_validated(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--ranks is 0"):
-        read_path(tmp_path, ranks=0)
-    with pytest.raises(UsageError, match="unknown operation"):
-        read_path(tmp_path, operation="all_refuse")
-    with pytest.raises(UsageError, match="unknown dtype"):
-        read_path(tmp_path, dtype="float33")
+    for hints, why in (
+        ({"ranks": 0}, "--ranks is 0"), ({"operation": "all_refuse"}, "unknown operation"),
+        ({"dtype": "float33"}, "unknown dtype"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=why):
+            read_path(tmp_path, **hints)
     file = read_path(FOREIGN / "nccl-tests-several.txt", operation="all-gather", dtype="fp32")
-    assert {row.case.operation for row in file.rows} == {"all_gather"}
+    assert {*fields(file, "operation")} == {"all_gather"}
 
 
 @pytest.mark.parametrize(
@@ -91,8 +90,7 @@ def test_what_a_file_does_not_say_is_unknown(
     columns = (*unknown,)
     row = row_values(make_rows(run)[0], columns)
     assert dict(zip(columns, (value or None for value in row), strict=True)) == unknown | known
-    plan = run.header.plan
-    assert (plan.cpu_mode, run.header.launcher) == ("", "")
+    assert run.header.launcher == ""
 
 
 def test_reading_needs_no_heavy_module() -> None:
@@ -107,8 +105,6 @@ def test_reading_needs_no_heavy_module() -> None:
 
 
 DATA = Path(__file__).parents[1] / "data"
-INPUTS = 150
-INPUTS_FULL = 2000
 LONGEST_S = 60
 """It takes a few seconds; a machine may be busy."""
 SEEDS: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -131,10 +127,8 @@ def _assert_nothing_is_invented(file: ImportedFile, source: SourceText, is_json:
     everything = _numbers(source.text) if is_json else set()
     for row in file.rows:
         present = everything if is_json else _numbers(source.lines[row.line - 1].text)
-        assert {
-            row.case.size_bytes,
-            row.case.size_bytes / file.ranks,
-        } & present or not row.case.dtype
+        size = row.case.size_bytes
+        assert {size, size / file.ranks} & present or not row.case.dtype
         assert {f"{row.reported.time_s * 1e6:.9g}"} & {f"{number:.9g}" for number in present}
     assert len(file.rows) <= 2 * max(len(source.lines), source.text.count('"size"'))
 
@@ -143,7 +137,7 @@ def _numbers(text: str) -> set[float]:
     return {float(token) for token in NUMBER.findall(text)}
 
 
-@pytest.mark.parametrize("inputs", [INPUTS, pytest.param(INPUTS_FULL, marks=pytest.mark.full)])
+@pytest.mark.parametrize("inputs", [150, pytest.param(2000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", IMPORTERS)
 def test_mutated_files_give_their_own_rows_or_an_error(name: str, inputs: int) -> None:
     rng = random.Random(f"{name} 1")

@@ -33,6 +33,7 @@ from commbench.results.records import Numerics, WrongElement
 from commbench.results.run_folder import JOURNAL
 from commbench.results.samples import Samples, in_order, with_rank_times
 from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
+from commbench.validation import texts_of
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -127,75 +128,50 @@ def test_a_later_launch_with_another_plan_is_refused(tmp_path: Path) -> None:
 
 
 seconds = st.just(0.0) | st.floats(SHORTEST_S, LONGEST_S) | st.floats(1e-9, 1)
+VALUES = {
+    "int": st.integers(0, 10**6), "float": seconds, "str": st.text(max_size=20),
+    "bool": st.booleans(), "None": st.none(),
+}  # fmt: skip
+"""By the words of annotations."""
+
+
+def drawn(record: Any, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Records of a class; fields that are not given have any values of their types."""
+    for name, text in texts_of(record).items():
+        inner = text.removeprefix("tuple[")
+        value = st.one_of(
+            *(VALUES.get(kind, st.none()) for kind in inner.split(",")[0].split(" | "))
+        )
+        several = st.lists(value, max_size=3).map(tuple)
+        given.setdefault(name, value if inner == text else several)
+    return st.builds(record, **given)
+
+
 per_rank = st.sampled_from([0, 2]).flatmap(
     lambda ranks: st.lists(seconds, min_size=ranks, max_size=ranks).map(tuple)
 )
-batches = st.builds(
+nothing, statuses = st.just(()), ["ok", "wrong", "unsupported", "skipped", "failed"]
+batches = drawn(
     Batch,
     samples_s=st.lists(seconds, min_size=1, max_size=12).map(tuple),
     calls=st.integers(1, 20),
-    warmup=st.integers(0, 10**6),
     rank_medians_s=per_rank,
     rank_behind_s=per_rank,
-    group_medians_s=st.just(()),
-    group_samples_s=st.just(()),  # these cases have no groups, and overlap nothing
-    last_in=st.just(()) | st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
-    entry_skew_s=st.none() | seconds,
-    operation_s=st.none() | seconds,
-    fastest_rank_s=st.none() | seconds,
-    enqueue_s=st.none() | seconds,
-    late_iterations=st.none() | st.integers(0, 10**6),
-    clock_mhz=st.none() | st.integers(0, 10**4),
-    power_w=st.none() | st.floats(0, 1e4),
-    temperature_c=st.none() | st.integers(-20, 120),
-    throttle_reasons=st.just(()) | st.tuples(st.text(max_size=20)),
-    elapsed_s=seconds,
-    queued_s=st.none() | seconds,
-    switches=st.integers(0, 10**9),
-    group_bytes=st.none() | st.integers(0, 10**9),
-    throttled_s=st.none() | seconds,
-    stolen_s=st.none() | seconds,
+    last_in=nothing | st.tuples(VALUES["int"], VALUES["int"]),
+    group_medians_s=nothing,  # these cases have no groups
+    group_samples_s=nothing,
+    rank_quantiles_s=nothing,  # they follow from the medians
     launch=st.just(0),
-    communication_s=st.just(()),
-    computation_s=st.just(()),
-    host_round_trip_s=st.none() | seconds,
-    host_copy_s=st.none() | seconds,
-    work=st.text(max_size=20),
-    rank_quantiles_s=st.just(()),  # they follow from the medians
-    cycle=st.integers(0, 10**6),
-    start_s=st.none() | seconds,
 )
-counts, errors = st.integers(0, 2**40), st.floats(0, 1e30)
-numerics = st.builds(
-    Numerics,
-    data=st.sampled_from(["normal", "outliers"]),
-    seed=counts,
-    elements=counts,
-    not_finite=counts,
-    max_abs_error=errors,
-    rms_relative_error=errors,
-    max_ulp=errors,
-    sqnr_db=st.none() | st.floats(-300, 300),
-    bias=st.floats(-1e30, 1e30),
-    same_on_ranks=st.none() | st.booleans(),
-    repeats=st.booleans(),
-    sample=st.just("") | st.just("AACAPw=="),
-    codec_s=st.lists(seconds, max_size=3).map(tuple),
-)
-measurements = st.builds(
+measurements = drawn(
     Measurement,
     case=st.sampled_from(CASES),
-    status=st.sampled_from(["ok", "wrong", "unsupported", "skipped", "failed"]),
-    reason=st.text(max_size=30),
-    stop_reason=st.sampled_from(["", "fixed", "precision", "budget", "cap"]),
-    wrong=st.none() | st.integers(0, 2**53),
-    first_wrong=st.none()
-    | st.builds(WrongElement, st.integers(0, 9), st.integers(0, 2**40), st.text(), st.text()),
+    status=st.sampled_from(statuses),
+    first_wrong=st.none() | drawn(WrongElement),
     batches=st.lists(batches, max_size=4).map(tuple),
-    reported=st.none()
-    | st.builds(ReportedTiming, seconds, st.text(), st.integers(0, 9), *[st.none() | seconds] * 5),
-    rank_times=st.just(()),  # they follow from the batches
-    numerics=st.lists(numerics, max_size=2).map(tuple),
+    reported=st.none() | drawn(ReportedTiming),
+    rank_times=nothing,  # they follow from the batches
+    numerics=st.lists(drawn(Numerics, bias=st.floats(-1e30, 1e30)), max_size=2).map(tuple),
 ).filter(lambda measurement: measurement.status != "ok" or not measurement.wrong)
 
 
@@ -240,13 +216,6 @@ def test_samples_are_a_sequence_that_equals_a_tuple() -> None:
     assert (len(found), found[1], found[1:], found[-1]) == (3, 0.1 + 0.2, values[1:], 0.0)
     assert (*found,) == values and hash(found) == hash(values)
     assert not Samples("d") and Samples("d") == ()
-
-
-def test_a_run_that_was_read_is_encoded_as_it_was_written() -> None:
-    batch = Batch((1e-3, 2e-3))
-    run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
-    lines = [*encode_run(run)]
-    assert [*encode_run(decode_run(lines))] == lines == json.loads(json.dumps(lines))
 
 
 def test_many_samples_have_the_summary_that_few_lines_of_python_give(
@@ -322,15 +291,15 @@ def test_a_batch_line_leaves_out_what_is_the_default_and_reads_back_the_same(
     tmp_path: Path,
 ) -> None:
     batch = Batch((1e-3, 2e-3), rank_quantiles_s=(0.0, 1e-6), throttled_s=0.0, switches=2)
-    folder = tmp_path / "new"
     run = Run("", HEADER, (Measurement(CASES[0], "ok", batches=(batch,)),), RunEnd("complete"))
-    folder.mkdir()
-    write_run(folder, run)
-    line = json.loads((folder / JOURNAL).read_text().splitlines()[1])
+    write_run(tmp_path, run)
+    line = json.loads((tmp_path / JOURNAL).read_text().splitlines()[1])
     written = {"samples_s", "rank_quantiles_s", "throttled_s", "switches"}
     assert line.keys() == {"kind", "case", "digest", CHECKSUM} | written
-    assert read_run(folder).measurements == run.measurements
-    whole = [*encode_run(run)]  # as journals were written before
+    assert read_run(tmp_path).measurements == run.measurements
+    whole = [*encode_run(run)]
+    assert [*encode_run(decode_run(whole))] == whole == json.loads(json.dumps(whole))
+    # As journals were written before:
     whole[1] = json.loads(json.dumps(batch._asdict())) | whole[1]
     assert whole[1].keys() >= {*Batch._fields}
     assert decode_run(whole).measurements == run.measurements
@@ -343,18 +312,22 @@ ODD = (
 )  # fmt: skip
 
 
+def batches_read(journal: Path, *, is_quick: bool) -> str | None:
+    """The batches of a journal in words; None where it is refused."""
+    try:
+        run = journal_reader._read(journal, is_quick).run
+    except RecordsError:
+        return None
+    return repr([[batch._asdict() for batch in m.batches] for m in run.measurements])
+
+
+FIRST_LINE = next(iter(encode_run(Run("", HEADER, (), None))))
+
+
 @pytest.mark.parametrize("name", [*Batch._fields, "case", "digest", "absent"])
 def test_the_quick_reader_accepts_and_gives_what_the_careful_one_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def outcome(is_quick: bool) -> object:
-        try:
-            run = journal_reader._read(journal, is_quick).run
-            return repr([[batch._asdict() for batch in m.batches] for m in run.measurements])
-        except RecordsError:
-            return None
-
-    header_line, *_ = encode_run(Run("", HEADER, (), None))
     usual = {"kind": "batch", "samples_s": [1e-3, 0], "switches": 3, "rank_behind_s": [0.0, 1.0]}
     usual |= {"case": 0, "digest": CASES[0].digest}
     journal, taken = tmp_path / JOURNAL, []
@@ -365,29 +338,20 @@ def test_the_quick_reader_accepts_and_gives_what_the_careful_one_does(
         lambda reader, line: taken.append(quickly(reader, line)) or taken[-1],
     )
     for value in ODD:
-        lines = [header_line, usual, usual, usual | {name: value}, usual]
+        lines = [FIRST_LINE, usual, usual, usual | {name: value}, usual]
         journal.write_text(sealed(json.dumps(line) + "\n" for line in lines))
-        assert outcome(is_quick=True) == outcome(is_quick=False)
+        assert batches_read(journal, is_quick=True) == batches_read(journal, is_quick=False)
     assert taken.count(True) >= 2 * len(ODD)
 
 
-@pytest.mark.parametrize(
-    "samples",
-    ["[1, true]", "[1, false]", "[null]", "[1, NaN]", "[1e400]", "[[1]]", '["]"]', '{"a": [1]}',
-     "[]", "[-1]", "[1e-20]", "[1e8]", "[0.0, -0.0]", "[1], \"samples_s\": [true]",
-     "[1], \"\\u0073amples_s\": [2]", "[123456789012345678901234567890]", "[1,]", "5", "[1]]"],
-)  # fmt: skip
-def test_the_quick_reader_reads_odd_samples_as_the_careful_one_does(
-    samples: str, tmp_path: Path
-) -> None:
-    def outcome(is_quick: bool) -> object:
-        try:
-            return journal_reader._read(journal, is_quick).run.measurements[0].samples_s
-        except RecordsError:
-            return None
-
-    first, *_ = encode_run(Run("", HEADER, (), None))
-    line = f'{{"kind": "batch", "samples_s": {samples}, "case": 0, "digest": "{CASES[0].digest}"}}'
+def test_the_quick_reader_reads_odd_samples_as_the_careful_one_does(tmp_path: Path) -> None:
     journal = tmp_path / JOURNAL
-    journal.write_text(sealed([json.dumps(first) + "\n", line + "\n"]))
-    assert outcome(is_quick=True) == outcome(is_quick=False)
+    for odd in (
+        "[1, true]", "[1, false]", "[null]", "[1, NaN]", "[1e400]", "[[1]]", '["]"]', '{"a": [1]}',
+        "[]", "[-1]", "[1e-20]", "[1e8]", "[0.0, -0.0]", '[1], "samples_s": [true]',
+        '[1], "\\u0073amples_s": [2]', "[123456789012345678901234567890]", "[1,]", "5", "[1]]",
+    ):  # fmt: skip
+        case = f'"case": 0, "digest": "{CASES[0].digest}"'
+        line = f'{{"kind": "batch", "samples_s": {odd}, {case}}}'
+        journal.write_text(sealed([json.dumps(FIRST_LINE) + "\n", line + "\n"]))
+        assert batches_read(journal, is_quick=True) == batches_read(journal, is_quick=False)

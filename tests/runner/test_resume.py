@@ -28,7 +28,7 @@ from synthetic_journal import sealed
 
 from commbench import __version__
 from commbench.cli.main import app
-from commbench.errors import RecordsError, UsageError
+from commbench.errors import CommbenchError, RecordsError, UsageError
 from commbench.results.journal import Journal
 from commbench.results.journal_reader import read_progress
 from commbench.results.run_folder import JOURNAL
@@ -45,7 +45,6 @@ def cut_off(where: Path, number: int, until: tuple[str, int], *arguments: str) -
     kind, and then a batch; what the journal holds when all is over."""
     journal = where / "run" / JOURNAL
     process = start_command(where, "run", "--no-plots", *arguments, **SHORT_DELAYS)
-    ranks: list[int] = []
     deadline = time.monotonic() + START_TIMEOUT_S
     while not _has(journal, *until):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
@@ -94,14 +93,12 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
         file.write('{"kind": "batch", "samples_s": [0.0003')  # as if killed in the middle of it
     interrupted = cut_off(tmp_path, signal.SIGINT, ("header", 2), "--resume", "run/run.jsonl")
     assert interrupted.startswith(killed)
-    assert len(finished(journal)) < 6
-    code = run_commbench(tmp_path, "show", "run").code
-    assert code == 0  # what there is can be read at any time
+    assert (second := len(finished(journal))) < 6
+    run_commbench(tmp_path, "show", "run").good()  # what there is can be read at any time
 
-    ended = resume(tmp_path, *ASCENDING[:4])
-    assert ended.code == 0, ended.err
+    ended = resume(tmp_path, *ASCENDING[:4]).good()
     assert journal.read_bytes().startswith(interrupted)
-    assert f"resuming run: {len(finished_in(interrupted))} of 6 cases are finished" in ended.err
+    assert f"resuming run: {second} of 6 cases are finished" in ended.err
     assert "cpu mode quiet (as before)\n" in ended.err
     # Every case is finished once, with the iterations that were asked for, wherever it was cut.
     assert sorted(finished(journal)) == list(range(6))
@@ -122,11 +119,6 @@ def test_a_run_that_was_killed_and_then_interrupted_goes_on_both_times(tmp_path:
     ]  # fmt: skip
 
 
-def finished_in(content: bytes) -> list[int]:
-    lines = [json.loads(line) for line in content.decode().split("\n")[:-1]]
-    return [line["case"]["index"] for line in lines if line["kind"] == "case"]
-
-
 @pytest.mark.full
 def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     journal = tmp_path / "run" / JOURNAL
@@ -139,8 +131,7 @@ def test_launches_go_on_in_the_one_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "run").rename(tmp_path / "results" / "mine")
     (tmp_path / "run").symlink_to("results/mine")
-    ended = run_commbench(tmp_path, "run", "--resume", "twi", "--no-plots")
-    assert ended.code == 0, ended.err
+    ended = run_commbench(tmp_path, "run", "--resume", "twi", "--no-plots").good()
     assert "of launch 2 of 2 are finished" in ended.err
     assert journal.read_bytes().startswith(before)
     headers = lines_of(journal, "header")
@@ -158,8 +149,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of two cases, one after the other."""
     where = tmp_path_factory.mktemp("whole")
     arguments = ["--sizes", "1K,2K", "--iters", "4", "--order", "ascending", "--no-plots"]
-    assert run_commbench(where, "run", *arguments).code == 0
-    return where / "run"
+    return run_commbench(where, "run", *arguments).good().folder
 
 
 @pytest.fixture
@@ -238,26 +228,22 @@ def test_a_journal_that_another_process_writes_is_refused(stopped: Path) -> None
 def test_the_torchrun_command_goes_on_with_a_run_of_its_own(stopped: Path) -> None:
     header, *others = stopped.read_text().splitlines(keepends=True)
     stopped.write_text("".join([header.replace('"local"', '"torchrun"', 1), *others]))
-    ended = resume(stopped.parents[1], "--no-plots", "--launcher", "torchrun")
-    assert ended.code == 0, ended.err
+    resume(stopped.parents[1], "--no-plots", "--launcher", "torchrun").good()
     assert read_progress(stopped).finished == {0, 1}
 
 
 @pytest.mark.full
 def test_a_run_under_torchrun_goes_on_under_torchrun(tmp_path: Path) -> None:
     asked = ["--sizes", "1K,2K", "--iters", "4", "--order", "ascending", "--output", "run"]
-    first = under_torchrun(tmp_path, *asked)
-    assert first.code == 0, first.err
-    before = cut_after_one_case(tmp_path / "run" / JOURNAL).read_bytes()
-    ended = under_torchrun(tmp_path, "--resume", "run")
-    assert ended.code == 0, ended.err
+    under_torchrun(tmp_path, *asked).good()
+    journal = cut_after_one_case(tmp_path / "run" / JOURNAL)
+    before = journal.read_bytes()
+    ended = under_torchrun(tmp_path, "--resume", "run").good()
     assert ended.err.count("resuming run: 1 of 2 cases are finished") == 1
-    assert (tmp_path / "run" / JOURNAL).read_bytes().startswith(before)
-    headers = lines_of(tmp_path / "run" / JOURNAL, "header")
-    assert [(line["launcher"], line["resumed"]) for line in headers] == [
-        ("torchrun", False), ("torchrun", True)
-    ]  # fmt: skip
-    assert sorted(finished(tmp_path / "run" / JOURNAL)) == [0, 1]
+    assert journal.read_bytes().startswith(before)
+    launchers = [(line["launcher"], line["resumed"]) for line in lines_of(journal, "header")]
+    assert launchers == [("torchrun", False), ("torchrun", True)]
+    assert sorted(finished(journal)) == [0, 1]
     assert iterations(ended) == {0: 4, 1: 4}
     assert "This run was cut off and resumed once." in ended.out
     other = under_torchrun(tmp_path, "--resume", "run", ranks=3)
@@ -285,43 +271,26 @@ def test_a_whole_run_has_nothing_left(tmp_path: Path) -> None:
     assert contents(folder / JOURNAL) == before
 
 
-REFUSED = {
-    "--iters 50": "--iters contradicts run: 50 here, as needed there",
-    "-b 1K -e 2K -f 2": "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there",
-    "--no-check": "--check contradicts run: False here, True there",
-    "--nproc-per-node 3": "--nproc-per-node contradicts run: 3 here, 2 there",
-    "--op barrier": "--op contradicts run: barrier here, all_reduce there",
-    "--label other": "--label contradicts run: other here, mine there",
-    "--timeout 7": "--timeout contradicts run: 7 here, ",
-    "--output elsewhere": "--output cannot be used with --resume",
-    "--dry-run": "--dry-run cannot be used with --resume",
-}
-
-
-def test_options_that_contradict_the_run_are_refused(
+def test_options_that_contradict_the_run_and_what_is_no_run_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synthetic_run(tmp_path / "run", "mine")
     monkeypatch.chdir(tmp_path)
-    for options, message in REFUSED.items():
-        with pytest.raises(UsageError) as refused:
-            app(["run", "--resume", "run", *options.split()], standalone_mode=False)
+    for words, message, hint in (
+        ("run --iters 50", "--iters contradicts run: 50 here, as needed there", "leave "),
+        ("run -b 1K -e 2K -f 2", "-b contradicts run: 1K,2K here, 1K,16K,256K,1M there", "leave "),
+        ("run --no-check", "--check contradicts run: False here, True there", "leave "),
+        ("run --nproc-per-node 3", "--nproc-per-node contradicts run: 3 here, 2 there", "leave "),
+        ("run --op barrier", "--op contradicts run: barrier here, all_reduce there", "leave "),
+        ("run --label other", "--label contradicts run: other here, mine there", "leave "),
+        ("run --timeout 7", "--timeout contradicts run: 7 here, ", "leave "),
+        ("run --output elsewhere", "--output cannot be used with --resume", "leave "),
+        ("run --dry-run", "--dry-run cannot be used with --resume", "leave "),
+        ("nowhere", "there is no file, folder or run 'nowhere'", ""),
+        ("run/results.csv", "run/results.csv cannot be resumed", "give a run folder"),
+    ):
+        with pytest.raises(CommbenchError) as refused:
+            app(["run", "--resume", *words.split()], standalone_mode=False)
         assert refused.value.message.startswith(message)
-        assert refused.value.hint.startswith("leave ")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nowhere", "there is no file, folder or run 'nowhere'"),
-        ("run/results.csv", "run/results.csv cannot be resumed"),
-    ],
-)
-def test_what_is_no_run_cannot_be_resumed(
-    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synthetic_run(tmp_path / "run", "mine")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RecordsError) as refused:
-        app(["run", "--resume", name], standalone_mode=False)
-    assert refused.value.message == message
+        assert refused.value.hint.startswith(hint)
+        assert isinstance(refused.value, UsageError if hint == "leave " else RecordsError)

@@ -1,4 +1,4 @@
-"""What a person asks of `commbench run`, as far as that needs no rank."""
+"""What a person asks of `commbench run`, as far as that needs no rank, and the plan of it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from commbench.plan.pairs import P2P_CALL_CHOICES, POINT_TO_POINT
 from commbench.plan.plan import ORDERS, ROUNDING_CHOICES, Plan
 from commbench.results.files import write_workload
 from commbench.runner.option import as_label
+from commbench.runner.planning import plan_run
 from commbench.runner.run_options import RUN_OPTIONS, RunOptions, parse_options
 from commbench.units import parse_percentage
 
@@ -35,75 +36,72 @@ def options(**given: Any) -> RunOptions:
 @pytest.mark.parametrize(
     ("texts", "option", "found"),
     [
-        (["all_reduce"], "--op", ("all_reduce",)),
-        (["all-gather,BARRIER"], "--op", ("all_gather", "barrier")),
-        (["barrier", "all_reduce, barrier"], "--op", ("barrier", "all_reduce")),
-        (["all"], "--op", tuple(COLLECTIVES)),
-        (["p2p"], "--op", ("ping_pong", "exchange", "stream", "pipeline", "ring_exchange")),
-        (["p2p,all"], "--op", (*POINT_TO_POINT, *COLLECTIVES)),
-        (["symm_mem"], "--op", tuple(SYMM_MEM)),
-        (["barrier,all"], "--op", ("barrier", *(n for n in COLLECTIVES if n != "barrier"))),
-        (["half,float16,fp16"], "--dtype", ("float16",)), (["all"], "--dtype", tuple(DTYPES)),
-        (["sum,MAX"], "--reduce-op", ("sum", "max")), (["all"], "--reduce-op", tuple(REDUCE_OPS)),
+        (["all_reduce"], "op", ("all_reduce",)),
+        (["all-gather,BARRIER"], "op", ("all_gather", "barrier")),
+        (["barrier", "all_reduce, barrier"], "op", ("barrier", "all_reduce")),
+        (["all"], "op", tuple(COLLECTIVES)),
+        (["p2p"], "op", ("ping_pong", "exchange", "stream", "pipeline", "ring_exchange")),
+        (["p2p,all"], "op", (*POINT_TO_POINT, *COLLECTIVES)),
+        (["symm_mem"], "op", tuple(SYMM_MEM)),
+        (["barrier,all"], "op", ("barrier", *(n for n in COLLECTIVES if n != "barrier"))),
+        (["half,float16,fp16"], "dtype", ("float16",)), (["all"], "dtype", tuple(DTYPES)),
+        (["sum,MAX"], "reduce_op", ("sum", "max")), (["all"], "reduce_op", tuple(REDUCE_OPS)),
+        (["symmetric,default"], "memory", ("symmetric", "default")),
+        (["all"], "memory", ("default", "registered", "symmetric")),
     ],
 )  # fmt: skip
 def test_names_come_in_the_order_they_were_said_and_once_each(
     texts: list[str], option: str, found: tuple[str, ...]
 ) -> None:
-    assert RUN_OPTIONS[option[2:].replace("-", "_")].parsed(texts) == found
-
-
-def parse_nccl_tests(*texts: str | None) -> tuple[int, ...]:
-    names = ("sizes", "minbytes", "maxbytes", "stepfactor", "stepbytes")
-    return parse_options(dict(zip(names, texts, strict=True))).sizes
+    assert RUN_OPTIONS[option].parsed(texts) == found
 
 
 # nccl-tests: -b 32M -e 32M -i 1M -f 1 (off); a factor above 1 wins over the step.
 @pytest.mark.parametrize(
-    ("low", "high", "factor", "step", "found"),
+    ("flags", "found"),
     [
-        ("8", "128", "2", None, (8, 16, 32, 64, 128)), ("8", "100", "2", None, (8, 16, 32, 64)),
-        ("1K", "1M", "4", None, (K, 4 * K, 16 * K, 64 * K, 256 * K, M)),
-        ("1M", "4M", None, None, (M, 2 * M, 3 * M, 4 * M)),
-        ("1M", "3M", "1", None, (M, 2 * M, 3 * M)),
-        ("1M", "2M", "0", "512K", (M, M + 512 * K, 2 * M)), ("1M", "4M", None, "2M", (M, 3 * M)),
-        ("1M", "3M", "1", "1M", (M, 2 * M, 3 * M)),
-        ("30M", None, None, None, (30 * M, 31 * M, 32 * M)),
-        (None, "34M", None, None, (32 * M, 33 * M, 34 * M)), (None, None, "2", None, (32 * M,)),
-        (None, None, None, "4M", (32 * M,)), ("8M", None, "2", None, (8 * M, 16 * M, 32 * M)),
+        ("-b 8 -e 128 -f 2", (8, 16, 32, 64, 128)), ("-b 8 -e 100 -f 2", (8, 16, 32, 64)),
+        ("-b 1K -e 1M -f 4", (K, 4 * K, 16 * K, 64 * K, 256 * K, M)),
+        ("-b 1M -e 4M", (M, 2 * M, 3 * M, 4 * M)), ("-b 1M -e 3M -f 1", (M, 2 * M, 3 * M)),
+        ("-b 1M -e 2M -f 0 -i 512K", (M, M + 512 * K, 2 * M)), ("-b 1M -e 4M -i 2M", (M, 3 * M)),
+        ("-b 1M -e 3M -f 1 -i 1M", (M, 2 * M, 3 * M)), ("-b 30M", (30 * M, 31 * M, 32 * M)),
+        ("-e 34M", (32 * M, 33 * M, 34 * M)), ("-f 2", (32 * M,)), ("-i 4M", (32 * M,)),
+        ("-b 8M -f 2", (8 * M, 16 * M, 32 * M)),
     ],
 )  # fmt: skip
-def test_the_flags_of_nccl_tests_have_its_defaults(
-    low: str | None,
-    high: str | None,
-    factor: str | None,
-    step: str | None,
-    found: tuple[int, ...],
-) -> None:
-    assert parse_nccl_tests(None, low, high, factor, step) == found
+def test_the_flags_of_nccl_tests_have_its_defaults(flags: str, found: tuple[int, ...]) -> None:
+    assert parse_words(flags.split()).sizes == found
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("1K", "8", None, None, None), "--sizes and -b both choose the sizes"),
-        (("1K", None, None, None, "1M"), "--sizes and -i both choose the sizes"),
-        ((None, "1M", "4M", "2", "1M"), "-f and -i both choose the next size"),
-        ((None, "8", "128", "two", None), "-f 'two' is not a number"),
-        ((None, "8", "128", "-2", None), "-f '-2' is not a number"),
-        ((None, "8", "128", "nan", None), "-f 'nan' is not a number"),
-        ((None, "64M", None, None, None), "the range 64M-32M is reversed"),
-        ((None, "0", "8", "2", None), "size '0' is out of range"),
-        ((None, "1KB", None, None, None), "'1KB' could mean a power of 1000 or of 1024"),
-        ((None, "8", "128", None, "0"), "size '0' is out of range"),
-        (("", None, None, None, None), "sizes '' are empty"),
-    ],
+    ("flags", "found"),
+    [("", "default"), ("-R 0", "default"), ("-R 1", "registered"), ("-R 2", "symmetric")],
 )
-def test_sizes_that_contradict_or_make_no_sense_are_refused(
-    flags: tuple[str | None, ...], message: str
-) -> None:
+def test_memory_is_chosen_as_in_nccl_tests(flags: str, found: str) -> None:
+    assert parse_words(flags.split()).memory == (found,)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--sizes 1K -b 8", "--sizes and -b both choose the sizes"),
+        ("--sizes 1K -i 1M", "--sizes and -i both choose the sizes"),
+        ("-b 1M -e 4M -f 2 -i 1M", "-f and -i both choose the next size"),
+        ("-b 8 -e 128 -f two", "-f 'two' is not a number"),
+        ("-b 8 -e 128 -f -2", "-f '-2' is not a number"),
+        ("-b 8 -e 128 -f nan", "-f 'nan' is not a number"),
+        ("-b 64M", "the range 64M-32M is reversed"),
+        ("-b 0 -e 8 -f 2", "size '0' is out of range"),
+        ("-b 1KB", "'1KB' could mean a power of 1000 or of 1024"),
+        ("-b 8 -e 128 -i 0", "size '0' is out of range"), ("--sizes=", "sizes '' are empty"),
+        ("-R 3", "-R cannot be 3"),
+        ("-R 1 --memory default", "--memory and -R both choose the memory"),
+        ("--memory symm_mem", "unknown memory 'symm_mem'"),
+    ],
+)  # fmt: skip
+def test_words_that_contradict_or_make_no_sense_are_refused(words: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_nccl_tests(*flags)
+        parse_words(words.split())
     assert refused.value.message == message
     assert refused.value.hint
 
@@ -112,11 +110,9 @@ def test_sizes_that_contradict_or_make_no_sense_are_refused(
     ("wish", "message"),
     [
         ({"launcher": "ssh"}, "unknown launcher 'ssh'"),
-        ({"label": "a/b"}, "label 'a/b' cannot be part of a folder's name"),
-        ({"label": ""}, "label '' cannot be part of a folder's name"),
-        ({"label": ".."}, "label '..' cannot be part of a folder's name"),
-        ({"label": "x" * 65}, f"label '{'x' * 65}' cannot be part of a folder's name"),
-        ({"label": "line\n"}, "label 'line\\n' cannot be part of a folder's name"),
+        *(({"label": label}, f"label {label!r} cannot be part of a folder's name") for label in (
+            "", "-a", ".a", "..", "a/b", "a b", "line\n", "a\u202eb", "x" * 65,
+        )),
         ({"nproc_per_node": 0}, "--nproc-per-node is 0"),
         ({"nnodes": 2, "node_rank": 2}, "--node-rank 2 is not a number from 0 to 1"),
         ({"node_rank": -1}, "--node-rank -1 is not a number from 0 to 0"),
@@ -130,6 +126,7 @@ def test_sizes_that_contradict_or_make_no_sense_are_refused(
             "--concurrency both has no effect without --mesh, --groups or --group-size",
         ),
     ],
+    ids=repr,
 )  # fmt: skip
 def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(
     wish: dict[str, Any], message: str
@@ -138,12 +135,6 @@ def test_a_request_that_makes_no_sense_is_refused_before_torch_is_needed(
         options(**wish)
     assert refused.value.message == message
     assert refused.value.hint
-
-
-def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
-    assert options().plan("gloo", "cpu", 2).cpu_mode == "quiet"
-    assert options().plan("nccl", "cuda", 2).cpu_mode == "plain"
-    assert options(cpu_mode="realtime").plan("nccl", "cuda", 2).cpu_mode == "realtime"
 
 
 @pytest.mark.parametrize(
@@ -157,10 +148,27 @@ def test_the_cpu_mode_follows_the_device_where_nothing_was_said() -> None:
         ({"output": Path("results/mine")}, "mine"),
         ({"output": Path("results/mine (2)/")}, "mine-2"),
         ({"output": Path("results/mine"), "label": "ring"}, "ring"),
+        *(({"label": label}, label) for label in ("Größe", "大小", "हिन्दी", "a.b_c-1", "x" * 64)),
     ],
 )
 def test_a_run_is_named_by_its_label_or_its_operations(wishes: dict[str, Any], name: str) -> None:
-    assert options(**wishes).name == name
+    assert options(**wishes).name == as_label(name) == name
+
+
+@pytest.mark.parametrize(
+    ("asked", "launches"),
+    [
+        ({}, 3), ({"budget": 1.0, "precision": 0.02}, 3), ({"iters": 20}, 1),
+        ({"op": "ping_pong", "pairs": "quick"}, 1), ({"op": "ping_pong", "pairs": "all"}, 3),
+        ({"launches": 1}, 1), ({"launches": 6, "iters": 20}, 6),
+        ({"op": "ping_pong", "launches": 2, "pairs": "quick"}, 2),
+    ],
+)  # fmt: skip
+def test_a_run_that_chooses_its_iterations_has_three_launches(
+    asked: dict[str, object], launches: int
+) -> None:
+    usual = {"backend": "gloo", "device": "cpu", "nproc_per_node": 4}
+    assert plan_run(parse_options(usual | asked)).plan.launches == launches
 
 
 def test_everything_that_was_asked_is_in_the_plan() -> None:
@@ -178,6 +186,11 @@ def test_everything_that_was_asked_is_in_the_plan() -> None:
         cpu_mode="plain", rounding="nccl-tests", peak="25GB/s", backend="gloo", device="cuda",
         world_size=3,
     )  # fmt: skip
+    for mode, backend, device, planned in (
+        (None, "gloo", "cpu", "quiet"), (None, "nccl", "cuda", "plain"),
+        ("realtime", "nccl", "cuda", "realtime"),
+    ):  # fmt: skip
+        assert options(cpu_mode=mode).plan(backend, device, 2).cpu_mode == planned
 
 
 def some(table: Iterable[str]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -289,56 +302,11 @@ def test_values_from_python_make_the_options_that_words_make() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "memory"),
-    [
-        ([], ("default",)), (["-R", "0"], ("default",)), (["-R", "1"], ("registered",)),
-        (["-R", "2"], ("symmetric",)),
-        (["--memory", "symmetric,default"], ("symmetric", "default")),
-        (["--memory", "all"], ("default", "registered", "symmetric")),
-    ],
-)  # fmt: skip
-def test_memory_is_chosen_by_name_or_as_in_nccl_tests(
-    words: list[str], memory: tuple[str, ...]
-) -> None:
-    assert parse_words(words).memory == memory
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-R", "3"], "-R cannot be 3"),
-        (["-R", "1", "--memory", "default"], "--memory and -R both choose the memory"),
-        (["--memory", "symm_mem"], "unknown memory 'symm_mem'"),
-    ],
-)
-def test_a_choice_of_memory_that_makes_no_sense_is_refused(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parse_words(words)
-    assert refused.value.message == message
-
-
 def test_a_workload_leaves_out_the_options_that_choose_calls(tmp_path: Path) -> None:
     path = tmp_path / "step.json"
     write_workload(path, WORKLOAD)
     asked = parse_options({"workload": path, "variant": "calls", "budget": 1.0})
-    assert asked.arguments() == [
-        f"--workload={path}", "--variant=calls", "--budget=1",
-    ]  # fmt: skip
-    assert asked.command() == [
-        "commbench", "run", f"--workload={path}", "--variant=calls", "--budget=1",
-    ]  # fmt: skip
+    assert asked.arguments() == [f"--workload={path}", "--variant=calls", "--budget=1"]
+    assert asked.command() == ["commbench", "run", *asked.arguments()]
     again = parse_words(asked.arguments())
     assert again.plan("gloo", "cpu", 2).digest == asked.plan("gloo", "cpu", 2).digest
-
-
-@pytest.mark.parametrize("label", ["Größe", "大小", "हिन्दी", "a.b_c-1", "x" * 64])
-def test_a_label_has_letters_of_any_script_and_a_folders_name_keeps_them(label: str) -> None:
-    assert parse_options({"label": label}).name == label
-    assert as_label(label) == label
-
-
-@pytest.mark.parametrize("label", ["", "-a", ".a", "a/b", "a b", "a\n", "a\u202eb", "x" * 65])
-def test_a_label_that_is_no_name_of_a_folder_is_refused(label: str) -> None:
-    with pytest.raises(UsageError, match="cannot be part of a folder's name"):
-        parse_options({"label": label})

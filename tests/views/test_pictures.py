@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from itertools import combinations, pairwise
 from math import log10
 from pathlib import Path
@@ -18,18 +19,7 @@ from commbench.plan.operations import COLLECTIVES
 from commbench.stats import Estimate
 from commbench.views import pictures
 from commbench.views.html import THEME, make_svg
-from commbench.views.pictures import (
-    Bar,
-    BarRow,
-    Bars,
-    Cell,
-    Curves,
-    HeatMap,
-    Look,
-    Mark,
-    Picture,
-    widest,
-)
+from commbench.views.pictures import Bar, BarRow, Bars, Cell, Curves, HeatMap, Look, Mark
 
 Array = NDArray[np.float64]
 # Machado, Oliveira and Fernandes, IEEE TVCG 15 (2009), severity 1.
@@ -71,14 +61,10 @@ def test_all_colours_differ_for_all_eyes(sight: str) -> None:
     assert all(colour[0] < 75 for colour in seen)  # L* 100 is white paper
 
 
-def test_there_is_a_colour_and_a_marker_for_each_operation() -> None:
+def test_looks_are_enough_for_operations_and_runs() -> None:
     assert len(set(pictures.COLOURS)) == len(set(pictures.MARKERS)) == len(COLLECTIVES)
-
-
-@pytest.mark.parametrize("colour", [None, "#0072B2"])
-def test_no_two_of_the_first_styles_are_alike(colour: str | None) -> None:
-    number = 30 if colour is None else 20
-    assert len({pictures.nth_look(n, colour) for n in range(number)}) == number
+    for colour, number in ((None, 30), ("#0072B2", 20)):
+        assert len({pictures.nth_look(n, colour) for n in range(number)}) == number
 
 
 def test_text_that_the_font_lacks_is_written_as_codes() -> None:
@@ -95,21 +81,17 @@ def test_wrapped_lines_fit_their_width(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "label"),
+    ("write", "labels"),
     [
-        (2e-7, "200 ns"), (1e-6, "1 us"), (2e-5, "20 us"), (1e-3, "1 ms"), (0.0015, "1.5 ms"),
-        (0.3, "300 ms"), (1.0, "1 s"), (500.0, "500 s"), (100_000.0, "100000 s"),
+        (pictures.time_label, {
+            2e-7: "200 ns", 1e-6: "1 us", 2e-5: "20 us", 1e-3: "1 ms", 0.0015: "1.5 ms",
+            0.3: "300 ms", 1.0: "1 s", 500.0: "500 s", 100_000.0: "100000 s",
+        }),
+        (pictures.number_label, {0.0: "0", 1e-4: "0.0001", 0.3: "0.3", 1.5: "1.5", 450.0: "450"}),
     ],
 )  # fmt: skip
-def test_a_time_is_a_plain_number_with_its_unit(seconds: float, label: str) -> None:
-    assert pictures.time_label(seconds) == label
-
-
-@pytest.mark.parametrize(
-    ("value", "label"), [(0.0, "0"), (1e-4, "0.0001"), (0.3, "0.3"), (1.5, "1.5"), (450.0, "450")]
-)
-def test_a_number_has_no_exponent(value: float, label: str) -> None:
-    assert pictures.number_label(value) == label
+def test_a_label_is_a_plain_number(write: Callable[[float], str], labels: dict[float, str]) -> None:
+    assert {value: write(value) for value in labels} == labels
 
 
 @pytest.mark.parametrize(
@@ -145,7 +127,7 @@ def test_ticks_are_few_round_and_within_the_limits(limits: tuple[float, float]) 
 def test_labels_of_sizes_leave_each_other_room(sizes: tuple[int, ...], width: float) -> None:
     inches = width / log10(sizes[-1] * 1.12 / sizes[0])
     places = [log10(size) * inches for size in sizes]
-    widths = [widest([pictures.size_label(size)]) for size in sizes]
+    widths = [pictures.widest([pictures.size_label(size)]) for size in sizes]
     chosen = pictures.every_nth(places, widths)
     assert chosen
     for a, b in pairwise(chosen):
@@ -173,7 +155,7 @@ PANELS = (
 
 
 def drawn(panel: pictures.Panel, title: str = "Time", description: str = "It rises.") -> str:
-    return make_svg(Picture("plot", title, description, [panel]), "p1")
+    return make_svg(pictures.Picture("plot", title, description, [panel]), "p1")
 
 
 def luminance(colour: str) -> float:
@@ -238,6 +220,4 @@ def test_a_page_has_the_classes_of_all_colours_of_drawings() -> None:
 
 
 def test_text_on_a_cell_of_a_heat_map_keeps_its_colour_on_a_dark_page() -> None:
-    text = drawn(PANELS[1])
-    assert 'fill="#212121"' in text
-    assert 'fill="#fefefe"' in text
+    assert {"#212121", "#fefefe"} <= {*re.findall(r'fill="(#\w+)"', drawn(PANELS[1]))}

@@ -21,12 +21,8 @@ from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
 from commbench.worker.numerics import Source, fill
 
-folder, ranks, data, rank = (
-    Path(sys.argv[1]),
-    int(sys.argv[2]),
-    sys.argv[3],
-    int(os.environ["RANK"]),
-)
+folder, ranks, data = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rank = int(os.environ["RANK"])
 forms = [name for name in sys.argv[4:] if ".py" not in name]
 calls = [name for name in sys.argv[4:] if ".py" in name]
 torch.set_num_threads(1)

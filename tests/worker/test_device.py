@@ -7,14 +7,13 @@ import json
 import os
 import re
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import pytest
-from commands import SHORT_DELAYS, Commbench, Ended, free_port, start_command
+from commands import SHORT_DELAYS, Commbench, free_port, start_command
 from fake_device import Fake, FakeDevice, program_text
+from fake_device import run_on_fake as run
 from ras_server import RasServer
 from synthetic_files import put
 from synthetic_workload import TWO_RANKS
@@ -23,16 +22,10 @@ from commbench.analysis.nccl_log import SELECTIONS
 from commbench.errors import reason_of
 from commbench.results.files import write_workload
 from commbench.worker.communicator import Communicator
-from commbench.worker.device import Accelerator, find_part
+from commbench.worker.device import find_part
 from commbench.worker.measure import DeviceEventTimer, timed_loop
 from commbench.worker.watchdog.rank_state import make_failure, open_state
 
-MAIN = "\nfrom commbench.cli.main import main\nmain()\n"
-ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots")
-HOT = ("--buffers", "hot")
-"""On a device calls rotate over pieces of memory by default, and each piece is checked."""
-NO_LOG = "--no-nccl-log"
-"""Most tests need no log of NCCL, and no ranks that let it log."""
 SHM = (
     "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, unhandled system error "
     "(run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call "
@@ -42,9 +35,17 @@ SHM = (
 """As torch prints it where /dev/shm is too small."""
 
 
-def run(program: Commbench, fake: Fake, *options: str, **variables: str) -> Ended:
-    log = [] if fake.nccl_log or fake.nccl_tuning else [NO_LOG]
-    return program(program_text(fake), *ON_FAKE, *HOT, *log, *options, **variables)
+SEGMENT = "Error while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)"
+
+
+def memory_steps(log: Path, rank: int) -> list[tuple[str, ...]]:
+    """What happened to the memory of a rank: the step, the kind of memory, its bytes."""
+    return [tuple(line.split()) for line in Path(f"{log}.{rank}").read_text().splitlines()]
+
+
+def nccl_variables(header: dict[str, Any], prefix: str = "NCCL_") -> dict[str, str]:
+    found = header["environment"]["variables"].items()
+    return {name: value for name, value in found if name.startswith(prefix)}
 
 
 @pytest.mark.parametrize("spins", [True, False])
@@ -80,11 +81,6 @@ DETOUR = {
 }  # fmt: skip
 
 
-def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
-    found = header["environment"]["variables"].items()
-    return {name: value for name, value in found if name.startswith("NCCL_")}
-
-
 @pytest.mark.parametrize(
     ("parts", "nccl", "shared", "variables"),
     [
@@ -100,15 +96,10 @@ def nccl_variables(header: dict[str, Any]) -> dict[str, str]:
     ],
 )
 def test_ranks_share_a_gpu_and_its_memory_unless_each_has_a_part_of_its_own(
-    program: Commbench,
-    parts: tuple[str, str] | None,
-    nccl: tuple[int, ...],
-    shared: bool,
+    program: Commbench, parts: tuple[str, str] | None, nccl: tuple[int, ...], shared: bool,
     variables: dict[str, str],
-) -> None:
-    gpus: dict[str, Any] = (
-        {"uuids": ("GPU-0", "GPU-0"), "parts": parts} if parts else {"visible": 1}
-    )
+) -> None:  # fmt: skip
+    gpus: Any = {"uuids": ("GPU-0", "GPU-0"), "parts": parts} if parts else {"visible": 1}
     fake = Fake(free_bytes=3 << 20, nccl=nccl, **gpus)
     ended = run(program, fake, "--sizes", "1K,2M", "--iters", "4", "--nproc-per-node", "2").good()
     header = ended.journal()[0]
@@ -168,9 +159,8 @@ def lay_host(host: Path) -> str:
 
 
 def test_faults_during_a_run_are_in_every_row(program: Commbench, tmp_path: Path) -> None:
-    text = program_text(Fake()) + lay_host(tmp_path / "host")
-    options = ("--sizes", "1K,4K", "--iters", "4", "--launches", "2", NO_LOG)
-    ended = program(text, *ON_FAKE, *HOT, *options).good()
+    options = ("--sizes", "1K,4K", "--iters", "4", "--launches", "2")
+    ended = run(program, Fake(), *options, change=lay_host(tmp_path / "host")).good()
     ends = [line for line in ended.journal() if line["kind"] == "end"]
     (host,) = ends[0]["risen"]
     assert [end["risen"] for end in ends] == [{host: {"mlx5_0:1 link_downed": 2}}] * 2
@@ -184,10 +174,11 @@ def test_faults_during_a_run_are_in_every_row(program: Commbench, tmp_path: Path
 def test_ranks_are_bound_near_their_gpu_or_the_row_says_that_they_are_not(
     program: Commbench, tmp_path: Path, is_ours: bool
 ) -> None:
-    text = program_text(Fake(address=ADDRESS)) + lay_host(tmp_path / "host")
+    change = lay_host(tmp_path / "host")
     if not is_ours:  # as where the user has bound them: one core is not allowed
         put(tmp_path / "host", "sys/devices/system/cpu/online", f"{CORES[-1]},4000")
-    ended = program(text, *ON_FAKE, *HOT, "--sizes", "1K", "--iters", "4", NO_LOG).good()
+    fake, options = Fake(address=ADDRESS), ("--sizes", "1K", "--iters", "4")
+    ended = run(program, fake, *options, change=change).good()
     for rank in ended.journal()[0]["ranks"]:
         assert rank["cores"] == ([CORES[-1]] if is_ours else CORES)
         assert (rank["numa_node"], rank["near_cores"]) == (1, 1)
@@ -195,29 +186,50 @@ def test_ranks_are_bound_near_their_gpu_or_the_row_says_that_they_are_not(
     assert ("rank 0 and 1 more may run far from its GPU" in ended.out) == (not is_ours)
 
 
-@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
-def test_without_communicator_a_run_ends_with_3(program: Commbench, ranks: tuple[int, ...]) -> None:
-    ended = run(program, Fake(failing_ranks=ranks, failure=SHM), "--sizes", "1K", **SHORT_DELAYS)
-    assert ended.code == 3
-    error, hint = ended.err.splitlines()[-2:]
-    assert error.startswith(f"error: rank {ranks[0]} on ")
-    assert "could make no gloo communicator" in error
-    assert "Error while creating shared memory segment /dev/shm/nccl-LeXlEJ (size 9637888)" in error
-    assert "commbench doctor" in hint
+LIKE_NCCL = """
+import threading, fake_device, torch.distributed as dist
+from commbench.worker import communicator
+leave, abort = dist.destroy_process_group, communicator._abort
+def wait_for_graphs():
+    if fake_device.GRAPHS:
+        threading.Event().wait()
+def destroy_process_group(*arguments):
+    wait_for_graphs()
+    leave(*arguments)
+def abort_groups(comm):
+    {release}abort(comm)
+    wait_for_graphs()
+dist.destroy_process_group, communicator._abort = destroy_process_group, abort_groups
+"""
+"""Ending a group waits for all graphs that are alive."""
+WAITING, HANGING = (LIKE_NCCL.format(release=r) for r in ("", "threading.Event().wait(); "))
+MADE = rf"could make no gloo communicator: .*{re.escape(SEGMENT)}"
+FAILED = rf"DistBackendError: NCCL unhandled system error: {re.escape(SEGMENT)}"
+CASE = "all_reduce float32 sum in_place"
 
 
-@pytest.mark.parametrize("launch", ["eager", "graph"])
-def test_a_fault_in_the_first_call_fails_the_run(program: Commbench, launch: str) -> None:
-    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=1)
-    ended = run(program, fake, "--sizes", "1K", "--launch", launch, **SHORT_DELAYS)
-    assert ended.code == 4
-    error = ended.err.splitlines()[-2]
-    assert error.startswith("error: rank 1 on ")
-    assert " while trying all_reduce float32 sum in_place" in error
-    assert error.endswith(
-        "DistBackendError: NCCL unhandled system error: Error while creating shared memory segment "
-        "/dev/shm/nccl-LeXlEJ (size 9637888)"
-    )
+@pytest.mark.parametrize(
+    ("ranks", "fails_at", "launch", "change", "code", "error"),
+    [((0, 1), 0, "eager", "", 3, f"rank 0 on .* {MADE}"),
+     ((1,), 0, "eager", "", 3, f"rank 1 on .* {MADE}"),
+     ((1,), 1, "eager", "", 4, f"rank 1 on .* while trying {CASE}.*{FAILED}"),
+     ((1,), 1, "graph", "", 4, f"rank 1 on .* while trying {CASE}.*{FAILED}"),
+     # The first operation is the trial, the second one the check.
+     ((1,), 1, "graph", WAITING, 4, f"rank 1 on .* ended with exit code 1 while .*{FAILED}"),
+     ((1,), 2, "graph", WAITING, 4, f"rank 1 on .* ended with exit code 1 while .*{FAILED}"),
+     ((1,), 2, "eager", HANGING, 4, f"rank 1 on .* failed, last seen checking {CASE}.*{FAILED}")],
+)  # fmt: skip
+def test_a_fault_on_a_rank_ends_the_run_with_what_nccl_says(
+    program: Commbench, ranks: tuple[int, ...], fails_at: int, launch: str, change: str, code: int,
+    error: str,
+) -> None:  # fmt: skip
+    fake = Fake(failing_ranks=ranks, failure=SHM, fails_at=fails_at)
+    options = ("--sizes", "1K", "--iters", "200", "--launch", launch, "--timeout", "2")
+    ended = run(program, fake, *options, change=change, **SHORT_DELAYS)
+    assert ended.code == code
+    told, hint = ended.err.splitlines()[-2:]
+    assert re.fullmatch(f"error: {error}", told), told
+    assert ("commbench doctor" in hint) == (code == 3)
 
 
 def test_what_nccl_calls_invalid_usage_is_unsupported(program: Commbench) -> None:
@@ -240,7 +252,7 @@ def test_a_first_call_that_connects_does_not_spoil_the_schedule(program: Commben
 
 def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
     options = ("--sizes", "1K", "--iters", "8", "--launch", "both", "--timing", "pipelined")
-    ended = program(program_text(Fake(enqueue_s=0.3e-3)), *ON_FAKE, NO_LOG, *options).good()
+    ended = run(program, Fake(enqueue_s=0.3e-3), *options, is_hot=False).good()
     eager, graph = ended.rows()
     assert [row["buffers"] for row in (eager, graph)] == ["rotating", "rotating"]
     assert [row["launch_mode"] for row in (eager, graph)] == ["eager", "graph"]
@@ -255,10 +267,8 @@ def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
 
 
 def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> None:
-    ended = run(
-        program, Fake(), "--sizes", "4M", "--overlap", "matmul:256x256x256", "--iters", "8",
-        "--overlap-ratio", "6",
-    ).good()  # fmt: skip
+    options = ("--sizes", "4M", "--overlap", "matmul:256x256x256", "--overlap-ratio", "6")
+    ended = run(program, Fake(), *options, "--iters", "8").good()
     rows = {row["part"]: row for row in ended.rows()}
     assert [*rows] == ["communication", "computation", "both"]
     assert rows["computation"]["wrong"] == "" and rows["both"]["wrong"] == "0"
@@ -274,7 +284,7 @@ def test_an_overlap_is_measured_by_events_in_two_streams(program: Commbench) -> 
 def test_a_step_is_replayed_with_its_gaps_in_order(program: Commbench, tmp_path: Path) -> None:
     write_workload(tmp_path / "step.json", TWO_RANKS)
     options = ("--workload", str(tmp_path / "step.json"), "--iters", "6")
-    ended = program(program_text(Fake()), *ON_FAKE, NO_LOG, *options).good()
+    ended = run(program, Fake(), *options, is_hot=False).good()
     rows = {row["variant"]: row for row in ended.rows() if row["step"]}
     assert [*rows] == ["calls", "gaps"]
     # 2 ms before each reduction of rank 1, 1 ms before its message and 3 ms behind it.
@@ -282,85 +292,6 @@ def test_a_step_is_replayed_with_its_gaps_in_order(program: Commbench, tmp_path:
     assert float(rows["gaps"]["time_us"]) > 8000 > float(rows["calls"]["time_min_us"])
     checked = {row["wrong"] for row in ended.rows() if not row["step"]}
     assert checked == {"0"}
-
-
-LIKE_NCCL = """
-import threading, fake_device, torch.distributed as dist
-from commbench.worker import communicator
-leave, abort = dist.destroy_process_group, communicator._abort
-def wait_for_graphs():
-    if fake_device.GRAPHS:
-        threading.Event().wait()
-def destroy_process_group(*arguments):
-    wait_for_graphs()
-    leave(*arguments)
-def abort_groups(comm):
-    {release}abort(comm)
-    wait_for_graphs()
-dist.destroy_process_group, communicator._abort = destroy_process_group, abort_groups
-"""
-"""Ending a group waits for all graphs that are alive."""
-
-
-@pytest.mark.parametrize("fails_at", [1, 2])
-def test_an_error_in_a_graph_ends_the_run(program: Commbench, fails_at: int) -> None:
-    # The first operation is the trial, the second one the check.
-    fake = Fake(failing_ranks=(1,), failure=SHM, fails_at=fails_at)
-    options = ("--sizes", "1K", "--iters", "200", "--launch", "graph", "--timeout", "2")
-    change = program_text(fake) + LIKE_NCCL.format(release="")
-    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
-    assert ended.code == 4
-    error = ended.err.splitlines()[-2]
-    assert re.match("error: rank 1 on .* ended with exit code 1 while ", error)
-    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
-
-
-def test_a_failure_is_reported_where_the_rank_then_hangs(program: Commbench) -> None:
-    change = program_text(Fake(failing_ranks=(1,), failure=SHM, fails_at=2)) + LIKE_NCCL.format(
-        release="threading.Event().wait(); "
-    )
-    options = ("--sizes", "1K", "--timeout", "2")
-    ended = program(change, *ON_FAKE, *HOT, NO_LOG, *options, **SHORT_DELAYS)
-    assert ended.code == 4
-    error = ended.err.splitlines()[-2]
-    assert re.match("error: rank 1 on .* failed, last seen checking all_reduce float32 ", error)
-    assert "NCCL unhandled system error: Error while creating shared memory segment" in error
-
-
-class ModuleDouble:
-    """As much of torch.cuda as a capture takes."""
-
-    def __init__(self, fails: bool) -> None:
-        self.reset: list[object] = []
-        double = self
-
-        class CUDAGraph:
-            def replay(self) -> None:
-                pass
-
-            def reset(self) -> None:
-                double.reset.append(self)
-                if fails:
-                    raise RuntimeError("this graph was never captured")
-
-        class Stream:
-            def wait_stream(self, stream: object) -> None:
-                pass
-
-        self.CUDAGraph, self.Stream, self.current_stream = CUDAGraph, Stream, Stream
-        self.stream = lambda _: nullcontext()
-        self.graph = lambda *_, **__: nullcontext()
-        self.synchronize = lambda: None
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_gpu_releases_its_graphs_while_a_traceback_refers_to_them(fails: bool) -> None:
-    device, module = Accelerator.__new__(Accelerator), ModuleDouble(fails)
-    device._module, device._graphs = module, WeakSet()  # type: ignore[assignment]
-    device.capture([lambda: None])()  # nobody refers to this one
-    kept = [device.capture([lambda: None]) for _ in range(2)]
-    device.release_graphs()
-    assert {id(graph) for graph in module.reset} == {id(replay.__self__) for replay in kept}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("how", ["--timing=isolated", "--timing=pipelined", "--launch=graph"])
@@ -389,7 +320,7 @@ def test_clocks_are_read_once_a_batch_and_throttling_is_warned_about(program: Co
 def test_registered_memory_makes_rows_and_is_released(program: Commbench, tmp_path: Path) -> None:
     log = tmp_path / "memory"
     fake = Fake(memory_log=str(log), register_s=2e-3)
-    options = ("--op", "gather,barrier", "--buffers", "hot", "--iters", "4", "--warmup", "0")
+    options = ("--op", "gather,barrier", "--iters", "4", "--warmup", "0")
     ended = run(program, fake, "--sizes", "1K,64K", "--memory", "all", *options).good()
     rows = {(row["operation"], row["memory"], row["size_bytes"]): row for row in ended.rows()}
     kinds = ("default", "registered", "symmetric")
@@ -405,20 +336,20 @@ def test_registered_memory_makes_rows_and_is_released(program: Commbench, tmp_pa
         assert (row["algbw_GBps"], row["busbw_GBps"], row["wrong"]) == ("", "", "")
         assert row["iterations"] == "4"
     for rank in range(2):
-        lines = Path(f"{log}.{rank}").read_text().splitlines()
-        steps = [line.split()[0] for line in lines]
-        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
-        assert sorted(line.split(" ", 1)[1] for line in lines if "allocated" in line) == (
-            sorted(line.split(" ", 1)[1] for line in lines if "released" in line)
-        )
+        steps = memory_steps(log, rank)
+        names = [step for step, *_ in steps]
+        assert names.count("allocated") == names.count("registered") == names.count("released")
+        made, given = (sorted(memory for step, *memory in steps if step == name)
+                       for name in ("allocated", "released"))  # fmt: skip
+        assert made == given
         # Checked, timed and checked again: every call had memory of its case's kind.
-        assert {line.split()[1] for line in lines if line.startswith("used")} == {"pool", "windows"}
+        assert {kind for step, kind, _ in steps if step == "used"} == {"pool", "windows"}
     assert "register uint8 registered" in ended.out
 
 
 def test_operations_of_symmetric_memory_are_checked(program: Commbench, tmp_path: Path) -> None:
     log = tmp_path / "memory"
-    options = ("--sizes", "8,100040", "--iters", "2", "--reduce-op", "sum,max", "--buffers", "hot")
+    options = ("--sizes", "8,100040", "--iters", "2", "--reduce-op", "sum,max")
     ended = run(program, Fake(memory_log=str(log)), "--op", "all_reduce,symm_mem", *options).good()
     rows = [row for row in ended.rows() if row["operation"] != "all_reduce"]
     assert {row["memory"] for row in rows} == {"symm_mem"}
@@ -437,27 +368,25 @@ def test_operations_of_symmetric_memory_are_checked(program: Commbench, tmp_path
     reasons = {c["reason"] for c in ended.cases() if c["status"] == "unsupported"}
     assert reasons == {"only sum is supported for now"}
     for rank in range(2):
-        lines = Path(f"{log}.{rank}").read_text().splitlines()
-        assert {line.split()[1] for line in lines} == {"symm_mem"}
-        steps = [line.split()[0] for line in lines]
-        assert steps.count("allocated") == steps.count("released") > 1
+        steps = memory_steps(log, rank)
+        assert {kind for _, kind, _ in steps} == {"symm_mem"}
+        names = [step for step, *_ in steps]
+        assert names.count("allocated") == names.count("released") > 1
 
 
 def test_memory_is_registered_with_its_groups(program: Commbench, tmp_path: Path) -> None:
     log = tmp_path / "memory"
     fake = Fake(uuids=tuple(f"GPU-{n}" for n in range(4)), memory_log=str(log))
-    options = ("--group-size", "2", "--concurrency", "both", "--memory", "symmetric")
-    ended = run(
-        program, fake, "--sizes", "1K", "--iters", "2", "--warmup", "0", "--buffers", "hot",
-        *options, "--nproc-per-node", "4",
-    ).good()  # fmt: skip
+    options = ("--sizes", "1K", "--iters", "2", "--warmup", "0", "--nproc-per-node", "4")
+    groups = ("--group-size", "2", "--concurrency", "both", "--memory", "symmetric")
+    ended = run(program, fake, *options, *groups).good()
     assert {row["status"] for row in ended.rows()} == {"ok"}
     groups = {(row["operation"], row["group"] != "") for row in ended.rows()}
     assert groups == {("all_reduce", True), ("register", False)}
     for rank in range(4):
-        steps = [line.split()[0] for line in Path(f"{log}.{rank}").read_text().splitlines()]
-        assert steps.count("allocated") == steps.count("registered") == steps.count("released")
-        assert "used" in steps
+        names = [step for step, *_ in memory_steps(log, rank)]
+        assert names.count("allocated") == names.count("registered") == names.count("released")
+        assert "used" in names
 
 
 def test_memory_that_cannot_be_registered_is_unsupported(program: Commbench) -> None:
@@ -483,7 +412,7 @@ def test_what_nccl_logs_of_its_communicator_is_recorded(program: Commbench) -> N
         "version": "2.28.9+cuda12.9", "network": "IB", "transports": {"P2P/CUMEM": 1}
     }  # fmt: skip
     assert environment["nccl_init_mode"] == "lazy"
-    assert not any(name.startswith("NCCL_DEBUG") for name in environment["variables"])
+    assert not nccl_variables(ended.journal()[0], "NCCL_DEBUG")
 
 
 TUNING = (
@@ -542,12 +471,15 @@ def test_symmetric_memory_that_nccl_does_not_use_is_warned_about(program: Commbe
 
 def test_ranks_of_another_launcher_learn_what_nccl_selects(tmp_path: Path) -> None:
     port, fake = str(free_port()), Fake(nccl_tuning=TUNING + BY_CASE)
+    text = program_text(fake) + "\nfrom commbench.cli.main import main\nmain()\n"
+    options = ("--backend", "gloo", "--device", "fake", "--no-plots", "--buffers", "hot",
+               "--sizes", "1K,64K", "--iters", "4", "--launch", "both", "--form", "async",
+               "--output", "run")  # fmt: skip
     ranks = [
         start_command(
-            tmp_path, "run", *ON_FAKE, *HOT, "--sizes", "1K,64K", "--iters", "4", "--output", "run",
-            "--launch", "both", "--form", "async",
-            program=program_text(fake) + MAIN, RANK=str(rank), WORLD_SIZE="2",
-            LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+            tmp_path, "run", *options, program=text, RANK=str(rank),
+            WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
         )
         for rank in range(2)
     ]  # fmt: skip
@@ -564,7 +496,7 @@ def test_ranks_of_another_launcher_learn_what_nccl_selects(tmp_path: Path) -> No
             ["RING", "LL128", "8"], ["NVLS", "SIMPLE", "16"],
         ],
     }  # fmt: skip
-    assert not any(name.startswith("NCCL_DEBUG") for name in header["environment"]["variables"])
+    assert not nccl_variables(header, "NCCL_DEBUG")
     assert sum(len(line["samples_s"]) for line in lines if line["kind"] == "batch") == 32
     assert "RING LL128" in first.out
     rows = (tmp_path / "run/results.csv").read_text().splitlines()
@@ -583,8 +515,7 @@ def test_nccls_log_is_left_alone_where_that_is_asked_for(
     ended = run(program, fake, "--sizes", "1K", "--iters", "4", *options, **variables).good()
     environment = ended.journal()[0]["environment"]
     assert "nccl_log" not in environment
-    debug = {n: v for n, v in environment["variables"].items() if n.startswith("NCCL_DEBUG")}
-    assert debug == variables
+    assert nccl_variables(ended.journal()[0], "NCCL_DEBUG") == variables
 
 
 @pytest.mark.parametrize("resets", [True, False])
@@ -596,8 +527,7 @@ def test_warnings_that_are_wanted_are_printed_too(program: Commbench, resets: bo
     # Without a reset, NCCL could not be told to print its warnings again.
     assert ("nccl_log" in environment) == (warning in ended.err) == resets
     assert ended.rows()[0]["nccl_algorithm"] == ("TREE" if resets else "")
-    debug = {n: v for n, v in environment["variables"].items() if n.startswith("NCCL_DEBUG")}
-    assert debug == {"NCCL_DEBUG": "WARN"}
+    assert nccl_variables(ended.journal()[0], "NCCL_DEBUG") == {"NCCL_DEBUG": "WARN"}
 
 
 def test_a_hang_is_seen_soon_and_nccl_is_asked_about_it(program: Commbench) -> None:
@@ -629,37 +559,26 @@ def test_the_ras_of_another_job_is_not_asked_about_a_hang(program: Commbench) ->
     assert ras.requests == []
 
 
+DUPLICATE = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 6000"
+GONE = "remote process exited or there was a network error"
+COMPLETION = "NET/IB: Got completion from peer 10.0.0.7<41234> with status=12"
+IN_NCCL = "NCCL error in: /pytorch/torch/csrc/distributed/c10d"
+
+
 @pytest.mark.parametrize(
     ("error", "reason", "is_secondary"),
     [
-        (
-            SHM,
-            "NCCL unhandled system error: Error while creating shared memory segment "
-            "/dev/shm/nccl-LeXlEJ (size 9637888)",
-            False,
-        ),
-        (
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, invalid usage "
-            "(run with NCCL_DEBUG=WARN for details), NCCL version 2.26.5\nncclInvalidUsage: This "
-            "usually reflects invalid usage of NCCL library.\nLast error:\n"
-            "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 6000",
-            "NCCL invalid usage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device "
-            "6000",
-            False,
-        ),
-        (
-            "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, remote "
-            "process exited or there was a network error, NCCL version 2.20.5\nncclRemoteError: A "
-            "call failed possibly due to a network error or a remote process exiting prematurely."
-            "\nLast error:\nNET/IB: Got completion from peer 10.0.0.7<41234> with status=12",
-            "NCCL remote process exited or there was a network error: NET/IB: Got completion from "
-            "peer 10.0.0.7<41234> with status=12",
-            True,
-        ),
+        (SHM, f"NCCL unhandled system error: {SEGMENT}", False),
+        (f"{IN_NCCL}/NCCLUtils.cpp:77, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL "
+         "version 2.26.5\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+         f"Last error:\n{DUPLICATE}", f"NCCL invalid usage: {DUPLICATE}", False),
+        (f"{IN_NCCL}/ProcessGroupNCCL.cpp:1970, {GONE}, NCCL version 2.20.5\nncclRemoteError: A "
+         "call failed possibly due to a network error or a remote process exiting prematurely."
+         f"\nLast error:\n{COMPLETION}", f"NCCL {GONE}: {COMPLETION}", True),
         (SHM.partition("\nncclSystemError")[0], SHM.partition("\nncclSystemError")[0], True),
         ("first\nsecond", "first", False),
     ],
-)
+)  # fmt: skip
 def test_what_nccl_itself_says_is_kept(error: str, reason: str, is_secondary: bool) -> None:
     assert reason_of(RuntimeError(error)) == reason
     failure = make_failure(RuntimeError(error), 3, "node7")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import Commbench, Ended
-from fake_device import Fake, FakeDevice, program_text
+from fake_device import Fake, FakeDevice, run_on_fake
 
 from commbench.host.cpu import FIELDS, UNKNOWN, CpuCounters
 from commbench.plan.plan import Plan
@@ -105,9 +105,6 @@ def test_garbage_is_collected_again_after_a_call_that_fails() -> None:
     assert gc.isenabled()
 
 
-ON_FAKE = ("--backend", "gloo", "--device", "fake", "--no-plots", "--no-nccl-log")
-
-
 def has_queued(ended: Ended, case: int) -> bool:
     """Whether iterations of a case were queued on the device, and timed there."""
     (found,) = {batch.get("enqueue_s") is not None for batch in ended.batches(case)}
@@ -120,7 +117,7 @@ def test_what_the_host_does_in_a_call_counts_whatever_the_device_does_meanwhile(
 ) -> None:
     fake = Fake(before_s=1e-3, after_s=0.2e-3)
     options = ("--op", "all_reduce,barrier", "--sizes", "1K", "--iters", iterations)
-    ended = program(program_text(fake), *ON_FAKE, *options, "--timing", timing).good()
+    ended = run_on_fake(program, fake, *options, "--timing", timing, is_hot=False).good()
     for case, row in zip(ended.cases(), ended.rows(), strict=True):
         is_blocking = row["operation"] == "barrier"
         assert has_queued(ended, case["case"]["index"]) != is_blocking
@@ -139,7 +136,7 @@ def test_a_step_with_a_call_that_blocks_the_host_is_timed_by_the_host(
     everyone = {"world": ((0, 1),)}
     write_workload(tmp_path / "step.json", Workload("step", "a test", 2, everyone, (step,)))
     options = ("--workload", str(tmp_path / "step.json"), "--iters", "4")
-    ended = program(program_text(Fake()), *ON_FAKE, *options).good()
+    ended = run_on_fake(program, Fake(), *options, is_hot=False).good()
     (index,) = (c["case"]["index"] for c in ended.cases() if c["case"].get("variant") == "calls")
     assert has_queued(ended, index) != blocks
 

@@ -25,41 +25,18 @@ from commbench.plan.pairs import BACK
 from commbench.plan.plan import ORDERS, Plan
 from commbench.results.records import WrongElement
 from commbench.results.schema import Batch, Measurement, RunHeader
+from commbench.worker import sampling
 from commbench.worker.coordinator import combine_checks, seed_offset
 from commbench.worker.recorder import RunCollector
-from commbench.worker.sampling import (
-    CHECK,
-    LOOK_ITERATIONS,
-    MAX_ITERATIONS,
-    MAX_LEAD,
-    MAX_WARMUP_CALLS,
-    MEASURE,
-    MIN_BATCH_ITERATIONS,
-    MIN_BATCHES,
-    MIN_BATCHES_SLOW,
-    MIN_ITERATIONS,
-    MIN_ITERATIONS_OVER_BUDGET,
-    MIN_ITERATIONS_SLOW,
-    SAMPLED_ROUNDS,
-    SLOW_S,
-    WARM_UP,
-    WARMUP_CALLS,
-    WARMUP_S,
-    CaseOrder,
-    Command,
-    SampleSchedule,
-    evaluate,
-    make_quick_search,
-    most_rounds,
-)
+from commbench.worker.sampling import CHECK, MEASURE, WARM_UP, Command, SampleSchedule
 from commbench.worker.scheduler import LOOKED, Scheduler
 from commbench.worker.verify import CheckResult
 
+LOOK = sampling.LOOK_ITERATIONS
 quick = settings(deadline=None, max_examples=60)
 
 
 def schedule(checked_s: float = 0.0, **wishes: Any) -> SampleSchedule:
-    """The schedule of the only case of a plan with these wishes."""
     asked = plan(**wishes)
     return SampleSchedule(asked, asked.cases()[0], checked_s)
 
@@ -88,7 +65,7 @@ class Course(NamedTuple):
         return list(chain.from_iterable(self.batches))
 
 
-def follow(planned: SampleSchedule, durations: Iterator[float], aligning_s: float = 0.0) -> Course:
+def follow(planned: SampleSchedule, durations: Iterator[float], aligning_s: float = 0) -> Course:
     """Do what the schedule says, every call taking the next of these durations, and every iteration
     that much more besides."""
     blocks: list[Command] = []
@@ -155,7 +132,7 @@ def test_the_first_batch_begins_with_a_warm_up_on_which_nothing_depends() -> Non
 def test_steady_calls_warm_up_with_five_or_fewer_slow_ones_and_the_checked_one_counts(
     duration: float, unchecked: list[int], checked: list[int]
 ) -> None:
-    assert WARMUP_CALLS == 5
+    assert sampling.WARMUP_CALLS == 5
     assert follow(schedule(), repeat(duration)).warmup == unchecked
     assert follow(schedule(duration), repeat(duration)).warmup == checked
     assert follow(schedule(duration, iterations=20), repeat(duration)).warmup == checked
@@ -175,16 +152,10 @@ def test_warm_up_goes_on_while_times_fall_and_ends_when_they_are_stable(falling:
 @given(st.lists(st.floats(1e-7, 0.2), min_size=1, max_size=30), st.floats(1e-7, 0.2))
 def test_warm_up_is_bounded_for_any_durations(durations: list[float], checked_s: float) -> None:
     course = follow(schedule(checked_s), cycle(durations))
-    assert sum(course.warmup) <= MAX_WARMUP_CALLS
+    assert sum(course.warmup) <= sampling.MAX_WARMUP_CALLS
     took = cycle(durations)
     spent = [sum(next(took) for _ in range(block)) for block in course.warmup]
-    assert sum(spent[:-1]) < WARMUP_S
-
-
-def test_the_limits_are_the_documented_ones() -> None:
-    assert (MIN_BATCHES, MIN_ITERATIONS, MAX_ITERATIONS) == (5, 10, 20_000)
-    assert (MIN_ITERATIONS_SLOW, MIN_BATCHES_SLOW, MIN_BATCH_ITERATIONS) == (8, 2, 4)
-    assert MIN_ITERATIONS_OVER_BUDGET == 6
+    assert sum(spent[:-1]) < sampling.WARMUP_S
 
 
 @pytest.mark.parametrize(
@@ -202,7 +173,7 @@ def test_calls_alike_stop_when_precise(duration: float, first: int, batches: int
     course = follow(schedule(), repeat(duration))
     assert course.timed[0] == pytest.approx(first, abs=1 if first > 4 else 0)
     assert len(course.batches) == batches
-    assert len(course.samples) >= (MIN_ITERATIONS if batches == MIN_BATCHES else 2 * first)
+    assert len(course.samples) >= (sampling.MIN_ITERATIONS if batches == 5 else 2 * first)
     assert course.reason == "precision"
 
 
@@ -217,53 +188,35 @@ def test_sampling_ends_with_enough_samples_and_a_reason_that_is_true(
     planned = schedule(checked_s, precision=precision, budget_s=budget_s)
     course = follow(planned, cycle(durations))
     summary = summarise(course.batches)
-    slow = summary.median > SLOW_S
-    over_budget = summary.median * MIN_ITERATIONS_OVER_BUDGET >= budget_s
-    least = MIN_ITERATIONS_OVER_BUDGET if over_budget else MIN_ITERATIONS_SLOW
-    assert len(course.samples) >= (least if slow else MIN_ITERATIONS)
-    assert len(course.batches) >= (MIN_BATCHES_SLOW if slow else MIN_BATCHES)
-    assert len(course.samples) <= MAX_ITERATIONS + MAX_ITERATIONS // MIN_BATCHES
+    slow = summary.median > sampling.SLOW_S
+    over_budget = summary.median * sampling.MIN_ITERATIONS_OVER_BUDGET >= budget_s
+    least = sampling.MIN_ITERATIONS_OVER_BUDGET if over_budget else sampling.MIN_ITERATIONS_SLOW
+    assert len(course.samples) >= (least if slow else sampling.MIN_ITERATIONS)
+    assert len(course.batches) >= (sampling.MIN_BATCHES_SLOW if slow else sampling.MIN_BATCHES)
+    assert len(course.samples) <= sampling.MAX_ITERATIONS * (1 + 1 / sampling.MIN_BATCHES)
     assert all(block.iterations > 0 for block in course.blocks)
     assert summary.precision is not None
     assert {
         "precision": summary.precision <= precision + 1e-9,
         "budget": sum(sorted(course.samples)) >= budget_s,
-        "cap": len(course.samples) >= MAX_ITERATIONS,
+        "cap": len(course.samples) >= sampling.MAX_ITERATIONS,
     }[course.reason]
-
-
-@pytest.mark.parametrize(
-    ("batches", "reason"),
-    [
-        ([], ""),
-        ([[1e-3] * 100], ""),
-        ([[1e-3] * 25] * 4, ""),
-        ([[1e-3]] * 9, ""),
-        ([[1e-3] * 2] * 5, "precision"),
-        ([[1e-3]] * 10, "precision"),
-        ([[6e-3] * 8], ""),
-        ([[6e-3] * 4, [6e-3] * 3], ""),
-        ([[6e-3] * 4] * 2, "precision"),
-        ([[34e-3] * 6], ""),
-        ([[34e-3] * 3, [34e-3] * 2], ""),
-        ([[34e-3] * 3] * 2, "precision"),
-        ([[33e-3] * 3] * 2, ""),
-        # Ten samples: the second and the ninth bound the median.
-        ([[0.951e-3, 1e-3]] + [[1e-3] * 2] * 3 + [[1.049e-3] * 2], "precision"),
-        ([[0.9e-3, 1e-3]] * 2 + [[1e-3] * 2] + [[1e-3, 1.1e-3]] * 2, ""),
-        ([[20e-3, 60e-3]] * 5, "budget"),
-        ([[5e-6, 7e-6] * 2000] * 5, "cap"),
-        ([[5e-6, 7e-6] * 1999] * 5, ""),
-    ],
-)
-def test_samples_are_enough_for_a_reason(batches: list[list[float]], reason: str) -> None:
-    assert evaluate(plan(), batches)[0] == reason
-    assert (evaluate(plan(), batches)[1] == 1) >= (reason in ("budget", "cap"))
 
 
 @pytest.mark.parametrize(
     ("launches", "batches", "reason"),
     [
+        (1, [], ""), (1, [[1e-3] * 100], ""), (1, [[1e-3] * 25] * 4, ""), (1, [[1e-3]] * 9, ""),
+        (1, [[1e-3] * 2] * 5, "precision"), (1, [[1e-3]] * 10, "precision"),
+        (1, [[6e-3] * 8], ""), (1, [[6e-3] * 4, [6e-3] * 3], ""),
+        (1, [[6e-3] * 4] * 2, "precision"), (1, [[34e-3] * 6], ""),
+        (1, [[34e-3] * 3, [34e-3] * 2], ""), (1, [[34e-3] * 3] * 2, "precision"),
+        (1, [[33e-3] * 3] * 2, ""),
+        # Ten samples: the second and the ninth bound the median.
+        (1, [[0.951e-3, 1e-3]] + [[1e-3] * 2] * 3 + [[1.049e-3] * 2], "precision"),
+        (1, [[0.9e-3, 1e-3]] * 2 + [[1e-3] * 2] + [[1e-3, 1.1e-3]] * 2, ""),
+        (1, [[20e-3, 60e-3]] * 5, "budget"),
+        (1, [[5e-6, 7e-6] * 2000] * 5, "cap"), (1, [[5e-6, 7e-6] * 1999] * 5, ""),
         # A third, rounded up, of ten iterations in five batches; of eight in two; of six in two.
         (3, [[1e-3] * 2] * 2, ""), (3, [[1e-3] * 3], ""),
         (3, [[20e-3, 70e-3], [20e-3, 70e-3]], "budget"), (3, [[6e-3] * 2], ""),
@@ -274,31 +227,26 @@ def test_samples_are_enough_for_a_reason(batches: list[list[float]], reason: str
         (1, [[5e-4, 15e-4] * 17] * 2, ""),
     ],
 )  # fmt: skip
-def test_launches_share_the_fewest_iterations_and_the_budget(
+def test_samples_are_enough_for_a_reason_of_which_launches_share_the_limits(
     launches: int, batches: list[list[float]], reason: str
 ) -> None:
-    assert evaluate(plan(launches=launches), batches)[0] == reason
+    found, part = sampling.evaluate(plan(launches=launches), batches)
+    assert found == reason
+    assert (part == 1) >= (reason in ("budget", "cap"))
 
 
 @pytest.mark.parametrize(
     ("batches", "part"),
     [
-        ([], 0.0),
-        ([[1e-3] * 20], 0.1),  # a tenth of 0.2 s
-        ([[1e-3] * 20] * 4, 0.4),
-        ([[1e-6] * 2000], 0.1),  # of 20,000
-        ([[1e-6] * 4000] * 4, 0.8),
-        ([[1e-3] * 2] * 4, 0.04),
-        ([[20e-3] * 4], 0.4),  # of 0.2 s; half of eight iterations, in two batches
-        ([[40e-3] * 3], 0.5),  # of six iterations, in two batches
-        ([[4.0] * 4], 0.5),
-        ([[30e-3] * 2, [32e-3] * 4], 0.75),
-        ([[40e-3] * 2, [40e-3] * 3], 5 / 6),
-        ([[40e-3] * 4] * 2, 1.0),
+        # Of 0.2 s, of 20,000, and of six or eight iterations in two batches.
+        ([], 0.0), ([[1e-3] * 20], 0.1), ([[1e-3] * 20] * 4, 0.4), ([[1e-6] * 2000], 0.1),
+        ([[1e-6] * 4000] * 4, 0.8), ([[1e-3] * 2] * 4, 0.04), ([[20e-3] * 4], 0.4),
+        ([[40e-3] * 3], 0.5), ([[4.0] * 4], 0.5), ([[30e-3] * 2, [32e-3] * 4], 0.75),
+        ([[40e-3] * 2, [40e-3] * 3], 5 / 6), ([[40e-3] * 4] * 2, 1.0),
     ],
-)
+)  # fmt: skip
 def test_the_part_done_is_of_what_is_furthest(batches: list[list[float]], part: float) -> None:
-    assert evaluate(plan(), batches)[1] == pytest.approx(part)
+    assert sampling.evaluate(plan(), batches)[1] == pytest.approx(part)
 
 
 def test_batches_that_differ_are_not_precise_though_all_samples_together_would_be() -> None:
@@ -306,8 +254,8 @@ def test_batches_that_differ_are_not_precise_though_all_samples_together_would_b
     assert median_ci([sorted(chain.from_iterable(batches))]) == (1.03e-3, 1.03e-3)
     low, high = median_ci(batches)
     assert (low, high) == (1e-3, pytest.approx(1.06e-3))
-    assert evaluate(plan(precision=0.02), batches)[0] == ""
-    assert evaluate(plan(precision=0.03), batches)[0] == "precision"
+    assert sampling.evaluate(plan(precision=0.02), batches)[0] == ""
+    assert sampling.evaluate(plan(precision=0.03), batches)[0] == "precision"
 
 
 def simulated(chance: numpy.random.Generator, middle_s: float, sigma: float) -> Course:
@@ -334,7 +282,7 @@ def test_the_interval_at_the_end_of_a_schedule_covers_the_true_median_in_95_perc
         assert low is not None and high is not None
         held += low <= middle_s <= high
     # Of few samples the interval is one of a few: 96.9 % of six, 99.2 % of eight.
-    most = 0.98 if middle_s < SLOW_S + 2e-3 else 0.99
+    most = 0.98 if middle_s < sampling.SLOW_S + 2e-3 else 0.99
     assert 0.92 <= held / cases <= most
 
 
@@ -342,53 +290,35 @@ cases = st.sets(st.integers(0, 50), min_size=1, max_size=12)
 
 
 def measured_order(
-    order: str, seed: int, unfinished: Collection[int], progress: Callable[[int], float]
+    seed: int, unfinished: Collection[int], progress: Callable[[int], float] = lambda _: 0.0
 ) -> Iterator[int]:
     """The cases that are measured one after another, while the caller takes out finished ones."""
-    following = CaseOrder(order, seed)
+    following = sampling.CaseOrder("shuffled", seed)
     while (case := following.next(unfinished, progress)) is not None:
         yield case
-
-
-def together(_: int) -> float:
-    """All cases have had the same part of what they need."""
-    return 0.0
-
-
-def follow_order(order: str, seed: int, needs: dict[int, int]) -> list[int]:
-    """The batches until every case has had as many as it needs."""
-    unfinished = dict(needs)
-    found = []
-    for case in measured_order(order, seed, unfinished, together):
-        found.append(case)
-        unfinished[case] -= 1
-        if not unfinished[case]:
-            del unfinished[case]
-    return found
-
-
-def rounds(order: Iterator[int], size: int, number: int) -> list[list[int]]:
-    return [list(islice(order, size)) for _ in range(number)]
 
 
 @quick
 @given(cases, st.integers(0, 2**40))
 def test_each_round_measures_each_unfinished_case_once(unfinished: set[int], seed: int) -> None:
-    for found in rounds(measured_order("shuffled", seed, unfinished, together), len(unfinished), 5):
-        assert sorted(found) == sorted(unfinished)
+    order = measured_order(seed, unfinished)
+    for _ in range(5):
+        assert sorted(islice(order, len(unfinished))) == sorted(unfinished)
 
 
 @quick
 @given(st.dictionaries(st.integers(0, 50), st.integers(1, 6), max_size=10), st.integers(0, 99))
 def test_a_finished_case_drops_out_and_all_others_go_on(needs: dict[int, int], seed: int) -> None:
-    found = follow_order("shuffled", seed, needs)
-    expected = [
-        {case for case, need in needs.items() if need > done}
-        for done in range(max(needs.values(), default=0))
-    ]
-    for round_ in expected:
-        measured, found = found[: len(round_)], found[len(round_) :]
-        assert set(measured) == round_
+    unfinished, found = dict(needs), []
+    for case in measured_order(seed, unfinished):
+        found.append(case)
+        unfinished[case] -= 1
+        if not unfinished[case]:
+            del unfinished[case]
+    for done in range(max(needs.values(), default=0)):
+        wanted = {case for case, need in needs.items() if need > done}
+        assert {*found[: len(wanted)]} == wanted
+        found = found[len(wanted) :]
     assert found == []
 
 
@@ -401,8 +331,9 @@ def test_the_batches_of_every_case_are_spread_over_the_run(needs: dict[int, int]
     def done(case: int) -> float:
         return had[case] / needs[case]
 
-    for case in measured_order("shuffled", 0, unfinished, done):
-        assert done(case) < min(map(done, unfinished)) + MAX_LEAD + max(1 / needs[c] for c in needs)
+    for case in measured_order(0, unfinished, done):
+        lead = sampling.MAX_LEAD + max(1 / need for need in needs.values())
+        assert done(case) < min(map(done, unfinished)) + lead
         had[case] += 1
         if had[case] == needs[case]:
             unfinished.remove(case)
@@ -414,11 +345,15 @@ CALL_S = 50e-3
 
 
 class Sink(RunCollector):
-    """Keeps what the scheduler hands on; some batches were made before."""
+    """Keeps what the scheduler hands on; some batches were made before, or by a launch that was
+    cut off."""
 
-    def __init__(self, before: dict[int, tuple[Batch, ...]]) -> None:
+    def __init__(
+        self, before: dict[int, tuple[Batch, ...]] | None = None, cut_off: Sink | None = None
+    ) -> None:
         super().__init__(RunHeader(plan(), "made-up", "", "local"))
-        self._before = before
+        self._before = before or (cut_off.batches() if cut_off else {})
+        self.ended_before = set(cut_off.ended()) if cut_off else set()
         self.done: list[float] = []
 
     def advanced(self, done: float) -> None:
@@ -427,20 +362,21 @@ class Sink(RunCollector):
     def batches_before(self, case: Case) -> tuple[Batch, ...]:
         return self._before.get(case.index, ())
 
-    def measurements(self) -> dict[int, Measurement]:
+    def batches(self) -> dict[int, tuple[Batch, ...]]:
+        """The batches of each case, also of those that have not ended."""
+        ended = {index: found.batches for index, found in self.ended().items()}
+        return ended | {index: tuple(found) for index, found in self._batches.items()}
+
+    def ended(self) -> dict[int, Measurement]:
         return {found.case.index: found for found in self._measurements}
 
 
 def decide(
-    of: Plan,
-    checks: dict[int, CheckResult] | None = None,
+    of: Plan, checks: dict[int, CheckResult] | None = None,
     before: dict[int, tuple[Batch, ...]] | None = None,
-    launch: int = 0,
-    sink: Sink | None = None,
-) -> tuple[list[Command], dict[int, Measurement]]:
+) -> tuple[list[Command], dict[int, Measurement]]:  # fmt: skip
     """All commands of a scheduler, and what it records, where every call takes CALL_S."""
-    sink = sink or Sink(before or {})
-    scheduler = Scheduler(of, of.cases(), sink, launch)
+    scheduler = Scheduler(of, of.cases(), sink := Sink(before), 0)
     commands = []
     while command := scheduler.next():
         commands.append(command)
@@ -448,7 +384,7 @@ def decide(
         if command.what != CHECK:
             result = (CALL_S,) * command.iterations
         scheduler.record(Batch(samples_s=result) if command.what == MEASURE else result)
-    return commands, sink.measurements()
+    return commands, sink.ended()
 
 
 def of_case(commands: list[Command], case: int) -> list[tuple[int, int]]:
@@ -497,7 +433,7 @@ def test_a_smaller_sizes_rate_bounds_a_check(
 def checks_of(asked: Plan, call_s: float, check_s: float) -> list[tuple[int, float]]:
     """Of a case with these times, the calls of each check and the part of the budget that batches
     had taken before it."""
-    scheduler = Scheduler(asked, asked.cases(), sink := Sink({}), 0)
+    scheduler = Scheduler(asked, asked.cases(), sink := Sink(), 0)
     checks, timed_s = [], 0.0
     while command := scheduler.next():
         if command.what == CHECK:
@@ -511,7 +447,7 @@ def checks_of(asked: Plan, call_s: float, check_s: float) -> list[tuple[int, flo
             samples = [call_s * (1 + number % 2) for number in range(command.iterations)]
             timed_s += sum(samples)
             scheduler.record(Batch(samples_s=tuple(samples)))
-    assert sink.measurements()[0].stop_reason == "budget"
+    assert sink.ended()[0].stop_reason == "budget"
     return checks
 
 
@@ -569,41 +505,16 @@ def test_the_lowest_rank_without_memory_gives_the_reason_on_all() -> None:
     assert found == [CheckResult(failed="out of memory on rank 1")] * 4
 
 
-def sound(_first: int, _second: int) -> float:
+def sound(*_: int) -> float:
     return 1.0
 
 
-def slow_rank(first: int, second: int) -> float:
-    return 0.5 if 3 in (first, second) else 1.0
-
-
-class SearchSink(RunCollector):
-    """Keeps what is recorded, after a launch that was cut off."""
-
-    def __init__(self, before: SearchSink | None = None) -> None:
-        super().__init__(RunHeader(plan(), "made-up", "", "local"))
-        self.before = before.batches() if before else {}
-        self.ended_before = set(before.ended()) if before else set()
-        self.done: list[float] = []
-
-    def advanced(self, done: float) -> None:
-        self.done.append(done)
-
-    def batches_before(self, case: Case) -> tuple[Batch, ...]:
-        return self.before.get(case.index, ())
-
-    def batches(self) -> dict[int, tuple[Batch, ...]]:
-        """The batches of each case, also of those that have not ended."""
-        return {index: found.batches for index, found in self.ended().items()} | {
-            index: tuple(batches) for index, batches in self._batches.items()
-        }
-
-    def ended(self) -> dict[int, Measurement]:
-        return {found.case.index: found for found in self._measurements}
+def slow_rank(*pair: int) -> float:
+    return 0.5 if 3 in pair else 1.0
 
 
 def search(
-    asked: Plan, speed: Speed, sink: SearchSink, stop_after: int = -1, seed: int = 7
+    asked: Plan, speed: Speed, sink: Sink, stop_after: int = -1, seed: int = 7
 ) -> Counter[int]:
     """How many iterations of each case were measured, until all has ended, or so many commands were
     given."""
@@ -611,8 +522,7 @@ def search(
         case._replace(status=FINISHED) if case.index in sink.ended_before else case
         for case in asked.cases()
     )
-    quick, chance = make_quick_search(pairs_header(asked), cases), Random(seed)
-    assert quick
+    quick, chance = sampling.QuickSearch(pairs_header(asked), cases), Random(seed)
     scheduler = Scheduler(asked, cases, sink, 0, quick)
     measured: Counter[int] = Counter()
     commands = 0
@@ -636,20 +546,20 @@ def rounds_of(asked: Plan, indices: Iterable[int]) -> set[str]:
 
 def test_of_few_sound_ranks_every_pair_is_looked_at_once() -> None:
     asked = pairs_plan(pairs=("quick",), world_size=8)
-    sink = SearchSink()
+    sink = Sink()
     measured = search(asked, sound, sink)
-    assert measured == dict.fromkeys(range(len(asked.cases())), LOOK_ITERATIONS)
+    assert measured == dict.fromkeys(range(len(asked.cases())), LOOK)
     assert {found.stop_reason for found in sink.ended().values()} == {LOOKED}
     assert sink.done == sorted(sink.done)
 
 
 def test_the_rounds_of_suspects_are_measured_in_full() -> None:
     asked = pairs_plan(pairs=("quick",), world_size=8)
-    sink = SearchSink()
+    sink = Sink()
     measured = search(asked, slow_rank, sink)
     full = {index for index, iterations in measured.items() if iterations == 10}
-    assert set(measured.values()) == {LOOK_ITERATIONS, 10}
-    assert 1 <= len(rounds_of(asked, full)) <= most_rounds(8) == 2
+    assert set(measured.values()) == {LOOK, 10}
+    assert 1 <= len(rounds_of(asked, full)) <= sampling.most_rounds(8) == 2
     assert {asked.cases()[index].operation for index in full} == {"stream"}
     ended = sink.ended()
     assert ended.keys() == measured.keys()
@@ -659,29 +569,29 @@ def test_the_rounds_of_suspects_are_measured_in_full() -> None:
 
 def test_of_many_ranks_the_halves_and_some_rounds_are_looked_at() -> None:
     asked = pairs_plan(pairs=("quick",), world_size=40)
-    measured = search(asked, sound, sink := SearchSink())
-    assert len(rounds_of(asked, measured)) == SAMPLED_ROUNDS + 1
+    measured = search(asked, sound, sink := Sink())
+    assert len(rounds_of(asked, measured)) == sampling.SAMPLED_ROUNDS + 1
     assert "halves" in rounds_of(asked, measured)
     assert sink.ended().keys() == measured.keys()
-    suspected = search(asked, slow_rank, SearchSink())
-    added = len(rounds_of(asked, suspected)) - SAMPLED_ROUNDS - 1
-    assert 1 <= added <= most_rounds(40) == 4
-    other = search(pairs_plan(pairs=("quick",), world_size=40, seed=1), sound, SearchSink())
+    suspected = search(asked, slow_rank, Sink())
+    added = len(rounds_of(asked, suspected)) - sampling.SAMPLED_ROUNDS - 1
+    assert 1 <= added <= sampling.most_rounds(40) == 4
+    other = search(pairs_plan(pairs=("quick",), world_size=40, seed=1), sound, Sink())
     assert rounds_of(asked, other) != rounds_of(asked, measured)
 
 
 @pytest.mark.parametrize("stop_after", [3, 40, 58])
 def test_a_search_that_was_cut_off_goes_on_where_it_was(stop_after: int) -> None:
     asked = pairs_plan(pairs=("quick",), world_size=8)
-    first = SearchSink()
+    first = Sink()
     before = search(asked, slow_rank, first, stop_after)
-    second = SearchSink(first)
+    second = Sink(cut_off=first)
     after = search(asked, slow_rank, second, seed=8)
-    whole = search(asked, slow_rank, SearchSink())
+    whole = search(asked, slow_rank, Sink())
     assert (before + after).keys() == whole.keys()
     assert first.ended().keys() | second.ended().keys() == whole.keys()
     assert not first.ended().keys() & second.ended().keys()
     # Times of ranks are recorded when a case ends, so a look that had not ended is made again.
     again = first.batches().keys() - first.ended().keys()
     for index, number in (before + after).items():
-        assert number - LOOK_ITERATIONS * (index in again) in (LOOK_ITERATIONS, 10)
+        assert number - LOOK * (index in again) in (LOOK, 10)

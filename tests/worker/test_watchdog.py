@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,51 +20,9 @@ from torch.distributed import TCPStore
 from commbench.errors import RankError
 from commbench.plan.plan import Plan
 from commbench.worker.entrypoint import LOCAL, RankContext
-from commbench.worker.watchdog.hangs import (
-    RasRequest,
-    Watched,
-    diagnose,
-    diagnose_hang,
-    longest_check_s,
-    longest_iteration_s,
-    make_hang_error,
-)
-from commbench.worker.watchdog.heartbeats import (
-    HANGS,
-    LOST,
-    Diagnosis,
-    Heartbeat,
-    Heartbeats,
-    HostFolder,
-    HostLeader,
-    StoreRecords,
-    decode_record,
-    encode_record,
-    join_records,
-)
-from commbench.worker.watchdog.rank_state import (
-    DONE,
-    HANDING_IN,
-    HEARTBEATS,
-    ITERATION,
-    JOINING,
-    MEASURING,
-    MISSED_BEATS,
-    PHASE,
-    PID,
-    STEP,
-    WAITING,
-    Delays,
-    Predecessors,
-    RankState,
-    StateBuffer,
-    open_state,
-    open_states,
-    own_state,
-    read_state,
-    read_states,
-    set_phase,
-)
+from commbench.worker.watchdog import hangs, heartbeats, rank_state
+from commbench.worker.watchdog.heartbeats import HANGS, LOST, Diagnosis, Heartbeat, HostFolder
+from commbench.worker.watchdog.rank_state import Delays, open_state, read_state, read_states
 from commbench.worker.watchdog.shared_folder import SharedFolder
 from commbench.worker.watchdog.watchdog import Watchdog
 
@@ -74,31 +33,32 @@ ELSEWHERE = ("/a/coordinator.py:9 run_cases", "/b/mine.py:3 spin")
 
 
 def beat(
-    iteration: int, stack: tuple[str, ...] = IN_TORCH, *, phase: int = MEASURING, step: int = 7,
-    host: str = "a",
+    iteration: int, stack: tuple[str, ...] = IN_TORCH, *, phase: int = rank_state.MEASURING,
+    step: int = 7, host: str = "a",
 ) -> Heartbeat:  # fmt: skip
-    state = RankState(1, 50, step, phase, 1, iteration, 50, 0, 30_000)
+    state = rank_state.RankState(1, 50, step, phase, 1, iteration, 50, 0, 30_000)
     return Heartbeat(host, state, stack)
 
 
 def silenced(heartbeats: dict[int, Heartbeat], *stopped: int) -> dict[int, Heartbeat]:
     """The same, where the watchdogs of these ranks have stopped."""
     return {
-        rank: p._replace(missed=MISSED_BEATS if rank in stopped else 1)
+        rank: p._replace(missed=rank_state.MISSED_BEATS if rank in stopped else 1)
         for rank, p in heartbeats.items()
     }
 
 
 AWAY = beat(12, ELSEWHERE)
-OVER = beat(0, phase=DONE, step=9)
+SENDING = beat(12, phase=rank_state.HANDING_IN)
+NEXT = beat(3, step=8, phase=rank_state.WAITING)
+OVER = beat(0, phase=rank_state.DONE, step=9)
 
 
 @pytest.mark.parametrize(
     ("beats", "stopped", "expected"),
     [
         ((beat(12), beat(12), beat(11)), (), ((2,), "is behind")),
-        ((beat(12), beat(12, phase=HANDING_IN), beat(3, step=8, phase=WAITING)), (),
-         ((0,), "is behind")),
+        ((beat(12), SENDING, NEXT), (), ((0,), "is behind")),
         # A rank whose watchdog has stopped, wherever it is.
         ((beat(12), beat(12), beat(13)), (2,), ((2,), "does not answer")),
         ((beat(12), beat(12), beat(13)), (0, 2), ((0, 2), "do not answer")),
@@ -112,13 +72,14 @@ OVER = beat(0, phase=DONE, step=9)
 def test_the_rank_that_holds_up_the_others_is_named_with_the_reason(
     beats: tuple[Heartbeat, ...], stopped: tuple[int, ...], expected: tuple[tuple[int, ...], str]
 ) -> None:
-    heartbeats = dict(enumerate(beats))
-    assert diagnose_hang(silenced(heartbeats, *stopped), 3) == expected
+    known = dict(enumerate(beats))
+    assert hangs.diagnose_hang(silenced(known, *stopped), 3) == expected
 
 
 def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() -> None:
     heartbeats = {0: beat(12), 1: beat(12), 2: beat(11, ELSEWHERE, host="b")}
-    error = make_hang_error(diagnose_hang(heartbeats, 3), heartbeats, PLAN.cases(), 20.0)
+    found = hangs.diagnose_hang(heartbeats, 3)
+    error = hangs.make_hang_error(*found, heartbeats, PLAN.cases(), 20.0)
     name = "measuring all_reduce float32 sum in_place 64 MiB"
     assert error.message == (
         "rank 2 on b is at mine.py:3 spin; "
@@ -129,27 +90,22 @@ def test_the_error_names_what_each_rank_does_since_when_and_shows_the_stack() ->
     assert error.details.splitlines() == ["rank 2 on b is at:", *(f"  {c}" for c in ELSEWHERE)]
 
 
-@pytest.mark.parametrize("checked_s", [20e-6, 1e-3, 0.5, 40.0])
-@pytest.mark.parametrize("size", [8 << shift for shift in range(0, 32, 4)])
-def test_a_hang_is_seen_after_three_times_the_check(size: int, checked_s: float) -> None:
-    assert longest_iteration_s(size, 1, checked_s) == pytest.approx(3 * checked_s)
-    assert longest_iteration_s(size, 10, checked_s) == pytest.approx(30 * checked_s)
-
-
-def test_a_check_may_be_ten_times_slower_than_the_slowest_before() -> None:
-    assert longest_check_s(16 << 30, slowest_bps=100e9) == pytest.approx(6.87, abs=0.01)
-    assert longest_check_s(16 << 30, slowest_bps=1.0) == longest_check_s(16 << 30)
+def test_a_call_may_take_three_times_its_check_and_a_check_ten_times_the_slowest() -> None:
+    for size, checked_s in product((8, 1 << 20, 1 << 31), (20e-6, 0.5, 40.0)):
+        assert hangs.longest_iteration_s(size, 10, checked_s) == pytest.approx(30 * checked_s)
+    assert hangs.longest_check_s(16 << 30, slowest_bps=100e9) == pytest.approx(6.87, abs=0.01)
+    assert hangs.longest_check_s(16 << 30, slowest_bps=1.0) == hangs.longest_check_s(16 << 30)
 
 
 DOING = "last seen measuring all_reduce float32 sum in_place 64 MiB, iteration 13 of 50"
 
 
 def diagnosed(
-    heartbeats: Heartbeats, rank: int = 0, why: str = LOST, is_store_lost: bool = False,
+    heartbeats: dict[int, Heartbeat], rank: int = 0, why: str = LOST, is_store_lost: bool = False,
     world_size: int = 3,
 ) -> Diagnosis:  # fmt: skip
-    watched = Watched(rank, world_size, 1, PLAN.cases(), 20.0, "a", None)
-    return diagnose(watched, why, heartbeats, is_store_lost)
+    watched = hangs.Watched(rank, world_size, 1, PLAN.cases(), 20.0, "a", None)
+    return hangs.diagnose(watched, why, heartbeats, is_store_lost)
 
 
 def test_a_rank_without_further_heartbeats_is_lost_and_the_lowest_that_is_left_reports_it() -> None:
@@ -189,7 +145,7 @@ def test_many_ranks_that_are_lost_are_named_in_a_line() -> None:
 def test_states_and_what_ranks_tell_are_heartbeats(tmp_path: Path) -> None:
     states = [open_state(tmp_path, rank) for rank in range(2)]
     for rank, state in enumerate(states):
-        state[PID], state[HEARTBEATS], state[STEP] = 100 + rank, 5, 2
+        state[rank_state.PID], state[rank_state.HEARTBEATS] = 100 + rank, 5
     folder = HostFolder(tmp_path)
     folder.tell(0, IN_TORCH, "", "call 3")
     heartbeats = folder.heartbeats({1: 2})
@@ -202,15 +158,15 @@ def test_states_and_what_ranks_tell_are_heartbeats(tmp_path: Path) -> None:
 def test_a_record_of_a_host_has_what_its_ranks_tell_once() -> None:
     told = {rank: beat(rank)._replace(missed=rank) for rank in range(8)}
     told = {r: b._replace(state=b.state._replace(rank=r)) for r, b in told.items()}
-    assert decode_record(encode_record(told)) == told
+    assert heartbeats.decode_record(heartbeats.encode_record(told)) == told
     silent = {rank: each._replace(stack=()) for rank, each in told.items()}
-    assert len(encode_record(told)) < len(encode_record(silent)) + 200
+    assert len(heartbeats.encode_record(told)) < len(heartbeats.encode_record(silent)) + 200
 
 
 def test_a_host_that_does_not_answer_is_silent() -> None:
-    one, two = ({r: beat(1)._replace(state=RankState(5, rank=r))} for r in (0, 1))
-    first = {"a": encode_record(one), "b": encode_record(two)}
-    found = join_records(first, {"a": encode_record(one), "b": b"!"})
+    one, two = ({r: beat(1)._replace(state=rank_state.RankState(5, rank=r))} for r in (0, 1))
+    first = {"a": heartbeats.encode_record(one), "b": heartbeats.encode_record(two)}
+    found = heartbeats.join_records(first, {"a": heartbeats.encode_record(one), "b": b"!"})
     assert [found[rank].is_silent for rank in (0, 1)] == [False, True]
 
 
@@ -234,7 +190,7 @@ def test_a_message_takes_the_place_of_a_record_and_is_returned_once(
         TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
         for _ in range(3)
     ]
-    one, two = (StoreRecords(client, name) for client, name in zip(clients, "ab", strict=False))
+    one, two, after = map(heartbeats.StoreRecords, clients, "abb")
     assert one.beat(b"{1}") == two.beat(b"{2}") == b""
     assert one.read() == {"a": b"{1}", "b": b"{2}"}
     assert one.claim(takes_over=False) and not two.claim(takes_over=False)
@@ -242,8 +198,7 @@ def test_a_message_takes_the_place_of_a_record_and_is_returned_once(
     assert two.read() == {"a": b"!", "b": b"!"}
     assert (two.beat(b"{3}"), two.beat(b"{4}")) == (b"!", b"")
     assert one.read() == {"a": b"!", "b": b"{4}"}
-    after = StoreRecords(clients[2], "b")  # of the leader that follows
-    assert after.beat(b"{5}") == b""
+    assert after.beat(b"{5}") == b""  # by the leader that follows
     assert one.read()["b"] == b"{5}"
     assert two.claim(takes_over=True)  # from one that has not come to an end
     two.release()
@@ -270,14 +225,14 @@ def hosts(address: tuple[str, int], tmp_path: Path) -> Iterator[list[HostFolder]
         path = tmp_path / f"host{rank}"
         path.mkdir()
         state = open_state(path, rank)
-        state[PID] = 2**22 + 1 if rank == 1 else os.getpid()
+        state[rank_state.PID] = 2**22 + 1 if rank == 1 else os.getpid()
         context = RankContext(
             rank=rank, world_size=3, local_rank=0, local_world_size=1, launcher="srun",
             init_method=f"tcp://{address[0]}:{address[1]}",
         )  # fmt: skip
         folders.append(HostFolder(path))
         leaders.append(
-            HostLeader(
+            heartbeats.HostLeader(
                 folders[-1], context, Delays().scaled(0.1),
                 lambda why, beats, lost, rank=rank: diagnosed(beats, rank, why, lost),
             )
@@ -306,14 +261,14 @@ CASES = PLAN.cases()
 def test_a_state_describes_what_its_rank_does(tmp_path: Path) -> None:
     state = open_state(tmp_path, 1)
     assert read_state(state).describe(CASES) == "starting"
-    set_phase(state, JOINING)
+    rank_state.set_phase(state, rank_state.JOINING)
     assert read_states(tmp_path)[1].describe(CASES) == "joining the others"
-    set_phase(state, MEASURING, 0, 5)
-    state[ITERATION] = -2
+    rank_state.set_phase(state, rank_state.MEASURING, 0, 5)
+    state[rank_state.ITERATION] = -2
     assert read_state(state).describe(CASES) == (
         "warming up all_reduce float32 sum in_place 1 KiB, 2 calls before iteration 1"
     )
-    state[ITERATION] = 4
+    state[rank_state.ITERATION] = 4
     expected = "measuring all_reduce float32 sum in_place 1 KiB, iteration 5 of 5"
     assert read_states(tmp_path)[1].describe(CASES) == expected
 
@@ -327,56 +282,48 @@ def reports() -> list[tuple[str, bool]]:
     return []
 
 
-def make_watchdog(tmp_path: Path, reports: list[tuple[str, bool]], rank: int = 0) -> Watchdog:
-    """Of a rank of two in a scratch folder."""
+@pytest.fixture
+def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchdog]:
+    """Of rank 0 of two in a scratch folder."""
     context = RankContext(
-        rank=rank, world_size=2, local_rank=rank, local_world_size=2, launcher=LOCAL,
+        rank=0, world_size=2, local_rank=0, local_world_size=2, launcher=LOCAL,
         init_method=f"file:{tmp_path / 'ranks'}", scratch_dir=tmp_path,
     )  # fmt: skip
 
     def report(error: RankError, is_reporter: bool) -> None:
         reports.append((error.message, is_reporter))
 
-    return Watchdog(context, PAIR, report, SHORT)
-
-
-@pytest.fixture
-def watchdog(tmp_path: Path, reports: list[tuple[str, bool]]) -> Iterator[Watchdog]:
-    watchdog = make_watchdog(tmp_path, reports)
+    watchdog = Watchdog(context, PAIR, report, SHORT)
     yield watchdog
     watchdog.stop()
 
 
-def other_rank(tmp_path: Path) -> StateBuffer:
+def lose_rank_1(tmp_path: Path) -> None:
     state = open_state(tmp_path, 1)
-    state[PID], state[HEARTBEATS] = 2**22 + 1, 1  # no such process
-    return state
+    state[rank_state.PID], state[rank_state.HEARTBEATS] = 2**22 + 1, 1  # no such process
 
 
 def test_the_first_rank_of_a_host_that_lives_leads_it(tmp_path: Path) -> None:
-    every = [open_states(tmp_path, rank) for rank in (5, 3, 4)]
-    first, second, third = (own_state(states) for states in every)
-    of_second, of_third = Predecessors(every[1]), Predecessors(every[2])
-    for _ in range(2 * MISSED_BEATS):
-        first[HEARTBEATS] += 1
+    every = [rank_state.open_states(tmp_path, rank) for rank in (5, 3, 4)]
+    first, second, third = (rank_state.own_state(states) for states in every)
+    of_first, of_second, of_third = map(rank_state.Predecessors, every)
+    for _ in range(2 * rank_state.MISSED_BEATS):
+        first[rank_state.HEARTBEATS] += 1
         assert of_second.is_any_alive() and of_third.is_any_alive()
-    assert not Predecessors(every[0]).is_any_alive()
-    found = [of_second.is_any_alive() for _ in range(2 * MISSED_BEATS)]
+    assert not of_first.is_any_alive()
+    found = [of_second.is_any_alive() for _ in range(2 * rank_state.MISSED_BEATS)]
     assert found == sorted(found, reverse=True) and found[0] and not found[-1]
-    second[HEARTBEATS] += 1
-    first[PHASE] = DONE
+    second[rank_state.HEARTBEATS] += 1
+    first[rank_state.PHASE] = rank_state.DONE
     assert of_third.is_any_alive()
-    second[PID] = 2**22 + 1
+    second[rank_state.PID] = 2**22 + 1
     assert not of_third.is_any_alive()
     assert read_states(tmp_path).keys() == {5, 3, 4} and read_state(third).rank == 4
 
 
 def test_heartbeats_are_published_until_the_end(tmp_path: Path, watchdog: Watchdog) -> None:
     assert read_states(tmp_path)[0].pid == os.getpid()
-    deadline = time.monotonic() + 10
-    while read_states(tmp_path)[0].heartbeats < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: read_states(tmp_path)[0].heartbeats >= 4)
     watchdog.stop()
     heartbeats = read_states(tmp_path)[0].heartbeats
     time.sleep(3 * SHORT.heartbeat_s)
@@ -386,7 +333,7 @@ def test_heartbeats_are_published_until_the_end(tmp_path: Path, watchdog: Watchd
 def test_after_a_lost_connection_the_rank_without_heartbeats_is_found_and_reported(
     tmp_path: Path, watchdog: Watchdog, reports: list[tuple[str, bool]]
 ) -> None:
-    other_rank(tmp_path)
+    lose_rank_1(tmp_path)
     lost = watchdog.find_lost_ranks()
     assert lost.message.startswith("rank 1 on ") and lost.reporter == 0
     assert lost.message.endswith(" ended, last seen starting")
@@ -399,7 +346,7 @@ def test_at_sigterm_the_rank_whose_process_has_ended_is_reported_once_it_is_not_
 ) -> None:
     watchdog.on_sigterm()
     assert not reports  # no rank is missing
-    other_rank(tmp_path)
+    lose_rank_1(tmp_path)
     watchdog.on_sigterm()
     ((message, is_reporter),) = reports
     assert message.startswith("rank 1 on ") and is_reporter
@@ -449,7 +396,7 @@ Job summary
 
 
 def ask(address: str, bound_s: float = 5.0, pids: tuple[int, ...] = ()) -> str:
-    return RasRequest(bound_s, {"NCCL_RAS_ADDR": address}, pids).finish()
+    return hangs.RasRequest(bound_s, {"NCCL_RAS_ADDR": address}, pids).finish()
 
 
 def test_the_status_is_asked_for_and_its_lines_are_kept() -> None:

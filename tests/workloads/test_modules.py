@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +47,14 @@ def _count(shape: Any) -> int:
     """Elements of a shape, or of a list of shapes together."""
     if shape and isinstance(shape[0], list):
         return sum(map(_count, shape))
-    found = 1
-    for size in shape:
-        found *= size
-    return found if shape else 0
+    return prod(shape) if shape else 0
 
 
 def generated(made: Workload) -> list[tuple[str, int]]:
     """The calls of the workload's only program, with the elements of the larger side."""
-    ((_, *programs),) = [(step, *step.programs) for step in made.steps]
-    (program,) = programs
-    assert all(c.size_bytes is not None for c in program.calls)
-    return [(c.operation, (c.size_bytes or 0) // DTYPES[c.dtype].size_bytes) for c in program.calls]
+    (step,) = made.steps
+    (program,) = step.programs
+    return [(c.operation, c.size_bytes // DTYPES[c.dtype].size_bytes) for c in program.calls]  # type: ignore[operator]
 
 
 @pytest.mark.full

@@ -10,7 +10,7 @@ import pytest
 from commbench.plan.workload import RECV, SEND, UNKNOWN_GROUP, make_workload, workload_values
 from commbench.readers.trace_base import Call, RankTrace, TracedGroup, TracedStep
 from commbench.workloads.document import VIEW
-from commbench.workloads.trace import analyse_traces, workload_totals
+from commbench.workloads.trace import TraceAnalysis, analyse_traces, workload_totals
 
 WORLD = {"0": TracedGroup((0, 1, 2, 3), "default_pg", 4)}
 STEPS = (TracedStep("ProfilerStep#1", 100.0, 101.0), TracedStep("ProfilerStep#2", 101.0, 102.0))
@@ -27,6 +27,11 @@ def json_of(found: Any) -> Any:
 def call(operation: str, start: float, time: float | None, **values: Any) -> Call:
     given = {"group": "0", "dtype": "float32", "size_bytes": 1000, "ready_s": start - 0.01}
     return Call(operation, start_s=start, time_s=time, **(given | values))
+
+
+def waits_of(analysis: TraceAnalysis) -> dict[int, tuple[float, int]]:
+    """By rank how long it waits, and for whom most."""
+    return {each.rank: (round(each.waiting_s, 4), each.for_rank) for each in analysis.waits}
 
 
 def trace(rank: int, *calls: Call, **values: Any) -> RankTrace:
@@ -53,10 +58,7 @@ def test_the_shortest_time_is_the_transfer_and_the_rest_waits_for_the_last_rank(
     assert row.waiting_s == pytest.approx((0.05 + 0.08) / 2)
     assert row.busbw == pytest.approx(1000 * 1.5 / 0.02)
     assert row.step_share == pytest.approx((0.07 + 0.1) / 2)
-    waits = {waiting.rank: waiting for waiting in analysis.waits}
-    assert waits[0].waiting_s == pytest.approx(0.08)
-    assert {waits[rank].for_rank for rank in (0, 1, 3)} == {2}
-    assert waits[2].waiting_s == 0
+    assert waits_of(analysis) == {0: (0.08, 2), 3: (0.08, 2), 1: (0.05, 2), 2: (0, 2)}
     assert "rank 0 waits 80.0 ms, all of it for rank 2" in text_of(analysis)
 
 
@@ -70,10 +72,7 @@ def test_ranks_on_hosts_with_other_clocks_are_compared_alike() -> None:
         )
         for n, one in enumerate(late_rank_2())
     ]  # fmt: skip
-    waits = analyse_traces(shifted).waits
-    assert {(w.rank, round(w.waiting_s, 4)) for w in waits} == {
-        (0, 0.08), (3, 0.08), (1, 0.05), (2, 0.0),
-    }  # fmt: skip
+    assert waits_of(analyse_traces(shifted)) == waits_of(analyse_traces(late_rank_2()))
 
 
 def test_numbers_of_calls_decide_where_a_rank_lacks_the_first_ones() -> None:
@@ -95,9 +94,7 @@ def test_an_operation_with_a_root_does_not_say_who_is_waited_for() -> None:
         for r in range(4)
     ])  # fmt: skip
     assert {one.last_rank for one in analysis.calls if one.operation == "broadcast"} == {None}
-    waits = {waiting.rank: waiting for waiting in analysis.waits}
-    assert {r: round(w.waiting_s, 4) for r, w in waits.items()} == {0: 0.05, 1: 0, 2: 0.04, 3: 0.05}
-    assert {waits[r].for_rank for r in (0, 2, 3)} == {1}
+    assert waits_of(analysis) == {0: (0.05, 1), 1: (0, 1), 2: (0.04, 1), 3: (0.05, 1)}
     assert "in a step, without operations with a root" in text_of(analysis)
 
 
@@ -112,10 +109,10 @@ def test_the_wait_of_a_rank_counts_overlapping_calls_once() -> None:
         return trace(rank, *calls, steps=STEPS[:1], groups=groups, world_size=3)
 
     analysis = analyse_traces([traced(rank) for rank in range(3)])
-    waits = {waiting.rank: waiting for waiting in analysis.waits}
-    assert waits[0].waiting_s == pytest.approx(0.3 + 0.05)
-    assert (waits[0].for_rank, waits[0].for_rank_share) == (1, pytest.approx(0.3 / 0.35))
-    assert waits[2].waiting_s == pytest.approx(0.3)
+    waits = waits_of(analysis)
+    assert (waits[0], waits[2]) == ((0.35, 1), (0.3, 1))
+    (share,) = (each.for_rank_share for each in analysis.waits if each.rank == 0)
+    assert share == pytest.approx(0.3 / 0.35)
 
 
 def test_what_a_cut_trace_lacks_is_laid_to_its_cut_alone() -> None:
@@ -141,29 +138,30 @@ def test_a_message_is_matched_by_its_ranks() -> None:
     received = [call(RECV, 100.1, 0.03, peer=0), call(RECV, 100.2, 0.11, peer=0)]
     analysis = analyse_traces([trace(0, *sent), trace(1, *received)])
     assert [one.transfer_s for one in analysis.calls] == [0.03, 0.01, 0.03, 0.01]
-    waits = {waiting.rank: waiting for waiting in analysis.waits}
-    assert (waits[1].for_rank, waits[1].waiting_s) == (0, pytest.approx(0.05))
+    assert waits_of(analysis)[1] == (0.05, 0)
     programs = analysis.workload.steps[0].programs
     assert [program.ranks for program in programs] == [(0,), (1,)]
 
 
-def test_communication_is_hidden_where_computation_runs() -> None:
-    """Calls 0.1-0.3 and 0.2-0.4, together 0.3 s; kernels 0.0-0.15 and 0.35-0.9."""
-    calls = [call("all_reduce", 100.1, 0.2), call("all_reduce", 100.2, 0.2)]
-    computing = (100.0, 100.15, 100.35, 100.9)
-    overlap = analyse_traces([trace(0, *calls, computing=computing, steps=STEPS[:1])]).overlap
-    assert overlap is not None
-    assert overlap.communication_s == pytest.approx(0.3)
-    assert overlap.hidden_s == pytest.approx(0.05 + 0.05)
-    assert overlap.computing_s == pytest.approx(0.7)
-
-
-def test_a_call_that_ends_after_its_step_is_hidden_by_what_is_computed_then() -> None:
-    late, computing = call("all_reduce", 100.9, 0.3), (100.0, 100.5, 101.0, 101.1)
-    overlap = analyse_traces([trace(0, late, computing=computing, steps=STEPS[:1])]).overlap
-    assert overlap is not None
-    assert (overlap.communication_s, overlap.exposed_s) == pytest.approx((0.3, 0.2))
-    assert overlap.computing_s == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("calls", "computing", "communication_s", "hidden_s", "computing_s"),
+    [
+        # Together 0.3 s; kernels 0.0-0.15 and 0.35-0.9.
+        ([(0.1, 0.2), (0.2, 0.2)], (100.0, 100.15, 100.35, 100.9), 0.3, 0.05 + 0.05, 0.7),
+        # A call that ends after its step is hidden by what is computed then.
+        ([(0.9, 0.3)], (100.0, 100.5, 101.0, 101.1), 0.3, 0.1, 0.5),
+    ],
+)
+def test_communication_is_hidden_where_computation_runs(
+    calls: list[tuple[float, float]], computing: tuple[float, ...], communication_s: float,
+    hidden_s: float, computing_s: float,
+) -> None:  # fmt: skip
+    made = [call("all_reduce", 100 + start, time) for start, time in calls]
+    found = analyse_traces([trace(0, *made, computing=computing, steps=STEPS[:1])]).overlap
+    assert found
+    assert (found.communication_s, found.hidden_s, found.computing_s) == pytest.approx(
+        (communication_s, hidden_s, computing_s)
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,9 +184,8 @@ def test_steps_are_those_that_all_ranks_have_and_other_calls_are_left_out() -> N
     analysis = analyse_traces([first, second])
     assert analysis.steps == ("ProfilerStep#1",)
     assert any("2 calls are left out" in note for note in analysis.workload.notes)
-    assert analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())]).step_s == pytest.approx(
-        1.01
-    )
+    whole = analyse_traces([trace(0, call("barrier", 5.0, 1.0), steps=())])
+    assert whole.step_s == pytest.approx(1.01)
 
 
 def test_groups_of_one_kind_are_a_set_and_those_of_other_ranks_are_completed() -> None:
@@ -257,11 +254,9 @@ def test_many_different_steps_are_not_all_printed() -> None:
         call("all_reduce", s.start_s + 0.1, 0.1, size_bytes=8 * n) for n, s in enumerate(steps)
     ]
     analysis = analyse_traces([trace(0, *calls, steps=steps)])
-    text = text_of(analysis)
-    assert [n for n in range(7) if f"from ProfilerStep#{n};" in VIEW.write(analysis)] == [
-        0, 1, 2, 3,
-    ]  # fmt: skip
-    assert "3 steps more with other calls: --verbose prints all." in text
+    shown = VIEW.write(analysis)
+    assert [f"from ProfilerStep#{n};" in shown for n in range(7)] == [True] * 4 + [False] * 3
+    assert "3 steps more with other calls: --verbose prints all." in text_of(analysis)
     assert len(json_of(analysis)["operations"]) == 7
 
 
@@ -275,9 +270,7 @@ def test_waits_and_streams_are_positions_in_the_program() -> None:
     found = analysis.workload.steps[0].programs[0].calls
     assert [c.waited_after for c in found] == [1, 1, None]
     assert [c.stream for c in found] == [0, 1, 0]
-    assert [c.gap_before_s for c in found] == [
-        pytest.approx(0.1), 0.0, pytest.approx(0.1),
-    ]  # fmt: skip
+    assert [c.gap_before_s for c in found] == pytest.approx([0.1, 0.0, 0.1])
 
 
 def test_a_call_without_a_group_is_shown_with_what_is_known() -> None:

@@ -10,13 +10,7 @@ from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import choices, simulation
 from commbench.answers.advise import measured as commands
-from commbench.answers.advise.measured import (
-    Measured,
-    find_slowdown,
-    group_modes,
-    group_runs,
-    make_tables,
-)
+from commbench.answers.advise.measured import Measured
 from commbench.answers.advise.simulation import TimeTable
 from commbench.answers.show.run_notes import RowsWarning, find_warnings
 from commbench.errors import UsageError
@@ -106,8 +100,8 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
         raise UsageError("--params and --model-bytes say the same", "give one of them")
     found: list[Advice | Missing] = []
     used: dict[int, ResultRow] = {}
-    groups = group_runs(runs)
-    modes = group_modes(groups)
+    groups = commands.group_runs(runs)
+    modes = commands.group_modes(groups)
     advised = [(each, [*_advise(each, question)]) for each in groups]
     advised += [(m, [*_advise_choices([choices.CPU_MODES], m, question)]) for m in modes]
     for measured, own in advised:
@@ -128,10 +122,11 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
 
 
 def _advise(measured: Measured, question: Question) -> Iterator[Advice | Missing]:
-    tables, lacks = make_tables(measured.rows), question.lacks_model
+    tables, lacks = commands.make_tables(measured.rows), question.lacks_model
     is_asked = not measured.header.plan.workload or not lacks
     if not tables:
-        yield Missing(DDP, *commands.rows_needs(measured.header), is_asked)
+        needs = "all_reduce is not measured at two sizes or more"
+        yield Missing(DDP, needs, commands.wide_command(measured.header), is_asked)
     elif lacks:
         yield Missing(DDP, f"give {lacks}", "", is_asked)
     else:
@@ -155,17 +150,15 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     gradient_bytes = _bytes_of(question, table)
     longest_s = gradient_bytes * table.times[-1].value / table.largest
     step = simulation.Step(gradient_bytes, question.backward_s or longest_s, question.tensors)
-    slowdown = find_slowdown(measured.overlapped)
+    slowdown = commands.find_slowdown(measured.overlapped)
     found = simulation.find_buckets(
         table, step, slowdown, question.tolerance, question.bucket_bytes
     )
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
-    verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(
-        decide(found.gain, question.tolerance), KEEP
-    )
-    verdict = UNDECIDED if found.is_guess else verdict
+    decided = UNDECIDED if found.is_guess else decide(found.gain, question.tolerance)
+    verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()
     measure = commands.surer_buckets(found, verdict, measured.header)

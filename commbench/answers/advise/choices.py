@@ -18,21 +18,11 @@ from statistics import NormalDist, geometric_mean
 from typing import Any, NamedTuple
 
 from commbench import stats
-from commbench.analysis.nccl_log import tuner_lines
-from commbench.analysis.row_names import format_range
+from commbench.analysis import nccl_log, row_names
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import Z
-from commbench.answers.sweep.ranking import (
-    SizeRange,
-    SweepPoint,
-    allow_for_launches,
-    is_timed,
-    join_sizes,
-    make_points,
-    rank_settings,
-    steps_as_made,
-)
-from commbench.answers.sweep.result import make_tuner_ranges
+from commbench.answers.sweep import ranking, result
+from commbench.answers.sweep.ranking import SweepPoint, is_timed
 from commbench.answers.sweep.runner import SettingResult
 from commbench.answers.sweep.settings import UNSET, Setting, short_names
 from commbench.host.cpu import cpu_mode_calls
@@ -257,10 +247,10 @@ def find_choices(
         results = _by_value(choice, results[0].rows if results else ())
     if len(results) < 2:
         return []
-    every = make_points(results, tolerance)
+    every = ranking.make_points(results, tolerance)
     points = [p for p in every if p.is_compared and not p.case.part]
     if not choice.option:  # of a replay the step decides, and not its calls
-        points = steps_as_made(points) or points
+        points = ranking.steps_as_made(points) or points
     found = []
     for kind, same in groupby(sorted(points, key=attrgetter("kind")), attrgetter("kind")):
         default = results[0].setting
@@ -292,7 +282,7 @@ def _decide(
     comparisons = sum(len(point.by_time) - 1 for point in points)
     ranges: list[RangeAdvice] = []
     for _, alike in groupby(points, key=lambda point: default in point.tied):
-        for found in join_sizes(list(alike)):
+        for found in ranking.join_sizes(list(alike)):
             each = _decide_range(default, found, comparisons, tolerance)
             last = ranges[-1] if ranges else None
             if last and (last.verdict, last.best) == (each.verdict, each.best) == (KEEP, default):
@@ -307,13 +297,13 @@ def _decide(
 
 
 def _decide_range(
-    default: Setting, found: SizeRange, comparisons: int, tolerance: float
+    default: Setting, found: ranking.SizeRange, comparisons: int, tolerance: float
 ) -> RangeAdvice:
     """What is best for sizes that sweeps.ranking joined. A change is recommended only if the gain
     over all these sizes is above the tolerance with a probability that holds for all `comparisons`
     of this kind together (Bonferroni)."""
     points = found.points
-    order = [rank.setting for rank in rank_settings(points)]
+    order = [rank.setting for rank in ranking.rank_settings(points)]
     candidates = sorted(found.best, key=order.index)
     ratios = {s: mean_ratio(points, s, default) for s in candidates if s != default}
     gains = {setting: gain for setting, gain in ratios.items() if gain}
@@ -340,7 +330,7 @@ def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoi
     if found.candidates != (default,):
         return found
     within = [p for p in points if found.low_bytes <= p.size_bytes <= found.high_bytes]
-    slower = next((r.setting for r in rank_settings(within) if r.setting != default), None)
+    slower = next((r.setting for r in ranking.rank_settings(within) if r.setting != default), None)
     gain = mean_ratio(within, slower, default) if slower else found.gain
     return found._replace(alternative=slower, gain=gain)
 
@@ -354,7 +344,7 @@ def mean_ratio(points: Sequence[SweepPoint], a: Setting, b: Setting) -> Estimate
     if not known:
         return None
     mean = stats.combine_ratio(lambda *values: geometric_mean(values), *known)
-    return allow_for_launches(mean, *(each.row for each in both[-1]))
+    return ranking.allow_for_launches(mean, *(each.row for each in both[-1]))
 
 
 def _find_crossing(
@@ -387,13 +377,13 @@ def choice_lines(found: ChoiceAdvice) -> tuple[str, ...]:
     chosen = [each for each in found.ranges if each.verdict == CHANGE]
     points, lines, is_several = found.points, [], len(found.ranges) > 1
     for best, same in groupby(chosen, key=attrgetter("best")):
-        sizes = [format_range(each.low_bytes, each.high_bytes) for each in same]
+        sizes = [row_names.format_range(each.low_bytes, each.high_bytes) for each in same]
         if is_several and any(sizes):
             lines.append(f"# {', '.join(sizes)}")
         lines += found.choice.paste(best, points[0].case)
     may_tune = not found.choice.option and is_several and bool(chosen)
-    if may_tune and (ranges := make_tuner_ranges(points)):
+    if may_tune and (ranges := result.make_tuner_ranges(points)):
         lines.append("# or all sizes, in the file of NCCL_TUNER_CONFIG_FILE:")
         header = points[0].best.row.header
-        lines += tuner_lines(ranges, header.num_nodes, header.plan.world_size)
+        lines += nccl_log.tuner_lines(ranges, header.num_nodes, header.plan.world_size)
     return tuple(lines)

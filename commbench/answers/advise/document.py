@@ -4,23 +4,15 @@ and what is missing for other choices."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any
 
 from commbench.analysis.row_names import format_range
+from commbench.answers.advise import simulation
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
 from commbench.answers.advise.choices import ChoiceAdvice, RangeAdvice
 from commbench.answers.advise.measured import UNKNOWN, WIDE_SIZES
-from commbench.answers.advise.simulation import (
-    ESTIMATED,
-    MOST_BUCKETS,
-    TOO_FAR,
-    BucketAdvice,
-    BucketTime,
-    Slowdown,
-    least_size,
-)
+from commbench.answers.advise.simulation import BucketAdvice, BucketTime
 from commbench.answers.cost.fit_document import crowd_text
 from commbench.answers.show.run_notes import warnings_section
 from commbench.errors import UnavailableError
@@ -54,17 +46,17 @@ def document(report: AdviceReport) -> doc.Document:
     blocks = [_section(each, report.question) for each in report.advice]
     runs = "; ".join(map(join_words, report.apart))
     apart = [f"advised one by one (devices or CPU mode differ): {runs}"] if runs else []
+    is_drawn = any(len(details.curve) > 1 for _, details in _simulated(report))
     return doc.Document(
         f"Advice from {', '.join(report.runs)}", apart, [*found, *crowd_text(report.crowd)],
         [warnings_section(report.warnings), *blocks, *_missing(report.missing),
-         *_pictures(report)],
+         *([doc.Pictures(lambda: [advice_picture(report)])] if is_drawn else [])],
     )  # fmt: skip
 
 
-def _pictures(report: AdviceReport) -> list[doc.Block]:
-    """The picture, where several bucket sizes were simulated."""
-    curves = [a.details.curve for a in report.advice if isinstance(a.details, BucketAdvice)]
-    return [doc.Pictures(lambda: [advice_picture(report)])] if any(c[1:] for c in curves) else []
+def _simulated(report: AdviceReport) -> list[tuple[Advice, BucketAdvice]]:
+    """The advice on bucket sizes."""
+    return [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
 
 
 def answers(advice: Sequence[Advice], question: Question) -> list[str]:
@@ -117,15 +109,11 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
 
 
-def _gain(gain: Estimate) -> str:
-    """`1.70 times as fast (1.67 … 1.73)`."""
-    return f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
-
-
 def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Question) -> str:
     """What to use; and why a gain is not decided whose whole interval is above 1."""
+    gained = f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
     if verdict == CHANGE:
-        return f"{chosen} instead of {used}, {_gain(gain)}"
+        return f"{chosen} instead of {used}, {gained}"
     if verdict == KEEP:
         return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
     why, low = "", gain.ends[0]
@@ -133,7 +121,7 @@ def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Qu
         why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
     elif low > 1:
         why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
-    return f"the rows do not decide whether {chosen} is faster than {used}: {_gain(gain)}{why}"
+    return f"the rows do not decide whether {chosen} is faster than {used}: {gained}{why}"
 
 
 def _percent(question: Question) -> str:
@@ -141,21 +129,6 @@ def _percent(question: Question) -> str:
 
 
 # Simulated steps
-
-
-def _mark(found: BucketAdvice, verdict: str) -> Callable[[Any], str]:
-    """Says of a point of a curve what it is: `now`, `recommended`."""
-    chosen = _CHOSEN.get(verdict, "") if found.recommended != found.now else ""
-    marks = ((found.now, "now"), (found.recommended, chosen))
-    return lambda point: ", ".join(word for each, word in marks if word and point == each)
-
-
-def _slowdown(slowdown: Slowdown) -> Iterator[tuple[str, str]]:
-    """What computation and communication cost each other while both go on."""
-    source = slowdown.source
-    of_calls, of_work = 1 + slowdown.communication, 1 + slowdown.computation
-    times = f"calls take {of_calls:.1f} and {source} {of_work:.1f} times as long"
-    yield "while both go on", times if source else "not measured: taken as no slower"
 
 
 def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str, list[doc.Block]]:
@@ -167,15 +140,17 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
-    mark, within = _mark(found, verdict), f"within {_percent(question)}"
+    within, now, chosen = f"within {_percent(question)}", found.now, found.recommended
+    marks = {now: "now"}
+    if chosen != now and verdict in _CHOSEN:
+        marks[chosen] = _CHOSEN[verdict]
 
     def words(point: BucketTime) -> str:
         is_good = found.good_bytes[0] <= point.bucket_bytes <= found.good_bytes[1]
-        is_unsure = point.largest_bytes > found.table.largest
-        times = point.largest_bytes // found.table.largest
-        far = f" {times} times" if times >= TOO_FAR else ""
-        found_words = (mark(point) or within * is_good, f"extrapolated{far}" * is_unsure)
-        return ", ".join(filter(None, found_words))
+        times = point.largest_bytes / found.table.largest
+        far = f" {int(times)} times" if times >= simulation.TOO_FAR else ""
+        known = (marks.get(point) or within * is_good, f"extrapolated{far}" * (times > 1))
+        return ", ".join(filter(None, known))
 
     columns = (
         Column("bucket", attrgetter("bucket_bytes"), cells.BYTES),
@@ -184,8 +159,8 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
         Column("95 % interval", attrgetter("time_s"), cells.TIME_INTERVAL, 8),
         Column("", words, cells.TEXT),
     )
-    rows = [*(point for point in found.curve if point != found.now), found.now]
-    few = [p for p in rows if mark(p) or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
+    rows = [*(point for point in found.curve if point != now), now]
+    few = [p for p in rows if p in marks or p.bucket_bytes & (p.bucket_bytes - 1) == 0]
     table = doc.Table("", columns, rows, brief=few if len(rows) > MOST_ROWS + 1 else None)
     return answer, [table, doc.Facts([*_bucket_facts(found, question)])]
 
@@ -194,13 +169,18 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     step, largest = found.step, found.table.largest
     yield f"within {_percent(question)} of the best", format_range(*found.good_bytes)
     yield "gradients", format_about(step.gradient_bytes)
-    yield "backward alone", _backward(step.backward_s, question)
+    assumed = "assumed: as long as the communication (give --backward)"
+    alone = format_time(step.backward_s)
+    alone = alone if question.backward_s else f"{_about_time(step.backward_s)}, {assumed}"
+    yield "backward alone", alone
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
-    yield from _slowdown(found.slowdown)
-    if (least := least_size(step)) > found.table.smallest:
+    of_work, of_calls, source = found.slowdown
+    times = f"calls take {1 + of_calls:.1f} and {source} {1 + of_work:.1f} times as long"
+    yield "while both go on", times if source else "not measured: taken as no slower"
+    if (least := simulation.least_size(step)) > found.table.smallest:
         smallest = format_about(min(least, found.curve[0].bucket_bytes))
-        yield "not simulated", f"below {smallest}: more than {MOST_BUCKETS:,} buckets"
+        yield "not simulated", f"below {smallest}: more than {simulation.MOST_BUCKETS:,} buckets"
     if found.beyond:
         yield "not measured", f"buckets above {format_bytes(largest)}, which may be faster"
     if found.largest_sent > largest:
@@ -208,19 +188,13 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
         yield "extrapolated", f"a bucket of {sent}, along the two largest measured sizes"
     if not found.best.time_s.has_interval:
         yield "intervals", "not known: the medians alone decide"
-    if found.table.busy and found.table.busy.kind == ESTIMATED:
+    if found.table.busy and found.table.busy.kind == simulation.ESTIMATED:
         yield "calls at once", "several: each is estimated from a single call"
 
 
 def _about_time(seconds: float) -> str:
     """With two or three digits."""
     return cells.time_text(Estimate(seconds, 0.9 * seconds, 1.1 * seconds))
-
-
-def _backward(seconds: float, question: Question) -> str:
-    if question.backward_s:
-        return format_time(seconds)
-    return f"{_about_time(seconds)}, assumed: as long as the communication (give --backward)"
 
 
 # Forms of calls, graphs, memory and settings
@@ -278,12 +252,12 @@ def _choices(found: ChoiceAdvice) -> list[doc.Block]:
 def advice_picture(report: AdviceReport) -> Picture:
     """The backward pass over the bucket size, a panel for each group of ranks; UnavailableError,
     with the options or the command that help, where no size was simulated or only one."""
-    chosen = [(a, a.details) for a in report.advice if isinstance(a.details, BucketAdvice)]
-    drawable = [pair for pair in chosen[:MOST_PANELS] if len(pair[1].curve) > 1]
+    simulated = _simulated(report)[:MOST_PANELS]
+    drawable = [(advice, found) for advice, found in simulated if len(found.curve) > 1]
     if not drawable:
         missing = [each for each in report.missing if each.subject.startswith(DDP)]
         why = missing[0].needs if missing else "there is only one size to draw"
-        commands = [each.command for each in missing] or [*chosen[0][0].measure]
+        commands = [each.command for each in missing] or simulated[0][0].measure
         known = next((line for line in commands if WIDE_SIZES in line), "")
         hint = known or "add --params 350M --backward 120ms; more of them make more sizes"
         raise UnavailableError(f"no plot of bucket sizes: {why}", hint)

@@ -237,7 +237,7 @@ def surer_buckets(found: BucketAdvice, verdict: str, header: RunHeader) -> tuple
     """Commands that make the advice about buckets surer."""
     commands = [] if found.is_guess else list(surer(verdict, header))
     if found.beyond:
-        commands.append(run_command(header, ["all_reduce"], "", WIDE_SIZES))
+        commands.append(wide_command(header))
     power = max(1 << 12, 1 << (found.recommended.bucket_bytes.bit_length() - 1))
     measures = []
     if found.table.busy is None or found.table.busy.kind == ESTIMATED:
@@ -315,14 +315,13 @@ def choice_needs(choice: Choice, header: RunHeader) -> Needs:
     return "no alternatives are measured", run_command(header, operations, measure)
 
 
-def rows_needs(header: RunHeader) -> Needs:
-    """What a simulation without rows needs."""
-    needs = "all_reduce is not measured at two sizes or more"
-    return needs, run_command(header, ["all_reduce"], "", WIDE_SIZES)
-
-
 def growth_needs(table: TimeTable, header: RunHeader) -> Needs:
     """What buckets above the measured sizes need where the time says nothing of the size."""
     sizes = f"{format_size(table.smallest)}-{format_size(table.largest)}"
     needs = f"the time did not grow with the size ({sizes}): measure larger sizes on a quiet host"
-    return f"{UNKNOWN}{needs}", run_command(header, ["all_reduce"], "", WIDE_SIZES)
+    return f"{UNKNOWN}{needs}", wide_command(header)
+
+
+def wide_command(header: RunHeader) -> str:
+    """What measures all_reduce at many sizes."""
+    return run_command(header, ["all_reduce"], "", WIDE_SIZES)

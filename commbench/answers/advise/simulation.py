@@ -209,8 +209,6 @@ class BucketAdvice(NamedTuple):
     """With the buckets that are used now, also where they are larger than any measured size."""
     gain: Estimate
     """The time of now over that of the recommended size."""
-    is_communication_bound: bool
-    """Whether the communication of all gradients alone takes longer than the computation."""
     communication_s: float
     """Seconds of all buckets of the recommended size, one after another, alone."""
     beyond: bool
@@ -250,7 +248,11 @@ def find_buckets(
         return BucketTime(cap, interval(times), len(sizes), max(sizes)), times, sizes
 
     cap = DDP_BUCKET if now_bytes is None else now_bytes
-    _require_few(step, cap)
+    number = min(ceil(step.gradient_bytes / cap), step.tensors or step.gradient_bytes)
+    if number > MOST_BUCKETS_NOW:
+        what = f"{number:,} buckets of {format_bytes(cap)} are too many to simulate: more than "
+        hint = "give a larger --bucket-cap, such as 100M"
+        raise UsageError(f"{what}{MOST_BUCKETS_NOW:,}", hint)
     used = run(cap, DDP_FIRST_BUCKET if now_bytes is None else cap)
     # Of several sizes that make the same buckets, the largest.
     different = {tuple(cut(step, size, size)): size for size in bucket_sizes(table, step)}
@@ -269,19 +271,9 @@ def find_buckets(
     return BucketAdvice(
         table, step, slowdown, tuple(curve), best, recommended,
         (good[0].bucket_bytes, good[-1].bucket_bytes), now, interval(used[1] / times),
-        alone > step.backward_s, alone,
+        alone,
         curve[-1].bucket_bytes <= good[-1].bucket_bytes and table.largest < step.gradient_bytes,
     )  # fmt: skip
-
-
-def _require_few(step: Step, cap: int) -> None:
-    number = min(ceil(step.gradient_bytes / cap), step.tensors or step.gradient_bytes)
-    if number > MOST_BUCKETS_NOW:
-        raise UsageError(
-            f"{number:,} buckets of {format_bytes(cap)} are too many to simulate: more than "
-            f"{MOST_BUCKETS_NOW:,}",
-            "give a larger --bucket-cap, such as 100M",
-        )
 
 
 def _around(curve: Sequence[BucketTime], best: BucketTime, tolerance: float) -> list[BucketTime]:

@@ -20,6 +20,7 @@ from commbench.analysis.row_names import format_range, named_bytes
 from commbench.errors import RecordsError, UsageError
 from commbench.output.text import list_some, seconds
 from commbench.plan import dtypes, operations, workload_variants
+from commbench.plan.links import parse_bandwidth
 from commbench.results.files import why_unreadable
 from commbench.stats import Estimate
 from commbench.units import LARGEST_SIZE, parse_size_range
@@ -72,7 +73,7 @@ LIMITS: dict[str, Limit] = {
         ),
         Limit(
             name="min_busbw",
-            parse=units.parse_bandwidth,
+            parse=parse_bandwidth,
             words=lambda limit: f"bus bandwidth at least {units.format_GBps(limit)} GB/s",
             unit=cells.BANDWIDTH,
             interval=cells.BANDWIDTH_INTERVAL,
@@ -309,6 +310,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise RecordsError(f"cannot read {path}: {error.strerror}", "give a TOML file") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError too
         raise UsageError(
-            f"{path} is not valid TOML: {error}", "docs/comparing.md shows one"
+            f"{path} is not valid TOML: {error}",
+            'a rule is [[rule]], then a line such as min_busbw = "3GB/s"',
         ) from None
     return values

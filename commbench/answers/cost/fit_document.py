@@ -7,19 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import exp, log
 from typing import Any
 
+from commbench import units
 from commbench.answers.cost import fit, intervals, selection
 from commbench.answers.cost.cost_models import BETA
 from commbench.answers.cost.machine import CROWD, WARNING, FittedModel, Machine, Point
 from commbench.output.text import list_some
 from commbench.plan.operations import OPERATIONS
-from commbench.stats import Estimate
-from commbench.units import (
-    format_about,
-    format_bytes,
-    format_count,
-    format_decimals,
-    known_decimals,
-)
+from commbench.stats import Estimate, collect
+from commbench.units import format_about, format_bytes, format_count
 from commbench.views import cells, pictures
 from commbench.views.cells import NUMBER, TEXT, Column
 from commbench.views.document import Block, Document, Facts, Items, Pictures, Section, Table
@@ -154,11 +149,10 @@ def fit_warnings(fitted: FittedModel, machine: Machine) -> Iterator[str]:
 def name_models(found: Iterable[tuple[str, str]]) -> list[str]:
     """Each text once, with the models that it is about; `found` has texts and titles of models,
     both of which may be empty."""
-    models: dict[str, dict[str, None]] = {}
-    for text, title in found:
-        models.setdefault(text, {})[title] = None
+    models = collect((text, title) for text, title in found if text)
     named = {
-        text: list_some([*filter(None, titles)], 12) for text, titles in models.items() if text
+        text: list_some([*dict.fromkeys(filter(None, titles))], 12)
+        for text, titles in models.items()
     }
     return [f"{names}: {text}" if names else text for text, names in named.items()]
 
@@ -183,8 +177,8 @@ def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
         text, interval = format_about(value), f"{format_about(low)} … {format_about(high)}"
     elif found.parameter == BETA:
         picoseconds = [each * 1e12 for each in (value, low, high)]
-        decimals = known_decimals(*picoseconds)
-        text, first, last = (format_decimals(each, decimals) for each in picoseconds)
+        decimals = units.known_decimals(*picoseconds)
+        text, first, last = (units.format_decimals(each, decimals) for each in picoseconds)
         text, interval = f"{text} ps", f"{first} … {last} ps"
     else:
         time = Estimate(value, low, high)
@@ -240,14 +234,14 @@ def residual_picture(machine: Machine) -> Picture:
 
 def _residuals(fitted: FittedModel, looks: dict[int, Look]) -> Curves:
     by_size = len({point.size_bytes for point in fitted.points}) > 1
-    found: dict[tuple[int, bool], list[tuple[float, Estimate | None]]] = {}
-    for point in fitted.points:
-        place = point.size_bytes if by_size else point.world_size
-        own = found.setdefault((point.world_size, point.is_left_out), [])
-        own.append((place, Estimate(ratio(fitted, point))))
+    pairs: Iterator[tuple[tuple[int, bool], tuple[float, Estimate | None]]] = (
+        ((point.world_size, point.is_left_out),
+         (point.size_bytes if by_size else point.world_size, Estimate(ratio(fitted, point))))
+        for point in fitted.points
+    )  # fmt: skip
     series = [
         Series(format_count(n, "rank"), looks[n]._replace(is_hollow=is_left_out), points)
-        for (n, is_left_out), points in sorted(found.items())
+        for (n, is_left_out), points in sorted(collect(pairs).items())
     ]
     marks = [Mark(Look(pictures.GREY, width=0.8), 1.0)]
     # Each panel has an axis of its own: models are fitted to different sizes.

@@ -20,17 +20,12 @@ from functools import lru_cache
 from itertools import groupby
 from math import exp, hypot, log, log2
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.statistics import Z
 from commbench.answers.cost import cost_models, fit, machine
 from commbench.stats import Estimate
 from commbench.units import format_count
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[Any]
 
 RATIOS = (0.2, 0.5, 1.0, 2.0, 4.0)
 """The variance that a number of ranks has for itself, over that of one time."""
@@ -52,7 +47,7 @@ class Part(NamedTuple):
     variance: float
     """Of log(time), of one time."""
     ratio: float
-    covariance: Floats
+    covariance: fit.Floats
     """Over `variance`: of the parameters above 0, of the numbers of ranks and of the sizes."""
 
 
@@ -60,7 +55,7 @@ class Errors(NamedTuple):
     """The errors of a curve that was fitted to points."""
 
     curve: machine.Curve
-    sizes: Floats
+    sizes: fit.Floats
     """The doublings of the measured sizes; empty where they have no factors."""
     parts: tuple[Part, ...]
     evidence: float
@@ -87,7 +82,7 @@ class Errors(NamedTuple):
         row = np.array([power for power, value in pairs if value])
         return float(self._variance_of(row) ** 0.5)
 
-    def _variance_of(self, row: Floats) -> float:
+    def _variance_of(self, row: fit.Floats) -> float:
         """Of the sum of a row times the first effects."""
         some = slice(len(row))
         return sum(
@@ -128,8 +123,9 @@ def errors_of(curve: machine.Curve, points: Sequence[machine.Point]) -> Errors:
 
 
 def _solve(
-    design: Floats, errors: Floats, count: int, ranks: int, stiffness: Floats, ratio: float
-) -> tuple[float, Part]:
+    design: fit.Floats, errors: fit.Floats, count: int, ranks: int, stiffness: fit.Floats,
+    ratio: float,
+) -> tuple[float, Part]:  # fmt: skip
     """The restricted likelihood of a ratio, and the errors with it. The first `count` columns of
     `design` are those of parameters, the next those of numbers of ranks."""
     import numpy as np

@@ -32,6 +32,7 @@ from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
 from commbench.results.files import is_file, read_whole, why_unreadable
 from commbench.results.schema import OK, RunHeader, is_imported
+from commbench.stats import collect
 from commbench.units import GB, LARGEST_SIZE, MICRO, format_count
 from commbench.validation import brief
 
@@ -151,11 +152,9 @@ def group_observations(
 ) -> dict[tuple[str, str, str], list[Point]]:
     """The points that one model is fitted to, in ascending order, by operation, kind of group and
     variant."""
-    by_kind: dict[tuple[str, str], list[Observation]] = {}
-    for each in observations:
-        by_kind.setdefault((each.operation, kind_of(*each.point[:2])), []).append(each)
+    kinds = (((each.operation, kind_of(*each.point[:2])), each) for each in observations)
     found: dict[tuple[str, str, str], list[Point]] = {}
-    for (operation, kind), several in by_kind.items():
+    for (operation, kind), several in collect(kinds).items():
         columns = zip(*{each.words for each in several if each.words}, strict=True)
         differing = [index for index, column in enumerate(columns) if len(set(column)) > 1]
         hosts = _ranks_per_node_apart([each.point for each in several]) if kind == ACROSS else ()
@@ -170,10 +169,8 @@ def group_observations(
 def _ranks_per_node_apart(points: Sequence[Point]) -> set[int]:
     """The numbers of ranks per host that are fitted apart, because each was measured with several
     numbers of ranks; empty where one model has to do for all of them."""
-    by_number: dict[int, set[int]] = {}
-    for point in points:
-        by_number.setdefault(point.ranks_per_node, set()).add(point.world_size)
-    several = len(by_number) > 1 and all(len(ranks) > 1 for ranks in by_number.values())
+    by_number = collect((point.ranks_per_node, point.world_size) for point in points)
+    several = len(by_number) > 1 and all(len({*ranks}) > 1 for ranks in by_number.values())
     return set(by_number) if several else set()
 
 

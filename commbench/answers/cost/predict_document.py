@@ -14,7 +14,7 @@ from commbench.answers.cost.machine import CROWD, WARNING, FittedModel
 from commbench.answers.cost.predict import Prediction, Projection
 from commbench.errors import UnavailableError
 from commbench.output.text import list_some
-from commbench.stats import Estimate
+from commbench.stats import Estimate, collect
 from commbench.units import GB, MICRO, format_about, format_bytes, format_count, format_share
 from commbench.views import cells, pictures
 from commbench.views.cells import Column
@@ -62,7 +62,7 @@ def document(projection: Projection) -> Document:
     return Document(
         f"Predicted times on {projection.machine.name}",
         [where],
-        [sentence(own[-1]) for _, own in projection.by_model],
+        [sentence(own[-1]) + _outside(fitted, own) for fitted, own in projection.by_model],
         [
             Items(warnings(projection), "Warnings"),
             Table("", COLUMNS, projection.predictions, attrgetter("operation"), "operation"),
@@ -84,6 +84,15 @@ def sentence(found: Prediction) -> str:
         return f"{found.operation}{size} on {ranks} cannot be predicted: it may take {interval}."
     time = cells.time_with_interval_text(found.time)
     return f"{found.operation}{size} on {ranks} is predicted to take {time}."
+
+
+def _outside(fitted: FittedModel, found: Sequence[Prediction]) -> str:
+    """How far the last one is outside of what was measured; empty where it is within."""
+    most = {"ranks": fitted.world_sizes[-1], "size": max(fitted.largest_bytes, 1)}
+    asked = {"ranks": found[-1].world_size, "size": found[-1].size_bytes}
+    far = [f"{asked[n] / most[n]:.3g} times the measured {n}" for n in most if asked[n] > most[n]]
+    times = " and ".join(far)
+    return f" That is {times}: not tested there." if far else ""
 
 
 def _facts(fitted: FittedModel, found: Sequence[Prediction]) -> list[tuple[str, str]]:
@@ -227,13 +236,11 @@ Drawn = list[tuple[str, Look, list[Prediction]]]
 def _choose(projection: Projection, across: Axis, other: Axis, first_look: int, most: int) -> Drawn:
     """The curves against `across`, at most about so many, evenly chosen from those of each
     operation, at least two of each; none where there is one place."""
-    found: dict[tuple[str, int], list[Prediction]] = {}
-    for each in projection.predictions:
-        found.setdefault((each.operation, getattr(each, FIELDS[other])), []).append(each)
-    groups: dict[str, list[list[Prediction]]] = {}
-    for (operation, _), group in found.items():
-        if len({getattr(p, FIELDS[across]) for p in group}) > 1:
-            groups.setdefault(operation, []).append(group)
+    found = collect(((p.operation, getattr(p, FIELDS[other])), p) for p in projection.predictions)
+    groups = collect(
+        (operation, group) for (operation, _), group in found.items()
+        if len({getattr(p, FIELDS[across]) for p in group}) > 1
+    )  # fmt: skip
     names = [*groups][: most // 2]
     each_has = max(2, most // max(1, len(names)))
     chosen: Drawn = []

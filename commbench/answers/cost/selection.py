@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from commbench.analysis.environment import find_crowd
 from commbench.answers.cost import fit, intervals
@@ -23,11 +23,6 @@ from commbench.output.text import list_some
 from commbench.readers.source import NO_HINTS, ImportHints
 from commbench.results.schema import RunHeader
 from commbench.units import parse_size_range
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[Any]
 
 ENOUGH_RANKS = 3
 """Numbers of ranks from which on they are left out."""
@@ -276,7 +271,7 @@ def _fold(points: Sequence[Point], field: str, values: set[int]) -> tuple[list[P
     return with_them, [point for point in points if getattr(point, field) in values]
 
 
-def _deviation(errors: Floats) -> float:
+def _deviation(errors: fit.Floats) -> float:
     """The standard deviation of normal errors, by the median of their absolute values."""
     import numpy as np
 

@@ -87,7 +87,7 @@ def _sizes(effect: ModeEffect) -> str:
 COLUMNS = (
     Column("mode", attrgetter("mode"), cells.TEXT),
     Column("size", _sizes, cells.NUMBER),
-    Column("time", attrgetter("time_s.value"), cells.TIME),
+    Column("time", attrgetter("time_s"), cells.TIME),
     Column("of launches", attrgetter("time_s"), cells.TIME_INTERVAL, 3),
     Column("time over\nplain", attrgetter("ratio"), cells.RATIO),
     Column("of launches ", attrgetter("ratio"), cells.RATIO_INTERVAL, 5),

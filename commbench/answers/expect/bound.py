@@ -82,11 +82,6 @@ class Bound(NamedTuple):
     why_more: str = ""
     """Why the bus bandwidth may exceed the speed; empty where it may not."""
 
-    @property
-    def times(self) -> float:
-        """The bus bandwidth over the speed."""
-        return self.busbw_bytes_per_s / self.speed_bytes_per_s
-
 
 def find_bound(call: Call) -> Bound | None:
     """The lowest of the bounds of the links; None where none is known.

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from operator import attrgetter
 
 from commbench.analysis.columns import COLUMNS, row_type, row_values
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.row_names import format_range
 from commbench.analysis.rows import ResultRow
-from commbench.answers.expect.curves import (
-    LARGE,
-    TOLERANCES,
-    Curve,
-    OnCurves,
-    RangeOnCurve,
-    RowOnCurve,
-    compare_row,
-    find_ranges,
-    load_curves,
-)
+from commbench.answers.expect import curves
 from commbench.output.text import join_words
 from commbench.plan.links import find_gpu
 from commbench.stats import FASTER, NOT_MEASURED, SAME, SLOWER, UNDECIDED
@@ -45,10 +34,10 @@ _CAUSES = {
 _SEE = "; `commbench expect` names usual causes"
 
 
-def describe(found: OnCurves) -> Document:
+def describe(found: curves.OnCurves) -> Document:
     """The verdict, the ranges of sizes, where the curves come from, and usual causes."""
     slow = [each for each in found.ranges if each.verdict == SLOWER]
-    causes = [_CAUSES[is_large] for is_large in sorted({x.low_bytes >= LARGE for x in slow})]
+    causes = [_CAUSES[is_large] for is_large in sorted({x.low_bytes >= curves.LARGE for x in slow})]
     columns = (
         Column("sizes", lambda each: format_range(each.low_bytes, each.high_bytes), NUMBER),
         Column("measured /\npublished", attrgetter("ratio"), RATIO),
@@ -65,10 +54,11 @@ def describe(found: OnCurves) -> Document:
     tone = BAD if found.is_slow else GOOD if is_good else ""
     notes = [*curve_notes(found), *causes]
     blocks: list[Block] = [ranges, _other_ranks(found), Items(notes)]
-    return Document(f"{found.run.name} beside published curves", (), [answer(found)], blocks, tone)
+    judged_by = list(filter(None, (answer(found), _other_judges(found))))
+    return Document(f"{found.run.name} beside published curves", (), judged_by, blocks, tone)
 
 
-def answer(found: OnCurves) -> str:
+def answer(found: curves.OnCurves) -> str:
     """Whether the machine is sound, in one sentence."""
     name, whose = found.run.name, _machine(found)
     if not whose:
@@ -83,11 +73,10 @@ def answer(found: OnCurves) -> str:
         )
     verdicts = [row.verdict for row in found.rows]
     counts = [f"{verdicts.count(v)} {word}" for v, word in WORDS.items() if v in verdicts]
-    rows = f"of {len(verdicts)} rows, {join_words(counts)}"
-    rows = f"all {len(verdicts)} rows" if len(counts) == 1 else rows
+    every = len(verdicts)
+    rows = f"of {every} rows, {join_words(counts)}" if counts[1:] else f"all {every} rows"
     slow = [each for each in found.ranges if each.verdict == SLOWER]
-    usual = UNDECIDED if UNDECIDED in verdicts else SAME
-    word = WORDS[SLOWER if found.is_slow else usual]
+    word = WORDS[SLOWER if found.is_slow else UNDECIDED if UNDECIDED in verdicts else SAME]
     if not slow:
         return f"{name} is {word} for {whose}: {rows}."
     worst = max(slow, key=lambda each: each.ratio.value if each.ratio else 0.0)
@@ -99,30 +88,43 @@ def answer(found: OnCurves) -> str:
     )
 
 
+def _other_judges(found: curves.OnCurves) -> str:
+    """What judges a run that has no published curves; empty for one that has."""
+    if {row.row.world_size for row in found.rows} == {1}:
+        return "With one rank nothing crosses a link: start a rank on each of several GPUs."
+    if found.system or not found.rows:
+        return ""
+    return (
+        "Published curves are of GPUs. `commbench check RUN --against OTHER` judges by an earlier "
+        "run, `commbench check RUN --min-busbw all_reduce:1M-:3GB/s` by a limit, and `commbench "
+        "show RUN --peak 12.5GB/s` compares with the speed of a link."
+    )
+
+
 def range_lines(rows: Sequence[ResultRow]) -> tuple[list[str], list[str]]:
     """A line for each range of sizes of one call that was compared; and how to measure what curves
     can be compared with."""
     fabric, make_row = fabric_of(rows[0].header), row_type(tuple(COLUMNS))
     if not fabric or not fabric.gpu:
         return [], []
-    system, curves = fabric.gpu.name, load_curves()
-    found = [compare_row(make_row(*row_values(row)), system, curves) for row in rows]
+    system, published = fabric.gpu.name, curves.load_curves()
+    found = [curves.compare_row(make_row(*row_values(row)), system, published) for row in rows]
     whose = f"{rows[0].header.plan.world_size} x {fabric.gpu.what}"
     lines = [
         f"{format_range(each.low_bytes, each.high_bytes)}: "
         f"{cells.ratio_with_interval_text(each.ratio)} times the published time of {whose} (sound: "
         f"{_sound(each)}): {WORDS[each.verdict]}{_SEE * (each.verdict == SLOWER)}."
-        for each in find_ranges(found) if each.ratio
+        for each in curves.find_ranges(found) if each.ratio
     ]  # fmt: skip
     return lines, [*_command(found)]
 
 
-def curve_notes(found: OnCurves) -> Iterator[str]:
+def curve_notes(found: curves.OnCurves) -> Iterator[str]:
     """What counts as sound, a likely mistake in the sizes, where the curves come from, and how to
     measure what can be compared."""
     steps = [
         f"{format_share(part)} {f'from {format_bytes(size)} on' if size else 'below'}"
-        for size, part in TOLERANCES
+        for size, part in curves.TOLERANCES
     ]
     if found.curves and found.tolerance is None:
         yield (
@@ -132,12 +134,12 @@ def curve_notes(found: OnCurves) -> Iterator[str]:
     for source in dict.fromkeys(curve.source for curve in found.curves):
         of_source = [curve for curve in found.curves if curve.source == source]
         systems = join_words(sorted({curve.system for curve in of_source}))
-        curves = format_count(len(of_source), "curve")
-        yield f"{curves} of {systems}{_versions(of_source)}: {source}"
+        number = format_count(len(of_source), "curve")
+        yield f"{number} of {systems}{_versions(of_source)}: {source}"
     yield from _command(found.rows)
 
 
-def _command(rows: Iterable[RowOnCurve]) -> Iterator[str]:
+def _command(rows: Iterable[curves.RowOnCurve]) -> Iterator[str]:
     """The command that measures rows as curves were measured; none where that is not the matter."""
     others = [row for row in rows if not row.ratio and row.row.world_size in row.known]
     if not others:
@@ -153,45 +155,42 @@ def _command(rows: Iterable[RowOnCurve]) -> Iterator[str]:
     )
 
 
-def _other_ranks(found: OnCurves) -> Table:
+def _other_ranks(found: curves.OnCurves) -> Table:
     """The largest size of each call of whose number of ranks there are no curves, beside the times
     of the next smaller and larger numbers."""
     rows = {row.case.title: row for row in found.rows if row.nearest}
     numbers = sorted({ranks for row in rows.values() for ranks in row.nearest})
+
+    def published(ranks: int) -> Column:
+        return Column(f"published\nof {ranks} GPUs", lambda row: row.nearest.get(ranks), cells.TIME)
+
     columns = (
         Column("operation", attrgetter("row.operation"), TEXT),
         Column("size", attrgetter("row.size_bytes"), cells.BYTES),
         Column("measured\nhere", attrgetter("row.time"), cells.TIME),
-        *(
-            Column(f"published\nof {number} GPUs", partial(_time_of, number), cells.TIME)
-            for number in numbers
-        ),
+        *map(published, numbers),
     )
     return Table("Nearest numbers of GPUs, which are not compared", columns, [*rows.values()])
 
 
-def _time_of(ranks: int, row: RowOnCurve) -> float | None:
-    return row.nearest.get(ranks)
-
-
-def curves_text(found: OnCurves) -> str:
+def curves_text(found: curves.OnCurves) -> str:
     """What the curves are of that rows were compared with: `8 x H100 with NCCL 2.29.2`."""
     return f"{_machine(found)}{_versions(found.curves)}"
 
 
-def _machine(found: OnCurves) -> str:
+def _machine(found: curves.OnCurves) -> str:
     """The number and name of its accelerators: `8 x H100`; empty where nothing is compared."""
     numbers, gpu = sorted({curve.ranks for curve in found.curves}), find_gpu(found.system)
     return f"{join_words([*map(str, numbers)])} x {gpu.what}" if gpu and numbers else ""
 
 
-def _sound(found: RangeOnCurve) -> str:
+def _sound(found: curves.RangeOnCurve) -> str:
     """The ratios of sound machines: `0.91 … 1.10`; empty where nothing is compared."""
     most = 1 + found.tolerance
     return f"{1 / most:.2f} … {most:.2f}" if found.ratio else ""
 
 
-def _versions(curves: Iterable[Curve]) -> str:
+def _versions(found: Iterable[curves.Curve]) -> str:
     """` with NCCL 2.27.3 and 2.29.2`; empty where no version is known."""
-    versions = sorted({curve.nccl for curve in curves if curve.nccl})
+    versions = sorted({curve.nccl for curve in found if curve.nccl})
     return f" with NCCL {join_words(versions)}" if versions else ""

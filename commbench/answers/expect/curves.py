@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import groupby
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis import environment, figures, load
@@ -21,7 +21,6 @@ from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.text import join_words
 from commbench.plan.backends import DEFAULT_MEMORY
-from commbench.plan.case import Case
 from commbench.plan.dimensions import EAGER, PIPELINED
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.links import find_gpu
@@ -29,7 +28,7 @@ from commbench.readers.lines import is_curves, read_points
 from commbench.readers.source import read_source
 from commbench.results import files, schema
 from commbench.stats import FASTER, NOT_MEASURED, SLOWER, Estimate, combine_ratio, decide
-from commbench.units import MICRO, format_bytes
+from commbench.units import MICRO, format_bytes, format_count
 from commbench.views.formats import Result, fields_of
 
 PUBLISHED = "published:"
@@ -82,10 +81,9 @@ class RowOnCurve(NamedTuple):
     tolerance: float = 0.0
 
     @property
-    def case(self) -> Case:
+    def case(self) -> Any:
         """What the row measured."""
-        found: Case = self.row.case
-        return found
+        return self.row.case
 
     @property
     def published_s(self) -> float:
@@ -101,9 +99,8 @@ class RowOnCurve(NamedTuple):
     @property
     def nearest(self) -> dict[int, float]:
         """Those of the next smaller and larger numbers, where none are of its own number."""
-        known = self.known
-        near = nearest(known, self.row.world_size) if self.row.world_size not in known else ()
-        return {ranks: known[ranks] for ranks in near}
+        known, ranks = self.known, self.row.world_size
+        return {} if ranks in (1, *known) else {near: known[near] for near in nearest(known, ranks)}
 
     @property
     def verdict(self) -> str:
@@ -170,39 +167,33 @@ class OnCurves(Result, view="answers.expect.document", rows="rows"):
 
     def as_json(self) -> dict[str, Any]:
         """The system, the ranges, the rows and the curves without their points."""
-        return {
-            "run": self.run.name,
-            "system": self.system or None,
-            "ranges": self.ranges,
-            "rows": [
-                {"operation": row.case.operation, "size_bytes": row.case.size_bytes,
-                 "ratio": row.ratio, "tolerance": row.tolerance or None, "verdict": row.verdict,
-                 "reason": row.reason or None} for row in self.rows
-            ],
-            "curves": [fields_of(curve, without=("points",)) for curve in self.curves],
-        }  # fmt: skip
+        rows = [
+            {"operation": row.case.operation, "size_bytes": row.case.size_bytes,
+             "ratio": row.ratio, "tolerance": row.tolerance or None, "verdict": row.verdict,
+             "reason": row.reason or None} for row in self.rows
+        ]  # fmt: skip
+        curves = [fields_of(curve, without=("points",)) for curve in self.curves]
+        own = {"run": self.run.name, "system": self.system or None, "ranges": self.ranges}
+        return {**own, "rows": rows, "curves": curves}
 
 
 def find_ranges(rows: Iterable[RowOnCurve]) -> tuple[RangeOnCurve, ...]:
     """The rows of each call by size, divided where verdict or reason changes, and at the sizes of
     TOLERANCES."""
+
+    def kind(row: RowOnCurve) -> tuple[str, float, str, str]:
+        return row.case.title, tolerance_at(row.case.size_bytes), row.verdict, row.reason
+
     ordered = sorted(rows, key=lambda row: (row.case.title, row.case.size_bytes))
     found = []
-    for (title, _, verdict, reason), group in groupby(
-        ordered,
-        lambda row: (row.case.title, tolerance_at(row.case.size_bytes), row.verdict, row.reason),
-    ):
+    for (title, _, verdict, reason), group in groupby(ordered, kind):
         own = list(group)
         ratios = [row.ratio for row in own if row.ratio]
-        ratio = combine_ratio(_geometric_mean, *ratios) if ratios else None
+        ratio = combine_ratio(lambda *each: geometric_mean(each), *ratios) if ratios else None
         ends = own[0].case.size_bytes, own[-1].case.size_bytes
         part = min(row.tolerance for row in own)
         found.append(RangeOnCurve(title, *ends, len(own), ratio, part, verdict, reason))
     return tuple(found)
-
-
-def _geometric_mean(*values: float) -> float:
-    return exp(sum(map(log, values)) / len(values))
 
 
 def make_curves(points: Iterable[tuple[tuple[Any, ...], int, float]]) -> tuple[Curve, ...]:
@@ -294,16 +285,18 @@ def compare_row(
     if not found:
         return RowOnCurve(row, reason="curves are of other accelerators")
     for of_curve, wanted, words in (
-        (lambda curve: curve.operation, row.operation, "{}"),
-        (lambda curve: curve.ranks, row.world_size, "{} ranks"),
-        (lambda curve: curve.timing, row.timing, "--timing {}"),
-        (lambda curve: _width(curve.dtype), _width(row.dtype), "elements of {} bytes"),
-    ):
+        (lambda curve: curve.operation, row.operation, "curves are of {}"),
+        (lambda curve: curve.ranks, row.world_size,
+         f"it has {format_count(row.world_size, 'rank')}, and curves are of {{}} ranks"),
+        (lambda curve: curve.timing, row.timing, "curves are of --timing {}"),
+        (lambda curve: _width(curve.dtype), _width(row.dtype),
+         "curves are of elements of {} bytes"),
+    ):  # fmt: skip
         left = tuple(curve for curve in found if of_curve(curve) == wanted)
         if not left:
             known = ", ".join(map(str, sorted({*map(of_curve, found)})))
             same = tuple(curve for curve in found if curve.operation == row.operation)
-            return RowOnCurve(row, same, f"curves are of {words.format(known)}")
+            return RowOnCurve(row, same, words.format(known))
         found = left
     within = tuple(curve for curve in found if curve.time_at(size))
     if not within:
@@ -312,7 +305,7 @@ def compare_row(
         return RowOnCurve(row, found, f"curves are of {known}")
     within = tuple(curve for curve in within if curve.is_own) or within
     times = sorted(curve.time_at(size) or 0.0 for curve in within)
-    time_s = _geometric_mean(*times)
+    time_s = geometric_mean(times)
     apart = max(times[-1] / time_s, time_s / times[0]) - 1 + _ROUNDING
     part = max(tolerance_at(size), apart) if tolerance is None else tolerance
     return RowOnCurve(row, within, "", row.time.scaled(1 / time_s), part)

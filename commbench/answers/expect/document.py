@@ -35,12 +35,6 @@ def gbps(value: float) -> str:
     return f"{shown:.3g}" if shown < 999.5 else f"{shown:,.0f}"
 
 
-def range_text(low: float, high: float) -> str:
-    """`367 to 480 GB/s`, or `370 GB/s` where both ends are the same."""
-    first, last = gbps(low), gbps(high)
-    return f"{last} GB/s" if first == last else f"{first} to {last} GB/s"
-
-
 def machine_text(call: Call) -> str:
     """The accelerators, nodes and network of a call: `2 nodes of 8 x H100 with 8 x 400 Gbit/s`."""
     gpu, nics = call.fabric.gpu, call.fabric.nics
@@ -52,8 +46,8 @@ def machine_text(call: Call) -> str:
 
 def bound_text(bound: Bound) -> str:
     """Its link: `450 GB/s one way per accelerator (NVLink 4) x 1.75 (its switch can reduce)`."""
-    is_more = bound.why_more and abs(bound.times - 1) > 1e-9
-    more = f" x {bound.times:.4g} ({bound.why_more})" if is_more else ""
+    times = bound.busbw_bytes_per_s / bound.speed_bytes_per_s
+    more = f" x {times:.4g} ({bound.why_more})" if bound.why_more and abs(times - 1) > 1e-9 else ""
     return f"{gbps(bound.speed_bytes_per_s)} GB/s one way per {bound.per} ({bound.link}){more}"
 
 
@@ -87,9 +81,9 @@ def _others(found: expectation.Expectation) -> str:
 
 def _span(found: expectation.Expectation) -> str:
     (low, first), (high, last) = found.known[0], found.known[-1]
-    if not _differ(found):
-        return range_text(low, high)
-    return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
+    if _differ(found):
+        return f"{gbps(low)} ({first.how}) to {gbps(high)} GB/s ({last.how})"
+    return f"{' to '.join(dict.fromkeys(map(gbps, (low, high))))} GB/s"
 
 
 def _differ(found: expectation.Expectation) -> bool:

@@ -19,13 +19,6 @@ from commbench.analysis.figures import interpolate
 from commbench.analysis.rows import ResultRow
 from commbench.answers.expect.bound import Bound, Call, find_bound, make_call
 from commbench.plan import links, operations
-from commbench.plan.links import (
-    Published,
-    Threshold,
-    find_link,
-    load_published,
-    load_thresholds,
-)
 from commbench.units import GB, parse_size
 from commbench.views.formats import Result, fields_of
 
@@ -41,7 +34,6 @@ _SAME_RATE = 0.02
 """Networks whose rates differ by less are alike."""
 
 PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN = "plausible", "low", "high", "impossible", "unknown"
-VERDICTS = (PLAUSIBLE, LOW, HIGH, IMPOSSIBLE, UNKNOWN)
 """What a bandwidth can be. `high`: more than others measured, but possible. `unknown`: possible,
 and nothing comparable was published."""
 
@@ -49,7 +41,7 @@ and nothing comparable was published."""
 class Figure(NamedTuple):
     """A published figure, at the size that is asked about."""
 
-    published: Published
+    published: links.Published
     busbw_bytes_per_s: float | None
     """None where it says nothing about so small a size."""
 
@@ -67,7 +59,7 @@ class Expectation(NamedTuple):
     """Plausible up to; None where no figure says that."""
 
     @property
-    def known(self) -> tuple[tuple[float, Published], ...]:
+    def known(self) -> tuple[tuple[float, links.Published], ...]:
         """The bandwidths of others at this size, the lowest first, with their figures."""
         found = [(at_size, one) for one, at_size in self.figures if at_size is not None]
         return tuple(sorted(found, key=lambda each: each[0]))
@@ -106,7 +98,7 @@ class Judgement(NamedTuple):
     expectation: Expectation
     busbw_bytes_per_s: float
     verdict: str
-    """One of VERDICTS."""
+    """PLAUSIBLE, LOW, HIGH, IMPOSSIBLE or UNKNOWN."""
     mistakes: tuple[Mistake, ...] = ()
     """Mistakes that explain it, each with the plausible bandwidth without it."""
 
@@ -128,7 +120,7 @@ class Judgement(NamedTuple):
 class Demand(NamedTuple):
     """A bandwidth that somebody demands, judged on the smallest machine that it is for."""
 
-    threshold: Threshold
+    threshold: links.Threshold
     judgement: Judgement
 
 
@@ -207,11 +199,13 @@ def find_demands(call: Call) -> tuple[Demand, ...]:
     """What others demand of machines with this accelerator, within a node or between nodes."""
     gpu = call.fabric.gpu
     asked = (gpu.name if gpu else "", call.operation, call.nodes > 1)
-    found = [one for one in load_thresholds() if (one.gpu, one.operation, one.nodes > 1) == asked]
-    return tuple(Demand(one, judge_threshold(one)) for one in found)
+    return tuple(
+        Demand(one, judge_threshold(one)) for one in links.load_thresholds()
+        if (one.gpu, one.operation, one.nodes > 1) == asked
+    )  # fmt: skip
 
 
-def judge_threshold(threshold: Threshold) -> Judgement:
+def judge_threshold(threshold: links.Threshold) -> Judgement:
     """Whether what somebody demands is plausible on the smallest machine that it is for."""
     nics = links.parse_nics(threshold.nic) if threshold.nic else None
     fabric = links.make_fabric(links.find_gpu(threshold.gpu), nics)
@@ -258,7 +252,7 @@ def choose_row(rows: Sequence[ResultRow]) -> tuple[ResultRow, Judgement] | None:
 def find_figures(call: Call) -> Iterator[Figure]:
     """What others published of the same operation on the same fabric, on as many ranks or nodes, or
     on the nearest numbers of them."""
-    found = [one for one in load_published() if _is_alike(one, call)]
+    found = [one for one in links.load_published() if _is_alike(one, call)]
     several, nics = call.parts > 1, call.fabric.nics
     found = [one for one in found if _needs_as_much(one, call)] or found
     if several and nics and nics.link:
@@ -281,7 +275,7 @@ def nearest(counts: Iterable[int], wanted: int) -> list[int]:
     return ordered[max(0, above - 1) : above + 1]
 
 
-def _needs_as_much(figure: Published, call: Call) -> bool:
+def _needs_as_much(figure: links.Published, call: Call) -> bool:
     """Whether a figure needs as much of the network as the call. On two nodes the trees of NCCL's
     all_reduce need less than on more (NVIDIA/nccl-tests#196), so that figures of more nodes are no
     upper limit there, nor those of two nodes a lower one of more."""
@@ -289,16 +283,17 @@ def _needs_as_much(figure: Published, call: Call) -> bool:
     return is_ring or call.parts == 1 or (figure.nodes == 2) == (call.parts == 2)
 
 
-def _is_alike(figure: Published, call: Call) -> bool:
+def _is_alike(figure: links.Published, call: Call) -> bool:
     """Whether a figure is of the same operation, links, algorithm and versions."""
     gpu, fabric = links.find_gpu(figure.gpu), call.fabric
     if not (gpu and fabric.gpu) or figure.operation != call.operation:
         return False
+    nics = fabric.nics.bytes_per_second if fabric.nics else 0.0
     is_bridged = links.make_fabric(gpu).bridged(figure.ranks, figure.nodes)
     is_same_network = call.parts == 1 or (
         # Otherwise other accelerators of the node would use the network, too.
         figure.ranks * call.parts == call.ranks * figure.nodes
-        and (not fabric.nics or _has_rate(figure, fabric.nics.bytes_per_second))
+        and (not nics or abs(links.find_link(figure.link).bytes_per_second / nics - 1) < _SAME_RATE)
     )
     return (
         gpu.link is fabric.link
@@ -311,11 +306,7 @@ def _is_alike(figure: Published, call: Call) -> bool:
     )
 
 
-def _has_rate(figure: Published, speed: float) -> bool:
-    return abs(find_link(figure.link).bytes_per_second / speed - 1) < _SAME_RATE
-
-
-def _at_size(figure: Published, size: int | None) -> float | None:
+def _at_size(figure: links.Published, size: int | None) -> float | None:
     """The bandwidth of a figure at a size; between two sizes of a curve by their logarithms."""
     own = parse_size(figure.size) if figure.size else _UNSIZED
     if size is None or (figure.curve and size >= own):

@@ -17,7 +17,7 @@ from commbench.answers.cost.machine import Machine, read_machine
 from commbench.answers.explain import facts as known
 from commbench.answers.explain.facts import Fact
 from commbench.errors import RecordsError, UsageError
-from commbench.output.text import exact, join_words, seconds
+from commbench.output.text import exact, join_words
 from commbench.plan import dimensions, dtypes, links, operations, plan
 from commbench.plan.case import READY
 from commbench.plan.operation import Operation
@@ -36,9 +36,6 @@ class RowExplanation(NamedTuple):
 
     row: ResultRow
     facts: tuple[Fact, ...]
-
-    def __repr__(self) -> str:
-        return f"<RowExplanation: {self.row.case.name}: {len(self.facts)} facts>"
 
     def get(self, name: str) -> Any:
         """The value of the fact of that name; None where there is none."""
@@ -72,37 +69,39 @@ def explain_row(
 ) -> RowExplanation:  # fmt: skip
     """Everything about a row, by all rows of its run and the models of a machine."""
     facts = known.row_facts(row, peak) + known.bound_facts(row, every, machine)
-    return RowExplanation(row, tuple(fact for fact in facts if fact.is_known))
+    found = [f for f in facts if not (f.value is None or f.value is False or f.value == "")]
+    return RowExplanation(row, tuple(found))
 
 
 def explain_run(
-    run: Run, operation: Operation | None = None, size_bytes: int | None = None,
-    peak: links.Peak | None = None, machine: Machine | None = None,
+    run: Run, op: str | None = None, size: str | None = None, peak: links.Peak | None = None,
+    machine: Machine | None = None,
 ) -> Explanation:  # fmt: skip
     """The largest size of each kind of call, of the chosen rows. With a `machine`, its models say
     what bounds each row. UsageError where no row has this operation and size."""
     every = chosen = list(worst_alone(make_rows(run)))
     if not every:
         raise UsageError(f"{run.name} has no finished case yet", "wait, or give another run")
-    if operation:
-        chosen = [row for row in every if row.case.operation == operation.name]
+    if op is not None:
+        name = operations.find_operation(op).name
+        chosen = [row for row in every if row.case.operation == name]
         if not chosen:
             names = dict.fromkeys(row.case.operation for row in every)
-            raise UsageError(f"{run.name} has no {operation.name}", f"it has {', '.join(names)}")
-    if size_bytes is not None:
-        sizes = sorted({row_names.named_bytes(row.case) for row in chosen} - {0})
+            raise UsageError(f"{run.name} has no {name}", f"it has {', '.join(names)}")
+    if size is not None:
+        sizes, size_bytes = (
+            {row_names.named_bytes(row.case) for row in chosen},
+            units.parse_size(size),
+        )
         chosen = [row for row in chosen if known.is_of_size(row, size_bytes)]
         if not chosen:
-            has = f"it has {units.format_sizes(tuple(sizes)) or 'rows without a size'}"
-            raise UsageError(f"{run.name} has no row of {units.format_bytes(size_bytes)}", has)
-    kinds = collect(((row.case.title, row.case.timing), row) for row in chosen)
-    largest = [max(own, key=lambda row: (bool(row.time), row.case.size_bytes))
-               for own in kinds.values()]  # fmt: skip
-    return Explanation(
-        run.name,
-        tuple(explain_row(row, every, peak, machine) for row in largest),
-        not (operation or size_bytes or len(every) == 1),
-    )
+            has = units.format_sizes(tuple(sorted(sizes - {0}))) or "rows without a size"
+            why = f"{run.name} has no row of {units.format_bytes(size_bytes)}"
+            raise UsageError(why, f"it has {has}")
+    kinds = collect(((row.case.title, row.case.timing), row) for row in chosen).values()
+    largest = (max(own, key=lambda row: (bool(row.time), row.case.size_bytes)) for own in kinds)
+    found = tuple(explain_row(row, every, peak, machine) for row in largest)
+    return Explanation(run.name, found, op is None and size is None and len(every) > 1)
 
 
 def answer(
@@ -135,9 +134,7 @@ def answer(
                 f"--{option} {value} describes a call of an operation, but {what.name} is a run",
                 f"leave out --{option}",
             )
-    operation = None if op is None else operations.find_operation(op)
-    size_bytes = None if size is None else units.parse_size(size)
-    return explain_run(what, operation, size_bytes, parsed_peak, machine)
+    return explain_run(what, op, size, parsed_peak, machine)
 
 
 def _operation_or_run(what: str, notify: Callable[[str], None]) -> Operation | Path:
@@ -163,7 +160,6 @@ def _quoted_row(
     meaning for the operation, and for an impossible call, such as one of fewer bytes than ranks."""
     name = operation.name
     needed: dict[str, Any] = {"ranks": ranks, "size": size, "time": time}
-    examples = {"ranks": "8", "size": "1G", "time": "4.2ms"}
     useless: dict[str, str | None] = {"op": op}
     if not operation.has_data:
         useless |= {"size": needed.pop("size"), "dtype": dtype}
@@ -172,10 +168,9 @@ def _quoted_row(
             why = f"--{option} {value} has no meaning for {name}, which is an operation"
             raise UsageError(why + " without data" * (option != "op"), f"leave out --{option}")
     if missing := [f"--{option}" for option, value in needed.items() if value is None]:
-        raise UsageError(
-            f"{name} cannot be explained without {', '.join(missing)}",
-            "add for example " + " ".join(f"{each} {examples[each[2:]]}" for each in missing),
-        )
+        examples = {"--ranks": "--ranks 8", "--size": "--size 1G", "--time": "--time 4.2ms"}
+        why = f"{name} cannot be explained without {', '.join(missing)}"
+        raise UsageError(why, "add for example " + " ".join(map(examples.__getitem__, missing)))
     nodes = 1 if nodes is None else nodes
     try:
         asked = plan.Plan(
@@ -201,11 +196,12 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     known.BYTES: lambda found: (
         f"{exact(found)} bytes" if found == int(found) else units.format_about(found)
     ),
-    known.SECONDS: lambda found: (
-        seconds(found, 3) if isinstance(found, float) else known.time_of(found)
+    known.SECONDS: cells.time_with_interval_text,
+    known.RATE: lambda found: (
+        f"{cells.bandwidth_text(found)} GB/s"
+        + cells.in_brackets(cells.bandwidth_interval_text(found))
     ),
-    known.RATE: lambda found: f"{known.rate_of(found)} GB/s",
-    known.RATIO: cells.ratio_text,
+    known.RATIO: cells.ratio_with_interval_text,
     known.SHARE: lambda found: f"{cells.share_with_interval_text(found)} %",
     known.FIGURE: lambda _: "",
     known.TEXT: str,
@@ -213,15 +209,10 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 """How a value is written, by its unit."""
 
 
-_INTERVALS = {known.SECONDS: cells.TIME_INTERVAL, known.RATE: cells.BANDWIDTH_INTERVAL}
-_INTERVALS |= {known.RATIO: cells.RATIO_INTERVAL}
-
-
 def value_text(value: Any, unit: str) -> str:
     """A value of that unit, with the digits of its interval, and with that."""
     ends = value if isinstance(value, tuple) and not isinstance(value, Estimate) else (value,)
-    shown = " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
-    return shown + cells.in_brackets(_INTERVALS[unit].write(value) if unit in _INTERVALS else "")
+    return " … ".join(dict.fromkeys(map(_WRITERS[unit], ends)))
 
 
 _RATIO = Unit(lambda v: v if isinstance(v, str) else value_text(v, known.RATIO), is_left=True)
@@ -313,12 +304,11 @@ def _what_helps(found: RowExplanation) -> str:
 def _summary(found: Explanation) -> str:
     """The kinds of calls of a run in one sentence."""
     bounds = Counter(kind for each in found.rows if (kind := each.get(known.BOUND)))
-    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     kinds = units.format_count(len(found.rows), "kind")
-    text = f"{found.name} has {kinds} of calls, of which nothing tells what bounds them"
-    if words:
-        text = f"At the largest size, of {kinds} of calls {join_words(words)}"
-    return f"{text}."
+    if not bounds:
+        return f"{found.name} has {kinds} of calls, of which nothing tells what bounds them."
+    words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
+    return f"At the largest size, of {kinds} of calls {join_words(words)}."
 
 
 def _notes(found: Explanation) -> list[str]:

@@ -12,16 +12,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
-from commbench.analysis.diagnostics import find_causes
-from commbench.analysis.figures import NODE_BOUND, find_peak_fraction, why_no_peak_fraction
+from commbench.analysis import diagnostic_figures, diagnostics, figures
 from commbench.analysis.rows import ResultRow
 from commbench.answers.cost import fit, intervals, observations
 from commbench.answers.cost.cost_models import find_algorithm, growth
 from commbench.answers.cost.machine import Machine, Point
 from commbench.answers.cost.predict import Prediction, find_fitted, models_of_row, predict
-from commbench.answers.expect.document import row_text
-from commbench.answers.expect.expectation import judge_row
 from commbench.errors import CommbenchError
 from commbench.output.text import clean, exact, seconds
 from commbench.plan import call_forms, dimensions, links, replay, workload_variants
@@ -54,22 +50,6 @@ class Fact(NamedTuple):
     how: str = ""
     """How it is computed; its figures have the digits of their interval."""
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it has a value."""
-        return not (self.value is None or self.value is False or self.value == "")
-
-
-def time_of(found: Estimate) -> str:
-    """A time, as it was given or with the digits of its interval."""
-    return cells.time_text(found) if found.has_interval else seconds(found.value, 4)
-
-
-def rate_of(found: Any) -> str:
-    """A bandwidth in GB/s, as it was given or with the digits of its interval."""
-    found = found if isinstance(found, Estimate) else Estimate(found)
-    return cells.bandwidth_text(found) if found.has_interval else f"{found.value / GB:.4g}"
-
 
 def row_facts(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     """What a row says by itself, and its warnings."""
@@ -77,10 +57,10 @@ def row_facts(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     facts += _step(row) if row.case.step else []
     facts += _time(row) + _overlap(row)
     if row.time and not row.case.step and (row.case.has_bandwidth or not row.case.part):
-        facts += _bandwidth(row) + _peak(row, peak) + _others(row)
+        facts += [*_bandwidth(row), *_peak(row, peak), _nccl(row)]
     return facts + [
         Fact(f"warning {found.name}", figure, FIGURE, found.describe([(row, figure)]))
-        for found, figure in find_causes(row).items()
+        for found, figure in diagnostics.find_causes(row).items()
     ]
 
 
@@ -121,13 +101,11 @@ def is_of_size(row: ResultRow, size: int) -> bool:
 
 def _step(row: ResultRow) -> list[Fact]:
     name, _, size = row.case.variant.partition(":")
-    what = (
-        workload_variants.VARIANTS[name].removeprefix("bucket:SIZE: ").replace("SIZE bytes", size)
-    )
+    what = workload_variants.VARIANTS[name].removeprefix("bucket:SIZE: ")
     workload = replay.replayed_workload(row.header.plan).name
     return [
         Fact("step", clean(row.case.step), TEXT, f"of the workload {clean(workload)}"),
-        Fact("variant", row.case.variant, TEXT, what),
+        Fact("variant", row.case.variant, TEXT, what.replace("SIZE bytes", size)),
     ]
 
 
@@ -147,24 +125,14 @@ def _time(row: ResultRow) -> list[Fact]:
 
 def _overlap(row: ResultRow) -> list[Fact]:
     batches, both = row.measurement.batches, row.overlap
-    facts = [
-        Fact("part", row.case.part, TEXT, "communication and computation, each alone and at once"),
-        Fact(
-            "computation",
-            bool(row.case.part and batches) and batches[-1].work,
-            TEXT,
-            "of each rank",
-        ),
-    ]
-    if not (both and row.parts):
-        return facts
-    a, b = (each.time and each.time.estimate for each in row.parts)
+    a, b = [each.time and each.time.estimate for each in row.parts or ()] or (None, None)
     return [
-        *facts,
+        Fact("part", row.case.part, TEXT, "communication and computation, each alone and at once"),
+        Fact("computation", batches[-1].work if batches else "", TEXT, "of each rank"),
         Fact("communication a", a, SECONDS, "alone"),
         Fact("computation b", b, SECONDS, "alone"),
-        Fact("hidden share", both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
-        Fact("gain", both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
+        Fact("hidden share", both and both.hidden, SHARE, "(a + b - t) / min(a, b), from 0 to 1"),
+        Fact("gain", both and both.gain, RATIO, "(a + b) / t; t is the time until both had ended"),
     ]
 
 
@@ -179,24 +147,21 @@ def _bandwidth(row: ResultRow) -> list[Fact]:
     algbw = row.time.estimate.map(lambda time_s: case.size_bytes / time_s)
     size = exact(case.size_bytes)
     formula = case.own_call.busbw_formula or operation.busbw_formula
-    over = f"algbw x {formula} = {rate_of(algbw)} x {factor:.5g}"
+    over = f"algbw x {formula} = {cells.bandwidth_text(algbw)} x {factor:.5g}"
     reduces = ", except where the network itself reduces (NVLS, SHARP)" * (factor > 1)
     must = f"{formula} x S, one way, with any algorithm{reduces * operation.reduces}"
-    uneven = []
     if load:
         worst = "every rank" if load.worst_rank is None else f"rank {load.worst_rank}"
         must = f"{load.worst_link:.5g} x S, of {worst}, without the block that it keeps"
-        uneven = [
-            Fact("logical_GBps", algbw.scaled(load.largest), RATE,
-                 f"{load.largest:.5g} x S / t, with the block that a rank keeps"),
-        ]  # fmt: skip
+    largest = load.largest if load else 0.0
     return [
-        Fact("algbw", algbw, RATE, f"S / t = {size} B / {time_of(row.time.estimate)}"),
+        Fact("algbw", algbw, RATE, f"S / t = {size} B / {cells.time_text(row.time.estimate)}"),
         Fact("busbw", algbw.scaled(factor), RATE, over),
-        *uneven,
+        Fact("logical_GBps", load and algbw.scaled(largest), RATE,
+             f"{largest:.5g} x S / t, with the block that a rank keeps"),
         Fact("over some link", case.ranks > 1 and round(factor * case.size_bytes), BYTES, must),
         messages,
-    ]
+    ]  # fmt: skip
 
 
 def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
@@ -204,13 +169,13 @@ def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     if peak is None:
         how = "--peak 450GB/s compares busbw with a speed, or with a link"
         return [Fact("peak", "not given", TEXT, how)]
-    case, share, speed = row.case, find_peak_fraction(row, peak), peak.bytes_per_second
+    share, speed = figures.find_peak_fraction(row, peak), peak.bytes_per_second
     more = f"; see `commbench links {peak.name}`" if peak.source else ""
     facts = [Fact("peak", speed, RATE, f"{peak.text}{more}")]
     if share is None:
-        return [*facts, Fact("no share of it", "not known", TEXT, why_no_peak_fraction(row, peak))]
-    least = share.factor * case.size_bytes
-    what = f"{share.factor:.5g} x algbw" if share.bound == NODE_BOUND else "busbw"
+        how = figures.why_no_peak_fraction(row, peak)
+        return [*facts, Fact("no share of it", "not known", TEXT, how)]
+    what = f"{share.factor:.5g} x algbw" if share.bound == figures.NODE_BOUND else "busbw"
     time = row.time.estimate if row.time else Estimate(1.0)
     reached = time.map(lambda time_s: share.fraction * time.value / time_s)
     is_above = share.fraction > 1 + _ROUNDING
@@ -218,9 +183,8 @@ def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     return [
         *facts,
         Fact("of the peak", reached, SHARE,
-             f"{what} / peak = {rate_of(reached.scaled(speed))} / {speed / GB:g} "
+             f"{what} / peak = {cells.bandwidth_text(reached.scaled(speed))} / {speed / GB:g} "
              f"({share.bound} bound)"),
-        Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
              f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
              f"limit is {share.ceiling:.5g} x the peak"),
@@ -231,14 +195,10 @@ def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     ]  # fmt: skip
 
 
-def _others(row: ResultRow) -> list[Fact]:
+def _nccl(row: ResultRow) -> Fact:
     algorithm, protocol, channels = row.nccl_selection
     how = f"selected in a call that was not timed; channels: {channels or 'not known'}"
-    judged = judge_row(row)
-    return [
-        Fact("NCCL", f"{algorithm} {protocol}".strip(), TEXT, how),
-        Fact("others", judged and judged.verdict, TEXT, row_text(row, judged) if judged else ""),
-    ]
+    return Fact("NCCL", f"{algorithm} {protocol}".strip(), TEXT, how)
 
 
 # What bounds a call, and what more bytes or ranks would do.
@@ -272,7 +232,7 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where its ranks waited
     for a core for a large share of the time."""
-    if queued > MOST_QUEUED:
+    if queued > diagnostic_figures.MOST_QUEUED:
         how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
         return [Fact(NOT_KNOWN, "not known", TEXT, how)]
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
@@ -290,26 +250,23 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
     timed = {
         each.case: each.time.median for each in every if each.time and each.measurement.status == OK
     }
-    own = _call(row.case, "size_bytes", "count")
+    own = row.case.key("size_bytes", "count")
     times = {
-        case.size_bytes: median
-        for case, median in timed.items()
-        if _call(case, "size_bytes", "count") == own
+        case.size_bytes: s for case, s in timed.items() if case.key("size_bytes", "count") == own
     }
     points = [Point(row.case.ranks, row.case.ranks, *each) for each in times.items()]
     is_wide = bool(times) and max(times) >= 2 * min(times) > 0
     curve = fit.fit_sizes(points) if is_wide else None
+    if not curve and OPERATIONS[row.case.operation].has_data:
+        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
+        return [few, *_twice_the_ranks(row, time_s, timed, None)]
+    latency_s, where = time_s, "it moves no data"
     if curve:
         # Later ranges may have more latency, where the protocol switches.
         first, of_size = curve.ranges[0], curve.range_of(size)
         line = max(first, of_size, key=attrgetter("fixed_s"))
         latency_s = min(time_s, line.fixed_s)
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
-    elif OPERATIONS[row.case.operation].has_data:
-        few = Fact(NOT_KNOWN, "not known", TEXT, "this call has too few sizes in this run")
-        return [few, *_twice_the_ranks(row, time_s, timed, None)]
-    else:
-        latency_s, where = time_s, "it moves no data"
     facts = _bound(latency_s / time_s if time_s else 1.0, row.interference.queued_share or 0.0)
     facts.append(Fact("latency", latency_s, SECONDS, where))
     if curve:
@@ -322,11 +279,6 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
             Fact(TWICE_SIZE, longer / time_s if longer else ratio, RATIO, source),
         ]
     return facts + _twice_the_ranks(row, time_s, timed, latency_s)
-
-
-def _call(case: Case, *without: str) -> tuple[object, ...]:
-    """What cases have in common that differ in these dimensions only."""
-    return tuple(getattr(case, d.field) for d in dimensions.DIMENSIONS if d.field not in without)
 
 
 def _line(fitted: fit.Range) -> Fact:
@@ -345,7 +297,7 @@ def _twice_the_ranks(
     latency that is the same for any number of ranks and for latency that is all in the steps."""
     case, backend, groups = row.case, row.header.plan.backend, ("root", "group", "group_ranks")
     for each, longer in timed.items():
-        if each.ranks == 2 * case.ranks and _call(each, *groups) == _call(case, *groups):
+        if each.ranks == 2 * case.ranks and each.key(*groups) == case.key(*groups):
             return [Fact(TWICE_RANKS, longer / time_s, RATIO, MEASURED)]
     if latency_s is None or case.ranks == 1:
         return []
@@ -363,7 +315,7 @@ def _by_machine(row: ResultRow, time_s: float, machine: Machine) -> list[Fact]:
     """What a machine's models say about a row: its predicted time, shares, n-half, twice the size
     and twice the ranks; or why they say nothing."""
     case, (_, per_node) = row.case, observations.group_shape(row.header, row.case)
-    machine = models_of_row(machine, row, _call(row.case))
+    machine = models_of_row(machine, row, row.case.key())
     try:
         (found,) = predict(machine, case.operation, (case.ranks,), per_node, (case.size_bytes,))
     except CommbenchError as error:

@@ -12,14 +12,9 @@ from math import floor, inf, log10
 from statistics import median
 from typing import NamedTuple
 
-from commbench.answers.pairs.matrix import (
-    Pair,
-    RankMatrix,
-    has_matrix,
-    main_matrices,
-    pair_matrices,
-)
-from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding, find_slow
+from commbench.answers.pairs.document import diagnose_pairs, pairs_answer
+from commbench.answers.pairs.matrix import Pair, RankMatrix, main_matrices
+from commbench.answers.pairs.slow_parts import BOTH, IN, LINK, OUT, Finding
 from commbench.results.schema import Run
 from commbench.stats import collect
 from commbench.units import format_bytes
@@ -56,10 +51,12 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
     """For each run that measured pairs of ranks in rounds, a heat map of each quantity."""
     pictures: list[Picture] = []
     for run in runs:
-        matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-        found = [(matrix, find_slow(matrix).findings) for matrix in main_matrices(matrices)]
+        diagnosed = diagnose_pairs(run)
+        main = main_matrices(matrix for matrix, _ in diagnosed)
+        found = [(matrix, own.findings) for matrix, own in diagnosed if matrix in main]
         notes = [f"{run.name}: {run.header.describe_ranks()}",
-                 "All pairs of a round at once; lower quartile of batches"]  # fmt: skip
+                 "All pairs of a round at once; lower quartile of batches",
+                 *pairs_answer(diagnosed)]  # fmt: skip
         pictures += [*heat_maps(found, notes)] if found else []
     return pictures
 

@@ -29,8 +29,8 @@ from commbench.output.text import clean, join_words
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
 from commbench.readers.lines import COLUMNS, TIMING
-from commbench.readers.registry import OF_FILES
 from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
+from commbench.readers.source import OF_FILES
 from commbench.results.schema import OK, is_imported
 from commbench.units import MICRO, seven_digits
 from commbench.validation import choose
@@ -108,7 +108,7 @@ def nccl_tests_table(source: LoadedRun) -> str:
             f"{NCCL_TESTS} needs the samples of the run, and {source.path} has none",
             "give the run folder or its run.jsonl",
         )
-    return nccl_tests_text(source.run) + "\n"
+    return nccl_tests_text(source.run)
 
 
 _NCCL_PERF = ("framework", "version", "device", "op_name", "kernel_source", "nccl_dtype",

@@ -15,16 +15,9 @@ from commbench.answers.expect.curves import Curve, load_curves
 from commbench.answers.show.formats import texts
 from commbench.host.gpu_system import describe_gpu_facts
 from commbench.output.text import join_words
+from commbench.plan import links
 from commbench.plan.call_forms import CALL_FORMS
-from commbench.plan.links import (
-    Link,
-    Published,
-    find_gpu,
-    find_link,
-    load_links,
-    load_published,
-    make_peak,
-)
+from commbench.plan.links import Link, Published
 from commbench.plan.operation import Operation
 from commbench.plan.operations import OPERATION_SETS, OPERATIONS, REPLAY
 from commbench.plan.own_calls import InstalledCall
@@ -84,9 +77,9 @@ def find_links(name: str | None = None, published: bool = False) -> Links:
     """All links, or the one of that name or alias with the bandwidths that were published for it;
     `published`: these bandwidths only, of all links without a name."""
     if name is None and not published:
-        return Links(load_links(), ())
-    link = None if name is None else find_link(name)
-    figures = [one for one in load_published() if link is None or one.link == link.name]
+        return Links(links.load_links(), ())
+    link = None if name is None else links.find_link(name)
+    figures = [one for one in links.load_published() if link is None or one.link == link.name]
     shown = (link,) if link and not published else ()
     curves = _curves(link) if published else ()
     return Links(shown, tuple(Reached(one, _fraction(one)) for one in figures), curves)
@@ -97,7 +90,7 @@ def _curves(link: Link | None) -> tuple[Curves, ...]:
     found = collect(
         (curve.system, curve)
         for curve in load_curves()
-        if link is None or ((gpu := find_gpu(curve.system)) and gpu.link == link)
+        if link is None or ((gpu := links.find_gpu(curve.system)) and gpu.link == link)
     )
     return tuple(Curves(system, tuple(curves)) for system, curves in found.items())
 
@@ -107,7 +100,7 @@ def _fraction(figure: Published) -> float | None:
     if operation.busbw_factor is None:
         return None
     algbw = figure.busbw_bytes_per_s / operation.busbw_factor(figure.ranks)
-    peak = make_peak(find_link(figure.link))
+    peak = links.make_peak(links.find_link(figure.link))
     needed = peak_fraction(operation, figure.ranks, figure.nodes, algbw, peak)
     return needed.fraction if needed else None
 
@@ -116,7 +109,7 @@ def links_document(found: Links) -> doc.Document:
     """Tables of links and of published bandwidths; the source of each row is a number."""
     cited = [link.source for link in found.links] + [each.curves[0].source for each in found.curves]
     sources = [*dict.fromkeys([*cited, *(one.published.source for one in found.published)])]
-    links = (
+    columns = (
         Column("link", attrgetter("name"), TEXT),
         Column("GB/s", attrgetter("bytes_per_second"), _GBPS),
         Column("per", attrgetter("per"), TEXT),
@@ -142,7 +135,7 @@ def links_document(found: Links) -> doc.Document:
     named = dict.fromkeys(c.operation for each in found.curves for c in each.curves)
     about = f"Curves of {', '.join(named)}: `commbench expect RUN` compares with them"
     blocks: list[doc.Block] = [
-        doc.Table("", links, found.links),
+        doc.Table("", columns, found.links),
         doc.Items(texts("links") if len(found.links) > 1 else ()),
         doc.Table("", published, found.published, attrgetter("published.link"), "link"),
         doc.Items(texts("published") if found.published else ()),
@@ -175,7 +168,6 @@ CALL_COLUMNS = (
     Column("receives", attrgetter("receive.value"), TEXT),
     Column("busbw/\nalgbw", lambda row: row.busbw_formula or "none", NUMBER),
 )
-TIMED = Column("what is timed", attrgetter("calls"), TEXT)
 INSTALLED = (
     Column("call", attrgetter("name"), TEXT),
     Column("class", attrgetter("source"), TEXT),
@@ -208,7 +200,7 @@ def operations_document(found: Mapping[str, Operation] | InstalledCalls) -> doc.
             doc.Table("", CALL_COLUMNS, operations),
             doc.Section("Names for several operations", [doc.Facts(sets)]),
             doc.Table("", (FORM, SUMMARY), forms),
-            doc.Table("", (FORM, TIMED), forms),
+            doc.Table("", (FORM, Column("what is timed", attrgetter("calls"), TEXT)), forms),
             doc.Text(*texts("operations")),
         ],
     )

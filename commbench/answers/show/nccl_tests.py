@@ -46,7 +46,7 @@ def nccl_tests_text(run: Run) -> str:
     tables = collect((row.case.key(*without), row) for row in make_rows(run))
     texts = ["\n".join(_table(run, rows)) for rows in tables.values()]
     ending = run_end_text(run)
-    return "\n\n".join([*texts, _comment(ending)] if ending else texts)
+    return "\n\n".join([*texts, _comment(ending)] if ending else texts) + "\n"
 
 
 def _table(run: Run, rows: list[ResultRow]) -> list[str]:

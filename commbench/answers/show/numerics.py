@@ -98,14 +98,14 @@ class NumericsResult:
             yield name, dict(zip(names, own, strict=True))
 
     @property
-    def largest_ways(self) -> list[tuple[str, dict[str, Measurement]]]:
-        """The same for the largest size of each kind of call that has several ways."""
-        kinds: dict[Any, tuple[str, dict[str, Measurement]]] = {}
+    def sentences(self) -> list[str]:
+        """How the ways differ of the largest size of each kind of call that has several."""
+        kinds: dict[Any, str] = {}
         for call, ways in self._ways:
             case = next(iter(ways.values())).case
             if len(ways) > 1:
-                kinds[case.key(*_WAY, "size_bytes")] = call, ways  # sizes ascend
-        return [*kinds.values()]
+                kinds[case.key(*_WAY, "size_bytes")] = ways_sentence(call, ways)  # sizes ascend
+        return [*filter(None, kinds.values())]
 
     def as_json(self) -> dict[str, Any]:
         """Its rows, and how the ways to each result differ."""
@@ -184,16 +184,16 @@ def _repeats(ways: Mapping[str, Measurement]) -> Iterator[str]:
             yield f"fresh launches of {name} {difference_text(apart)}"
 
 
-def numerics_sentences(result: NumericsResult) -> list[str]:
+def sentences(result: NumericsResult) -> list[str]:
     """What the numbers of a run say: which bits differ, and when compressing pays."""
-    found = [ways_sentence(call, ways) for call, ways in result.largest_ways]
+    found = result.sentences
     odd = [row for row in result.rows if row.found.same_on_ranks is False]
     if odd:
         found.append(f"Ranks have different bits in {_names(odd)}.")
     elif any(row.found.same_on_ranks for row in result.rows):
         found.append("All ranks have the same bits.")
     paying = paying_sentences(result)
-    return [*filter(None, found), *(paying if len(paying) <= MOST_SENTENCES else ())]
+    return [*found, *(paying if len(paying) <= MOST_SENTENCES else ())]
 
 
 def paying_sentences(result: NumericsResult) -> list[str]:
@@ -267,7 +267,7 @@ PAYING_COLUMNS = (
 )
 
 
-def numerics_blocks(result: NumericsResult) -> list[Block]:
+def blocks(result: NumericsResult) -> list[Block]:
     """The tables of the errors, and of when compressing pays."""
     rows = result.rows
     if not rows:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.text import list_some
+from commbench.output.text import about, list_some, seconds
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
@@ -49,8 +49,13 @@ def plan_document(
     largest = sum(of_memory.values()) * _most_groups_of_a_rank(plan)
     steps = [[case] for case in cases if case.step and case.status == READY]
     largest = max([largest, *(_most_bytes(plan, own) for own in steps)])
+    groups = [found for found in plan.group_sets if found.name]
     what = "buffers and a computation" if any(case.overlap for case in cases) else "buffers"
+    # A line for each kind of case that is not one call of all ranks.
+    texts = {title: " ".join(describe_shape(own[-1])) for title, own in kinds.items()}
+    shapes = [f"{title}: {text}" for title, text in texts.items() if text]
     answer = [f"Cases: {len(every)}; a rank needs at most {format_about(largest)} for {what}."]
+    answer += _duration(plan, [case for case in every if case.status == READY])
     return Document(
         title,
         (),
@@ -59,10 +64,10 @@ def plan_document(
             Facts(plan_facts(plan)),
             *_case_tables(plan, list(kinds.values())),
             Items(list_missing([(case, _why(case)) for case in cases]), "Not measured"),
-            _groups_table(plan),
+            Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, groups),
             Items(left_out(plan)),
             Items(list(plan.workload.get("notes", ())), "Notes on the workload"),
-            Items([*_shapes(cases)]),
+            Items(shapes),
             Code("The same with torchrun:", torchrun_line),
         ],
     )
@@ -93,6 +98,21 @@ def merge_rounds(plan: Plan, cases: Sequence[Case]) -> list[Case]:
     return list(found.values())
 
 
+SLOWEST_CALLS = 6
+"""Of calls so slow that fewer fill the budget, some are measured beyond it."""
+
+
+def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
+    """How long a run with a budget takes at most, warm-up and checks included: in each launch not
+    longer than the budget for a case, of which the timed calls have their part only."""
+    if plan.iterations is not None or plan.is_soak or not cases:
+        return
+    most = about(len(cases) * plan.launches * plan.budget_s)
+    slow = seconds(plan.budget_s / SLOWEST_CALLS, digits=2)
+    start = format_count(plan.launches, "start")
+    yield f"It takes at most {most} and {start} of the ranks; more where calls take over {slow}."
+
+
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:
     """What all ranks of this host need together, what is free, and what does not fit."""
     kinds = count_allocations(cases)
@@ -111,14 +131,6 @@ def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator
         yield f"{ranks} share {cores}: the times will show the scheduler."
 
 
-def _shapes(cases: Sequence[Case]) -> Iterator[str]:
-    """A line for each kind of case that is not one call of all ranks."""
-    largest = {case.title: case for case in cases if case.status == READY}
-    for title, case in largest.items():
-        if text := " ".join(describe_shape(case)):
-            yield f"{title}: {text}"
-
-
 MOST_GROUPS = 4
 """Groups of a dimension that are named."""
 HOW = {TOGETHER: "all at once", ALONE: "one at a time", BOTH: "all at once, then one at a time"}
@@ -129,12 +141,6 @@ GROUP_COLUMNS = (
     Column("which", lambda found: list_some([*map(format_group, found.groups)], MOST_GROUPS), TEXT,
            is_wrapped=True),
 )  # fmt: skip
-
-
-def _groups_table(plan: Plan) -> Table:
-    """The groups of each dimension, and which of them call at once."""
-    found = [each for each in plan.group_sets if each.name]
-    return Table(f"Groups, which call {HOW[plan.concurrency]}", GROUP_COLUMNS, found)
 
 
 def left_out(plan: Plan) -> list[str]:
@@ -162,7 +168,7 @@ def _most_groups_of_a_rank(plan: Plan) -> int:
 
 
 def plan_facts(plan: Plan) -> list[tuple[str, str]]:
-    """The fields of the plan that are set, but the sizes."""
+    """The fields of the plan that are set, but the sizes, by names such as `reduce ops`."""
     of_cases = {d.plan_field for d in DIMENSIONS}
     unused = of_cases - used_plan_fields(plan)
     if plan.workload:  # it has the cases
@@ -170,15 +176,10 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
     if not plan.open_groups:
         unused.add("open_groups")
     return [
-        (field_name(name), _field_text(name, value))
+        (name.removesuffix("_s").replace("_", " "), _field_text(name, value))
         for name, value in plan.as_json().items()
         if name not in ("sizes", "matrix", "own_calls", *unused) and value not in (None, "", [], {})
     ]
-
-
-def field_name(name: str) -> str:
-    """What a field of a plan is called in a table: `reduce ops`, `timeout`."""
-    return name.removesuffix("_s").replace("_", " ")
 
 
 def _field_text(name: str, value: Any) -> str:

@@ -57,7 +57,8 @@ def describe_runs(runs: Sequence[Run], common: str) -> list[str]:
         lines[MOST_MACHINES:] = [f"and {len(lines) - MOST_MACHINES} more"]
     reported = {m.reported.statistic for run in runs for m in run.measurements if m.reported}
     is_ours = any(m.batches for run in runs for m in run.measurements)
-    text = "; ".join(["Median of the slowest rank's times"] * is_ours + sorted(reported)[:2])
+    given = [f"Time in the file: {statistic}" for statistic in sorted(reported)[:2]]
+    text = "; ".join(["Median of the slowest rank's times"] * is_ours + given)
     return [*lines, *filter(None, [text])]
 
 

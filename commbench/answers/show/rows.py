@@ -4,6 +4,7 @@ computation and a communication cost each other when they run at once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
+LATENCY_BOUND = 64 << 10
+"""Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -63,11 +66,6 @@ def busbw_of(row: ResultRow | None) -> Estimate | None:
     return _at_time(row.busbw_at, row) if row else None
 
 
-def _p5(row: ResultRow) -> Estimate | None:
-    """The time of undisturbed calls, the 5th percentile."""
-    return row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high)
-
-
 _PER_SECOND = Unit("{:,.0f}".format)
 SLOWDOWN = Unit(lambda found: cells.ratio_with_interval_text(found.map(lambda more: 1 + more)))
 """How many times as long it takes: 1 and the slowdown."""
@@ -96,7 +94,8 @@ def _row_columns(peak: Peak | None, rows: Sequence[ResultRow]) -> tuple[Column, 
                cells.NUMBER, 1),
         Column("time", time_of, cells.TIME),
         Column("95 % interval", time_of, cells.TIME_INTERVAL, 8),
-        Column("p5", _p5, cells.TIME, 6),
+        Column("p5", lambda row: row.time and known(row.time.p5, row.time.p5_low, row.time.p5_high),
+               cells.TIME, 6),
         Column("NCCL", lambda row: " ".join(row.nccl_selection[:2]).strip(), cells.TEXT, 5),
         Column("n", lambda row: row.time and (row.time.iterations or None), cells.NUMBER, 4),
         Column("algbw\nGB/s", lambda row: _at_time(row.algbw_at, row), cells.BANDWIDTH, 3),
@@ -169,15 +168,24 @@ def summary_table(kinds: Sequence[Kind]) -> Table:
 
 
 def highest_sentence(kinds: Sequence[Kind]) -> str:
-    """The highest bus bandwidth of all kinds; empty where none has a bandwidth."""
+    """The highest bus bandwidth of all kinds, or of one small size the least time; empty where none
+    has a bandwidth."""
     peaks = [(kind.curve.peak, kind.title) for kind in kinds if kind.curve.peak]
     if not peaks:
         return ""
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
     if (row.interference.queued_share or 0.0) >= MOST_QUEUED:
         return "Ranks waited for a core most of the time: this shows the host, not the network."
-    busbw, size = cells.bandwidth_text(busbw_of(row)), format_bytes(row.case.size_bytes)
-    return f"The highest bus bandwidth is {busbw} GB/s: {title} at {size}."
+    size = format_bytes(row.case.size_bytes)
+    sizes = {each.case.size_bytes for kind in kinds for each in kind.rows if each.busbw}
+    if row.case.size_bytes < LATENCY_BOUND and len(sizes) == 1:
+        row, title = min(peaks, key=lambda found: found[0].time.median if found[0].time else inf)
+        time = cells.time_with_interval_text(time_of(row))
+        if len(peaks) == 1:
+            return f"{title} of {size} takes {time}."
+        return f"The least time of {size} is {time}: {title}."
+    busbw = cells.bandwidth_with_interval_text(busbw_of(row))
+    return f"The highest bus bandwidth is {busbw}: {title} at {size}."
 
 
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:

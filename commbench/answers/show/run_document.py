@@ -12,18 +12,11 @@ from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.row_names import column_meanings
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
 from commbench.answers.pairs.matrix import has_matrix
+from commbench.answers.show import numerics, run_notes, shapes
 from commbench.answers.show import rows as run_table
-from commbench.answers.show import run_notes
 from commbench.answers.show.formats import NCCL_TESTS, meanings
-from commbench.answers.show.numerics import (
-    NumericsResult,
-    find_numerics,
-    numerics_blocks,
-    numerics_sentences,
-)
+from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.answers.show.rows import overlap_blocks, without_parts
-from commbench.answers.show.shapes import Finding, find_shapes, groups_blocks, shapes_sentence
 from commbench.output.text import join_words
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import REPLAY
@@ -71,17 +64,17 @@ class ShownRun:
         return run_notes.find_warnings(self.rows)
 
     @cached_property
-    def shapes(self) -> list[Finding]:
+    def shapes(self) -> list[shapes.Finding]:
         """What the run found about its shapes of communication; nothing of a replay and of pairs in
         rounds and of a soak, which have answers of their own."""
         plan = self.run.header.plan
         has_own = plan.workload or plan.is_soak or has_matrix(plan)
-        return [] if has_own else find_shapes(self.rows)
+        return [] if has_own else shapes.find_shapes(self.rows)
 
     @cached_property
-    def numerics(self) -> NumericsResult:
+    def numerics(self) -> numerics.NumericsResult:
         """What the run found out about its numbers."""
-        return find_numerics(self.rows)
+        return numerics.find_numerics(self.rows)
 
     @cached_property
     def peak(self) -> Peak | None:
@@ -140,12 +133,12 @@ def document(shown: ShownRun) -> doc.Document:
     run, rows = shown.run, shown.rows
     where, _, how = describe_run(run).partition("; ")
     if shown.only_groups:
-        return doc.Document(run.name, [where, how], (), groups_blocks(rows))
-    kinds = run_table.summarise_kinds(run_table.timed_kinds(without_parts(rows)))
+        return doc.Document(run.name, [where, how], (), shapes.groups_blocks(rows))
+    kinds = run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
-    found = [highest, *(special or [shapes_sentence(run.header, shown.shapes)])]
-    found += numerics_sentences(shown.numerics)
+    found = [highest, *(special or [shapes.shapes_sentence(run.header, shown.shapes)])]
+    found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
     is_last = is_bad and not shown.soak
     answer = [*_status(shown), *found] if is_last else [*found, *_status(shown)]
@@ -157,7 +150,7 @@ def document(shown: ShownRun) -> doc.Document:
     )
     of_groups = [row for row in rows if row.case.group and row.time]
     are_both = any(row.group_interference for row in of_groups)
-    each_group = groups_blocks(of_groups)
+    each_group = shapes.groups_blocks(of_groups)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
     are_there = {
@@ -178,9 +171,9 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Items(
             [note for note in notes if "left out" not in note], "Notes about the imported file"
         ),
-        *numerics_blocks(shown.numerics),
+        *numerics.blocks(shown.numerics),
         run_table.timings_table(rows),
-        *overlap_blocks(rows),
+        *run_table.overlap_blocks(rows),
         *(each_group if are_both else [doc.Folded("Each group", each_group)] if of_groups else []),
         run_notes.warnings_section(shown.warnings, shown.are_warnings_explained),
         *run_notes.slow_links_tables(run.header),
@@ -302,10 +295,4 @@ def _measured(run: Run) -> str:
     return f"{', '.join(parts)}{results}."
 
 
-def _nccl_tests(shown: ShownRun) -> str:
-    from commbench.answers.show.nccl_tests import nccl_tests_text
-
-    return nccl_tests_text(shown.run) + "\n"
-
-
-VIEW = View(document, schema=2, more={NCCL_TESTS: _nccl_tests})
+VIEW = View(document, schema=2, more={NCCL_TESTS: lambda shown: nccl_tests_text(shown.run)})

@@ -255,9 +255,6 @@ SHAPES: dict[str, Shape] = {
 """The shapes that have a sentence of their own, in its order."""
 
 
-NO_GROUPS = "The run has no groups of ranks: it measured all ranks as one group."
-
-
 class GroupRow(NamedTuple):
     """One group at one size."""
 
@@ -290,7 +287,7 @@ def groups_blocks(rows: Sequence[ResultRow]) -> list[Block]:
     distribution."""
     groups = group_rows(rows)
     if not groups:
-        return [Text(NO_GROUPS)]
+        return [Text("The run has no groups of ranks: it measured all ranks as one group.")]
     lacking = any(group.together and group.together.low is None for group in groups)
     notes = [*texts("groups"), *texts("medians only") * lacking]
     timed = [(group, time) for group in groups if (time := group.together or group.alone)]

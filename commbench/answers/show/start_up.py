@@ -138,10 +138,11 @@ JOINING = (
     Column("init_process_group,\nslowest rank", lambda row: row[1].init_s, TIME),
     Column("fastest\nrank", lambda row: row[1].init_fastest_s, TIME, 3),
     Column(
-        "groups\nof a mesh", lambda row: row[1].groups_s if row[0].has_groups else None, TIME, 5
+        "groups\nof a mesh", lambda row: row[1].groups_s if row[0].has_groups else None,
+        TIME, 5,
     ),
     Column("first\noperation", lambda row: row[1].connect_s, TIME, 7),
-    Column("rendez-\nvous", lambda row: row[1].rendezvous_s, TIME, 2),
+    Column("rendezvous", lambda row: row[1].rendezvous_s, TIME, 2),
     Column("agree-\nment", lambda row: row[1].agreement_s, TIME, 4),
 )  # fmt: skip
 CALLS = (

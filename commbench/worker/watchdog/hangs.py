@@ -24,7 +24,7 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -49,14 +49,7 @@ MOST_NAMED = 10
 """Different places in which ranks are, and stacks, that an error tells."""
 MOST_CHARACTERS = 160
 """Of the numbers of ranks in a row."""
-
-
-class HangDiagnosis(NamedTuple):
-    """Which ranks keep all others waiting."""
-
-    culprits: tuple[int, ...]
-    symptom: str
-    """How that shows, as the predicate of a sentence about them."""
+_Value = TypeVar("_Value")
 
 
 def longest_check_s(size_bytes: int, slowest_bps: float = 0.0) -> float:
@@ -71,44 +64,44 @@ def longest_iteration_s(size_bytes: int, calls: int, checked_s: float) -> float:
     return calls * (SLOWER_THAN_CHECKED * checked_s or size_bytes / SLOWEST_BPS)
 
 
-def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> HangDiagnosis:
-    """Which ranks keep all others waiting.
+def diagnose_hang(heartbeats: Heartbeats, world_size: int) -> tuple[tuple[int, ...], str]:
+    """Which ranks keep all others waiting, and how that shows, as the predicate of a sentence about
+    them.
 
     In this order: ranks without a heartbeat, those whose watchdogs have stopped, those that are
     behind all others, and of these the ones that do not wait within torch.
     """
     unreachable = tuple(rank for rank in range(world_size) if rank not in heartbeats)
     if unreachable:
-        return HangDiagnosis(unreachable, "cannot be reached")
+        return unreachable, "cannot be reached"
     running = [rank for rank in heartbeats if heartbeats[rank].state.phase != DONE]
     silent = tuple(rank for rank in running if heartbeats[rank].is_silent)
     if silent:
-        return HangDiagnosis(silent, STOPPED if len(silent) == 1 else STOPPED_ALL)
+        return silent, STOPPED if len(silent) == 1 else STOPPED_ALL
     least = min((heartbeats[rank].state.progress for rank in running), default=(0, 0, 0))
     behind = tuple(rank for rank in running if heartbeats[rank].state.progress == least)
     stacks = {rank: heartbeats[rank].stack for rank in behind}
     busy = tuple(rank for rank in behind if stacks[rank] and not heartbeats[rank].is_in_torch)
     if busy and len(busy) < len(running):
         call = stacks[busy[0]][-1].rpartition("/")[2]
-        return HangDiagnosis(busy, f"{'is' if len(busy) == 1 else 'are'} at {call}")
+        return busy, f"{'is' if len(busy) == 1 else 'are'} at {call}"
     if len(behind) == world_size:
-        return HangDiagnosis((), "all ranks wait")
-    return HangDiagnosis(behind, "is behind" if len(behind) == 1 else "are behind")
+        return (), "all ranks wait"
+    return behind, "is behind" if len(behind) == 1 else "are behind"
 
 
 def make_hang_error(
-    diagnosis: HangDiagnosis, heartbeats: Heartbeats, cases: Sequence[Case], timeout_s: float
-) -> errors.RankError:
+    culprits: Sequence[int], symptom: str, heartbeats: Heartbeats, cases: Sequence[Case],
+    timeout_s: float,
+) -> errors.RankError:  # fmt: skip
     """The error that says which ranks keep the others waiting, and what each rank does."""
-    culprits, symptom = diagnosis
-    named = set(culprits)
     still_s = max((h.state.still_ms for h in heartbeats.values()), default=0) / 1000
     clauses = [f"{_name_ranks(culprits, heartbeats)} {symptom}" if culprits else symptom]
-    ranks_by_state: dict[tuple[bool, str], list[int]] = {}
-    for rank, heartbeat in sorted(heartbeats.items()):
-        key = (rank not in named, heartbeat.state.describe(cases))
-        ranks_by_state.setdefault(key, []).append(rank)
-    states = sorted(ranks_by_state.items())
+    others_and_states = {
+        rank: (rank not in culprits, beat.state.describe(cases))
+        for rank, beat in heartbeats.items()
+    }
+    states = sorted(_ranks_by(others_and_states).items())
     for (is_waiting, state), ranks in states[:MOST_NAMED]:
         # A culprit that stopped may have moved after its last heartbeat.
         is_old = symptom in (STOPPED, STOPPED_ALL) and not is_waiting
@@ -132,11 +125,8 @@ def make_hang_error(
 def describe_dumps(heartbeats: Heartbeats, folder: Path | None) -> str:
     """What torch's flight recorder has recorded of each rank, with a heading; empty where that is
     nothing."""
-    ranks_by_text: dict[str, list[int]] = {}
-    for rank, heartbeat in sorted(heartbeats.items()):
-        if heartbeat.recorded:
-            ranks_by_text.setdefault(heartbeat.recorded, []).append(rank)
-    lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in ranks_by_text.items()]
+    recorded = _ranks_by({rank: beat.recorded for rank, beat in heartbeats.items()})
+    lines = [f"  {_name_ranks(r, heartbeats)}: {text}" for text, r in recorded.items() if text]
     lines[MOST_DUMPS:] = ["  and others"] if len(lines) > MOST_DUMPS else []
     return "\n".join([f"torch's flight recorder, dumped to {folder}:", *lines]) if lines else ""
 
@@ -185,10 +175,10 @@ def diagnose(
         lost = [rank for rank in lost if rank != watched.rank or has_failed]
         message = describe_lost_ranks(lost, heartbeats, watched.cases) if lost else ""
         return Diagnosis(message, LOST_RANK_HINT, "", reporter, tuple(lost), silent)
-    found = diagnose_hang(heartbeats, world_size)
-    if found.culprits == (0,) and 0 not in heartbeats and watched.store_host:
-        found = found._replace(symptom=f"on {watched.store_host} {found.symptom}")
-    error = make_hang_error(found, heartbeats, watched.cases, watched.timeout_s)
+    culprits, symptom = diagnose_hang(heartbeats, world_size)
+    if culprits == (0,) and 0 not in heartbeats and watched.store_host:
+        symptom = f"on {watched.store_host} {symptom}"
+    error = make_hang_error(culprits, symptom, heartbeats, watched.cases, watched.timeout_s)
     dumps = describe_dumps(heartbeats, watched.dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
     answering = min((r for r in heartbeats if r not in silent), default=watched.rank)
@@ -200,9 +190,16 @@ def describe_lost_ranks(ranks: Sequence[int], heartbeats: Heartbeats, cases: Seq
     known = heartbeats.get(ranks[0])
     failure = known.failure if known else ""
     doing = f", last seen {known.state.describe(cases)}" if known else ""
-    return f"{_name_ranks(ranks, heartbeats)} {'failed' if failure else 'ended'}{doing}" + (
-        f": {failure}" if failure else ""
-    )
+    how = f"failed{doing}: {failure}" if failure else f"ended{doing}"
+    return f"{_name_ranks(ranks, heartbeats)} {how}"
+
+
+def _ranks_by(values: Mapping[int, _Value]) -> dict[_Value, list[int]]:
+    """For each value the ranks that have it, ascending."""
+    found: dict[_Value, list[int]] = {}
+    for rank, value in sorted(values.items()):
+        found.setdefault(value, []).append(rank)
+    return found
 
 
 def _name_ranks(ranks: Sequence[int], heartbeats: Heartbeats) -> str:

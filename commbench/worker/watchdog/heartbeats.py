@@ -261,23 +261,18 @@ class HostLeader:
 
     def look(self) -> None:
         """Count heartbeats that are missed; to be called once per heartbeat."""
-        beats, states = {}, rank_state.read_states(self._folder.path)
+        beats, missed, states = {}, {}, rank_state.read_states(self._folder.path)
         patience = max(1, len(states) // (RANKS_PER_CORE * (os.cpu_count() or 1)))
         for rank, state in states.items():
             before, looks = self._beats.get(rank, (-1, 0))
             looks = looks + 1 if before == state.heartbeats else 0
             if state.phase != DONE and not rank_state.is_process_alive(state.pid):
                 looks = max(looks, patience * MISSED_BEATS)
-            beats[rank] = state.heartbeats, looks
-        self._beats = beats
-        self._missed = {rank: looks // patience for rank, (_, looks) in beats.items()}
-        for rank, (_, looks) in beats.items():
-            if (
-                patience > 1
-                and looks >= MISSED_BEATS
-                and rank_state.is_process_stopped(states[rank].pid)
-            ):
-                self._missed[rank] = MISSED_BEATS
+            beats[rank], missed[rank] = (state.heartbeats, looks), looks // patience
+            may_be_late = missed[rank] < MISSED_BEATS <= looks
+            if may_be_late and rank_state.is_process_stopped(state.pid):
+                missed[rank] = MISSED_BEATS
+        self._beats, self._missed = beats, missed
 
     def close(self) -> None:
         """Publish for the last time. A thread within a call of the store would crash this process

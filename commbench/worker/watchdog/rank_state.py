@@ -131,12 +131,9 @@ def _of_rank(memory: mmap.mmap, rank: int) -> StateBuffer:
 
 
 def set_phase(
-    state: StateBuffer,
-    phase: int,
-    case: int | None = None,
-    iterations: int = 0,
+    state: StateBuffer, phase: int, case: int | None = None, iterations: int = 0,
     expected_s: float = 0.0,
-) -> None:
+) -> None:  # fmt: skip
     """Record what the rank does from now on; without a case, the last case stays recorded."""
     state[PREVIOUS_PHASE] = state[PHASE]
     if case is not None:

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from planted_times import Seconds, run_of
+from planted_times import NCCL, Seconds, run_of
 from synthetic_replay import WORKLOAD, synthetic_replay
 
 from commbench.analysis.load import open_run
 from commbench.analysis.rows import make_rows
-from commbench.answers.advise.advice import DDP, Advice, Question, find_advice
-from commbench.answers.advise.choices import ADVICE, ChoiceAdvice
+from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Question, find_advice
+from commbench.answers.advise.choices import ChoiceAdvice
 from commbench.answers.advise.document import VIEW
 from commbench.answers.advise.measured import find_slowdown, group_runs
 from commbench.answers.advise.simulation import MIB, BucketAdvice
@@ -39,7 +40,7 @@ def of_buckets(*runs: Run, **question: object) -> tuple[Advice, BucketAdvice]:
 
 
 def test_a_gain_that_may_be_noise_is_not_decided() -> None:
-    run = run_of(seconds, noise=0.2, sizes=SIZES, backend="nccl", device="cuda")
+    run = run_of(seconds, noise=0.2, sizes=SIZES, **NCCL)
     sure, _ = of_buckets(run, bucket_bytes=MIB)
     assert sure.verdict == "change"
     good = of_buckets(run)[1].good_bytes
@@ -54,12 +55,11 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
         lambda case: {"computation": 2e-3, "both": 3e-3}.get(case.part, 1e-3), noise=1e-6,
         sizes=SIZES, overlap=("none", "matmul:8x8x8"),
     )  # fmt: skip
-    told = run._replace(
-        measurements=tuple(
-            m._replace(batches=tuple(_with_ends(batch, m.case) for batch in m.batches))
-            for m in run.measurements
-        )
-    )
+    measurements = tuple(
+        each._replace(batches=tuple(map(with_ends, each.batches)))
+        if each.case.part == "both" else each for each in run.measurements
+    )  # fmt: skip
+    told = run._replace(measurements=measurements)
     found = find_slowdown(make_rows(told))
     assert found.source == "matmul:8x8x8"
     assert found[:2] == pytest.approx((0.25, 0.5), rel=1e-3)
@@ -68,18 +68,16 @@ def test_the_slowdown_by_a_computation_is_that_of_the_overlap_rows() -> None:
     assert not any("--overlap" in command for command in advice.measure)
 
 
-def _with_ends(batch: Batch, case: Case) -> Batch:
-    if case.part != "both":
-        return batch
+def with_ends(batch: Batch) -> Batch:
     number = len(batch.samples_s)
     return batch._replace(communication_s=(1.5e-3,) * number, computation_s=(2.5e-3,) * number)
 
 
 def test_runs_are_grouped_by_ranks_and_the_plain_setting_is_the_default() -> None:
     runs = [
-        run_of(seconds, "tuned", variables={"NCCL_ALGO": "Ring"}, backend="nccl", device="cuda"),
-        run_of(seconds, "plain", backend="nccl", device="cuda"),
-        run_of(seconds, "four", backend="nccl", device="cuda", world_size=4),
+        run_of(seconds, "tuned", variables={"NCCL_ALGO": "Ring"}, **NCCL),
+        run_of(seconds, "plain", **NCCL),
+        run_of(seconds, "four", world_size=4, **NCCL),
     ]
     two, four = group_runs(runs)
     assert (two.runs, four.runs) == (("tuned", "plain"), ("four",))
@@ -90,27 +88,31 @@ def test_runs_are_grouped_by_ranks_and_the_plain_setting_is_the_default() -> Non
 @pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_SOMETHING_NEW"])
 def test_a_variable_that_the_backend_reads_is_a_setting(name: str) -> None:
     runs = [
-        run_of(seconds, label, variables={name: label}, sizes=SIZES, backend="nccl", device="cuda")
+        run_of(seconds, label, variables={name: label}, sizes=SIZES, **NCCL)
         for label in ("ring", "tree")
     ]
     found = find_advice(runs, Question())
-    assert [each.subject for each in found.advice] == ["Settings of the environment"]
+    assert [each.subject for each in found.advice] == [SETTINGS]
     assert name not in [each.subject for each in found.missing]
 
 
 CHOICE_SIZES = tuple(1 << k for k in range(12, 25))
-SUBJECTS = {choice.option or "settings": choice.subject for choice in ADVICE}
+SETTINGS = "Settings of the environment"
 
 
-def only(*runs: Run, subject: str = "", tolerance: float = 0.02) -> tuple[Advice, ChoiceAdvice]:
+def only(*runs: Run, subject: str = "") -> tuple[Advice, ChoiceAdvice]:
+    """The only advice on a choice, or on this one."""
     found = [
-        advice
-        for advice in find_advice(runs, Question(tolerance=tolerance)).advice
-        if isinstance(advice.details, ChoiceAdvice) and subject in advice.subject
+        (each, each.details)
+        for each in find_advice(runs, Question()).advice
+        if isinstance(each.details, ChoiceAdvice) and subject in each.subject
     ]
     (one,) = found
-    assert isinstance(one.details, ChoiceAdvice)
-    return one, one.details
+    return one
+
+
+def affine(alpha: float, beta: float) -> Seconds:
+    return lambda case: alpha + beta * case.size_bytes
 
 
 def by_form(of: Mapping[str, tuple[float, float]]) -> Seconds:
@@ -119,7 +121,7 @@ def by_form(of: Mapping[str, tuple[float, float]]) -> Seconds:
 
 
 def test_a_crossover_of_two_forms_lies_between_the_measured_sizes_around_it() -> None:
-    # 100 us + S/1GB/s against 40 us + 2 S/1GB/s: equal at 60,000 bytes.
+    # Equal at 60,000 bytes
     times = {"direct": (40e-6, 2e-9), "reduce_scatter+all_gather": (100e-6, 1e-9)}
     run = run_of(by_form(times), sizes=CHOICE_SIZES, forms=("reduce_scatter+all_gather",))
     advice, found = only(run)
@@ -139,53 +141,39 @@ def test_a_crossover_of_two_forms_lies_between_the_measured_sizes_around_it() ->
 
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_is_recommended_on_noise(seed: int) -> None:
-    run = run_of(
-        lambda case: 50e-6 + case.size_bytes * 1e-9, noise=0.3, seed=seed, sizes=CHOICE_SIZES,
-        forms=("reduce_scatter+all_gather", "reduce+broadcast"),
-    )  # fmt: skip
-    advice, _ = only(run)
+    ways = ("reduce_scatter+all_gather", "reduce+broadcast")
+    time = affine(50e-6, 1e-9)
+    advice, _ = only(run_of(time, noise=0.3, seed=seed, sizes=CHOICE_SIZES, forms=ways))
     assert advice.verdict != CHANGE
     assert advice.paste == ()
-    same = run_of(
-        lambda case: 50e-6 + case.size_bytes * 1e-9, noise=0.002, seed=seed, sizes=CHOICE_SIZES,
-        forms=("reduce_scatter+all_gather",),
-    )  # fmt: skip
-    advice, _ = only(same)
+    advice, _ = only(run_of(time, noise=0.002, seed=seed, sizes=CHOICE_SIZES, forms=ways[:1]))
     assert (advice.verdict, advice.paste, advice.measure) == (KEEP, (), ())
 
 
-@pytest.mark.parametrize(("launches", "pairs"), [(1, 20), (3, 20)])
-def test_nothing_is_recommended_where_only_launches_differ(launches: int, pairs: int) -> None:
-    chance = Random(launches)
-    changes = 0
+@pytest.mark.parametrize("launches", [1, 3])
+def test_nothing_is_recommended_where_only_launches_differ(launches: int) -> None:
+    chance, pairs, changes = Random(launches), 20, 0
     for seed in range(pairs):
         runs = []
         for number, variables in enumerate(({}, {"NCCL_ALGO": "Ring"})):
             one = run_of(
-                lambda case: 20e-6 + case.size_bytes * 1e-9, "r", noise=0.01, launches=launches,
-                variables=variables, seed=2 * seed + number, sizes=CHOICE_SIZES, backend="nccl",
-                device="cuda",
+                affine(20e-6, 1e-9), "r", noise=0.01, launches=launches, variables=variables,
+                seed=2 * seed + number, sizes=CHOICE_SIZES, **NCCL,
             )  # fmt: skip
-            shifts = [exp(chance.gauss(0, 0.03)) for _ in range(launches)]
-            runs.append(shifted(one, shifts))
-        advice, _ = only(*runs, subject=SUBJECTS["settings"])
+            runs.append(shifted(one, [exp(chance.gauss(0, 0.03)) for _ in range(launches)]))
+        advice, _ = only(*runs, subject=SETTINGS)
         changes += advice.verdict == CHANGE
     assert changes <= 0.05 * pairs
 
 
 def shifted(run: Run, factors: Sequence[float]) -> Run:
     """The run with all times of each launch so many times as long."""
-    return run._replace(
-        measurements=tuple(
-            each._replace(
-                batches=tuple(
-                    b._replace(samples_s=tuple(factors[b.launch] * s for s in b.samples_s))
-                    for b in each.batches
-                )
-            )
-            for each in run.measurements
-        )
-    )
+
+    def longer(batch: Batch) -> Batch:
+        return batch._replace(samples_s=tuple(factors[batch.launch] * s for s in batch.samples_s))
+
+    measurements = (m._replace(batches=tuple(map(longer, m.batches))) for m in run.measurements)
+    return run._replace(measurements=tuple(measurements))
 
 
 def test_several_tensors_are_compared_with_a_call_for_each() -> None:
@@ -202,18 +190,13 @@ def test_several_tensors_are_compared_with_a_call_for_each() -> None:
 
 
 def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> None:
-    def ring(case: Case) -> float:
-        return 80e-6 + case.size_bytes * 1e-9
-
-    def tree(case: Case) -> float:
-        return 20e-6 + case.size_bytes * 2e-9
-
-    asked = {"backend": "nccl", "device": "cuda", "world_size": 8, "sizes": CHOICE_SIZES}
+    asked = {"world_size": 8, "sizes": CHOICE_SIZES, **NCCL}
+    ring, tree = affine(80e-6, 1e-9), affine(20e-6, 2e-9)
     runs = [
         run_of(ring, "ring", variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"}, **asked),
         run_of(tree, "tree", variables={"NCCL_ALGO": "Tree", "HOME": "/root"}, **asked),
     ]
-    advice, found = only(*runs, subject=SUBJECTS["settings"])
+    advice, found = only(*runs, subject=SETTINGS)
     assert [dict(each.best.variables)["NCCL_ALGO"] for each in found.ranges] == ["Tree", "Ring"]
     assert "export NCCL_ALGO=Tree" in advice.paste
     (crossing,) = found.crossings
@@ -222,40 +205,41 @@ def test_runs_that_differ_in_a_variable_are_settings_and_give_its_lines() -> Non
 
 
 def test_what_is_kept_is_compared_with_the_fastest_alternative() -> None:
-    asked = {"backend": "nccl", "device": "cuda", "world_size": 8, "sizes": CHOICE_SIZES}
     runs = {
         name: run_of(
-            lambda case, times=times: times * (20e-6 + case.size_bytes * 1e-9), name,
-            variables={"NCCL_ALGO": name}, **asked,
+            affine(times * 20e-6, times * 1e-9), name, variables={"NCCL_ALGO": name},
+            world_size=8, sizes=CHOICE_SIZES, **NCCL,
         )
         for name, times in (("Ring", 1.0), ("Pat", 3.0), ("Tree", 1.6))
     }  # fmt: skip
-    advice, found = only(runs["Ring"], runs["Tree"], subject=SUBJECTS["settings"])
+    advice, found = only(runs["Ring"], runs["Tree"], subject=SETTINGS)
     (kept,) = found.ranges
     assert (advice.verdict, kept.verdict) == (KEEP, KEEP)
     assert found.names[kept.alternative] == "Tree"
     assert (kept.gain.low or 0) < 1 / 1.6 < (kept.gain.high or 0) < 0.7
-    _, found = only(*runs.values(), subject=SUBJECTS["settings"])
+    _, found = only(*runs.values(), subject=SETTINGS)
     assert found.names[found.ranges[0].alternative] == "Tree"
 
 
 def test_lines_to_paste_hold_no_command_that_a_file_brings() -> None:
-    asked = {"backend": "nccl", "device": "cuda", "sizes": CHOICE_SIZES}
     hostile = {"NCCL_ALGO": "Tree; rm -r x\nls", "NCCL_X;reboot": "1", "NCCL_Y\nreboot": "1"}
     runs = [
-        run_of(lambda case: 2e-9 * case.size_bytes, "plain", **asked),
-        run_of(lambda case: 1e-9 * case.size_bytes, "other", variables=hostile, **asked),
+        run_of(affine(0, 2e-9), "plain", sizes=CHOICE_SIZES, **NCCL),
+        run_of(affine(0, 1e-9), "other", variables=hostile, sizes=CHOICE_SIZES, **NCCL),
     ]
-    advice, _ = only(*runs, subject=SUBJECTS["settings"])
+    advice, _ = only(*runs, subject=SETTINGS)
     assert advice.paste == ("export NCCL_ALGO='Tree; rm -r x\nls'",)
     text = VIEW.write(find_advice(runs, Question()))
     assert "\n  export NCCL_ALGO='Tree; rm -r x ls'\n" in text
     assert "reboot" not in text
 
 
+def replayed(folder: Path, **more: Any) -> AdviceReport:
+    return find_advice([open_run(synthetic_replay(folder / "run", "run", **more))], Question())
+
+
 def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path: Path) -> None:
-    report = find_advice([open_run(synthetic_replay(tmp_path / "run", "run"))], Question())
-    (advice,) = report.advice
+    (advice,) = replayed(tmp_path).advice
     assert isinstance(advice.details, ChoiceAdvice)
     assert (advice.subject, advice.verdict) == ("Calls of a step", CHANGE)
     assert advice.about == "replay train, 2 gloo ranks"
@@ -265,45 +249,41 @@ def test_larger_buckets_are_advised_where_the_step_is_faster_with_them(tmp_path:
     assert advice.paste == ("DistributedDataParallel(model, bucket_cap_mb=6)",)
 
 
-def test_without_other_variants_the_command_replays_the_workload(tmp_path: Path) -> None:
-    folder = synthetic_replay(tmp_path / "run", "run", variants=["calls"])
-    report = find_advice([open_run(folder)], Question())
+GATHER = WORKLOAD._replace(
+    steps=(Step("train", (Program((0, 1), (Call("all_gather", "world", "float32", 2 << 20),)),)),)
+)
+LARGER = WORKLOAD._replace(
+    world_size=4, groups={"world": (tuple(range(4)),)},
+    steps=tuple(s._replace(programs=(s.programs[0]._replace(ranks=(0, 1, 2, 3)),))
+                for s in WORKLOAD.steps),
+)  # fmt: skip
+SHRUNK, CHANGES = prepare_replay(LARGER, 2, "shrink")
+NO_TIMES = "no alternatives have a valid time"
+
+
+@pytest.mark.parametrize(
+    ("asked", "needs", "command"),
+    [
+        ({"variants": ["calls"]}, NO_TIMES,
+         "commbench replay STEP.json --variant all --nproc-per-node 2"),
+        ({"workload": GATHER},
+         "the step has no other variants: no all_reduce of 1 MiB or more", ""),
+        ({"variants": ["gaps"], "workload": SHRUNK._replace(notes=CHANGES)}, NO_TIMES,
+         "commbench replay STEP.json --variant all --fit shrink --nproc-per-node 2"),
+    ],
+)  # fmt: skip
+def test_without_other_variants_the_command_replays_the_workload(
+    tmp_path: Path, asked: dict[str, Any], needs: str, command: str
+) -> None:
+    report = replayed(tmp_path, **asked)
     assert report.advice == ()
-    commands = {missing.subject: missing.command for missing in report.missing}
-    assert commands["Calls of a step"] == (
-        "commbench replay STEP.json --variant all --nproc-per-node 2"
-    )
-    assert not any("--op replay" in command for command in commands.values())
-
-
-def test_a_step_without_large_all_reduces_has_no_command_for_variants(tmp_path: Path) -> None:
-    calls = (Call("all_gather", "world", "float32", 2 << 20),)
-    workload = WORKLOAD._replace(steps=(Step("train", (Program((0, 1), calls),)),))
-    folder = synthetic_replay(tmp_path / "run", "run", workload=workload)
-    first = find_advice([open_run(folder)], Question()).missing
-    needs = {missing.subject: (missing.needs, missing.command) for missing in first}
-    assert needs["Calls of a step"] == (
-        "the step has no other variants: no all_reduce of 1 MiB or more", ""
-    )  # fmt: skip
-
-
-def test_the_command_for_a_shrunk_step_shrinks_it(tmp_path: Path) -> None:
-    larger = WORKLOAD._replace(
-        world_size=4, groups={"world": (tuple(range(4)),)},
-        steps=tuple(s._replace(programs=(s.programs[0]._replace(ranks=(0, 1, 2, 3)),))
-                    for s in WORKLOAD.steps),
-    )  # fmt: skip
-    fitted, changes = prepare_replay(larger, 2, "shrink")
-    shrunk = fitted._replace(notes=changes)
-    folder = synthetic_replay(tmp_path / "run", "run", variants=["gaps"], workload=shrunk)
-    missing = find_advice([open_run(folder)], Question()).missing
-    command = next(each.command for each in missing if each.subject == "Calls of a step")
-    assert command == "commbench replay STEP.json --variant all --fit shrink --nproc-per-node 2"
+    missing = {each.subject: (each.needs, each.command) for each in report.missing}
+    assert missing["Calls of a step"] == (needs, command)
+    assert not any("--op replay" in line for _, line in missing.values())
 
 
 def test_a_replay_says_what_other_advice_needs_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    run = open_run(synthetic_replay(tmp_path / "run", "run"))
-    report = find_advice([run], Question())
+    report = replayed(tmp_path)
     assert len(report.missing) == 3 and not any(each.is_asked for each in report.missing)
     text, more = VIEW.write(report), VIEW.write(report, is_verbose=True)
     assert DDP not in text and DDP in more
@@ -317,8 +297,7 @@ def test_the_step_decides_between_settings_and_not_its_calls(tmp_path: Path) -> 
             environment={"variables": {"TORCH_GLOO_LAZY_INIT": value}},
         )  # fmt: skip
         runs.append(open_run(folder))
-    found = [a for a in find_advice(runs, Question()).advice if "Settings" in a.subject]
-    (advice,) = found
+    advice, _ = only(*runs, subject=SETTINGS)
     assert advice.about == "replay train calls, 2 gloo ranks"
     assert (advice.verdict, advice.paste) == (CHANGE, ("export TORCH_GLOO_LAZY_INIT=1",))
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from pictures import require_readable
-from planted_times import run_of
+from planted_times import NCCL, run_of
 
 from commbench.answers.advise.advice import DDP, AdviceReport, Question, find_advice
 from commbench.answers.advise.document import VIEW, advice_picture, answers, document
@@ -17,7 +15,6 @@ from commbench.views.document import Section, Table
 from commbench.views.pictures import Curves, Picture
 
 SIZES = tuple(1 << k for k in range(14, 27))
-NCCL = {"backend": "nccl", "device": "cuda"}
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 QUESTION = Question(params=25e6, backward_s=0.05)
 
@@ -36,15 +33,6 @@ def marks_of(report: AdviceReport, heading: str) -> dict[str, str]:
     raise AssertionError(f"no table of {heading}")
 
 
-@pytest.fixture(scope="module")
-def report() -> AdviceReport:
-    run = run_of(
-        seconds, "a | b", operations=OPERATIONS, sizes=SIZES, world_size=8,
-        forms=("reduce_scatter+all_gather", "isend+irecv"),
-    )  # fmt: skip
-    return find_advice([run], QUESTION)
-
-
 def names_of(picture: Picture) -> set[str]:
     """What the curves and the marks of a picture are called."""
     (panel,) = picture.panels
@@ -52,51 +40,22 @@ def names_of(picture: Picture) -> set[str]:
     return {each.name for each in (*panel.series, *panel.marks)}
 
 
-def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use(
-    report: AdviceReport,
-) -> None:
+def test_the_picture_shows_the_curve_the_good_sizes_and_the_buckets_in_use() -> None:
+    report = find_advice([run_of(seconds, "a | b", sizes=SIZES, world_size=8)], QUESTION)
     picture = advice_picture(report)
     require_readable(picture)
     assert names_of(picture) == {
         "simulated from measured times", "recommended", "as good as the best", "buckets in use",
     }  # fmt: skip
-    assert picture.description == answers(report.advice[:1], report.question)[0]
-
-
-def test_json_has_every_figure_and_markdown_escapes_what_files_say(report: AdviceReport) -> None:
-    found = json.loads(VIEW.write(report, "json"))
-    assert (found["schema"], found["runs"]) == (3, ["a | b"])
-    buckets, *ways = [each["details"] for each in found["advice"]]
-    assert buckets["step"]["gradient_bytes"] == 100_000_000
-    assert buckets["gain"]["low"] <= buckets["gain"]["value"] <= buckets["gain"]["high"]
-    assert buckets["recommended"] in buckets["curve"]
-    (crossover,) = next(each["crossings"] for each in ways if each["crossings"])
-    assert crossover["below"] == "form=direct" != crossover["above"]
-    low, high = (crossover[f"measured_{side}_bytes"] for side in ("below", "above"))
-    assert low < crossover["at_bytes"] < high
-    assert {each["verdict"] for way in ways for each in way["ranges"]} >= {"change", "keep"}
-    assert [each["subject"] for each in found["missing"]] == ["Calls of several tensors"]
-    text = VIEW.write(report, "markdown")
-    assert "Advice from a &#124; b" in text and "| faster below | faster above |" in text
-
-
-def test_without_a_model_nothing_is_simulated_or_drawn() -> None:
-    run = run_of(seconds, operations=OPERATIONS, sizes=SIZES)
-    found = find_advice([run], Question())
-    assert not found.advice
-    assert {each.subject: bool(each.command) for each in found.missing} == {
-        "Bucket size of DDP": False,
-        "Calls of several tensors": True,
-        "One call or several steps": True,
-    }
-    with pytest.raises(UnavailableError, match="give --params") as raised:
-        advice_picture(found)
-    assert raised.value.hint.startswith("add --params 350M --backward 120ms")
+    assert picture.description == answers(report.advice, report.question)[0]
+    assert "Advice from a &#124; b" in VIEW.write(report, "markdown")
 
 
 @pytest.mark.parametrize(
     ("sizes", "question", "why", "hint"),
     [
+        (SIZES, Question(), "give --params", "add --params 350M --backward 120ms; more of them "
+         "make more sizes"),
         (SIZES[:1], Question(params=1e6), "all_reduce is not measured at two sizes or more",
          "commbench run --op all_reduce --sizes 64K-256M --nproc-per-node 2"),
         (SIZES, Question(params=1e11), "only one size to draw",

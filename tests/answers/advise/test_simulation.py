@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import pytest
-from planted_times import affine, run_of
+from planted_times import NCCL, affine, run_of
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.advise.measured import make_tables
@@ -24,6 +24,7 @@ from commbench.answers.advise.simulation import (
 )
 from commbench.errors import UsageError
 from commbench.plan.case import Case
+from commbench.results.schema import Run
 
 SIZES = (1 << 12, 1 << 16, 1 << 20)
 
@@ -32,7 +33,7 @@ def seconds(case: Case) -> float:
     return 100e-6 + case.size_bytes * 1e-9
 
 
-def test_between_two_sizes_a_straight_line_is_exact_and_outside_the_ends_are_kept() -> None:
+def test_between_two_sizes_a_straight_line_is_exact_and_below_them_the_end_is_kept() -> None:
     draw = affine(100e-6, 1e-9, SIZES).draw()
     for size in (1 << 12, 5000, 123_456, 1 << 20):
         assert draw.at(size)[0] == pytest.approx(100e-6 + size * 1e-9)
@@ -43,10 +44,10 @@ def test_between_two_sizes_a_straight_line_is_exact_and_outside_the_ends_are_kep
 def test_beyond_the_largest_size_times_continue_the_last_line_and_never_fall(
     beta: float, expected: float
 ) -> None:
-    sizes = (1 << 12, 1 << 16, 1 << 19)
-    found = affine(100e-6, beta, sizes, part=0.1).draw().at(1_000_000)
+    draw = affine(100e-6, beta, (1 << 12, 1 << 16, 1 << 19), part=0.1).draw()
+    found = draw.at(1_000_000)
     assert found[0] == pytest.approx(expected)
-    assert (found >= affine(100e-6, beta, sizes, part=0.1).draw().times[-1]).all()
+    assert (found >= draw.times[-1]).all()
 
 
 def test_replicates_have_the_interval_of_the_rows() -> None:
@@ -57,21 +58,27 @@ def test_replicates_have_the_interval_of_the_rows() -> None:
     assert found.high == pytest.approx(middle * 1.1, rel=0.03)
 
 
+def table_of(run: Run) -> TimeTable:
+    return make_tables(make_rows(run))[""]
+
+
 def test_back_to_back_calls_are_what_a_bucket_takes_after_another_one() -> None:
     run = run_of(
         lambda case: seconds(case) / (1 if case.timing == "isolated" else 2), noise=1e-6,
-        sizes=SIZES, backend="nccl", device="cuda", timing="both",
+        sizes=SIZES, timing="both", **NCCL,
     )  # fmt: skip
-    draw = make_tables(make_rows(run))[""].draw()
+    draw = table_of(run).draw()
     assert draw.busy_at(1 << 16)[0] == pytest.approx(draw.at(1 << 16)[0] / 2, rel=1e-3)
+    alone = table_of(run_of(seconds, sizes=SIZES, timing="pipelined", **NCCL))
+    assert (alone.sizes, alone.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")
 
 
 def test_gloo_works_on_two_calls_at_once_that_share_the_link() -> None:
-    table = make_tables(make_rows(run_of(seconds, noise=1e-6, sizes=SIZES)))[""]
+    table = table_of(run_of(seconds, noise=1e-6, sizes=SIZES))
     assert table.busy and table.busy.kind == ESTIMATED
     draw = table.draw()
-    assert draw.busy_at(1 << 12)[0] == pytest.approx(draw.at(1 << 12)[0] / 2, rel=1e-3)
-    assert draw.busy_at(1 << 20)[0] == pytest.approx(draw.at(1 << 20)[0], rel=1e-3)
+    for size, part in ((1 << 12, 2), (1 << 20, 1)):
+        assert draw.busy_at(size)[0] == pytest.approx(draw.at(size)[0] / part, rel=1e-3)
 
 
 def test_calls_that_were_started_together_replace_the_estimate() -> None:
@@ -79,16 +86,10 @@ def test_calls_that_were_started_together_replace_the_estimate() -> None:
         lambda case: (0.7 * 4 if case.form == "async" else 1) * seconds(case), noise=1e-6,
         sizes=SIZES, tensors=("1", "4"), forms=("async",),
     )  # fmt: skip
-    table = make_tables(make_rows(run))[""]
+    table = table_of(run)
     assert table.busy and table.busy.sizes == tuple(size // 4 for size in SIZES)
     expected = 0.7 * seconds(run.measurements[-1].case)
     assert table.draw().busy_at(SIZES[-1] // 4)[0] == pytest.approx(expected, rel=0.01)
-
-
-def test_back_to_back_calls_count_where_no_call_was_timed_alone() -> None:
-    run = run_of(seconds, sizes=SIZES, backend="nccl", device="cuda", timing="pipelined")
-    table = make_tables(make_rows(run))[""]
-    assert (table.sizes, table.kind) == (SIZES, "all_reduce float32 sum in_place pipelined")
 
 
 NONE = Slowdown()
@@ -102,38 +103,36 @@ def simulated(table: TimeTable, step: Step, bucket: int, slowdown: Slowdown = NO
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
-def test_a_pass_bound_by_computation_takes_the_computation_and_one_bucket(buckets: int) -> None:
-    step, bucket = Step(GRADIENTS, 0.5), GRADIENTS // buckets
-    table = affine(ALPHA, BETA, BUCKETS_SIZES)
-    assert simulated(table, step, bucket) == pytest.approx(0.5 + ALPHA + BETA * bucket)
-
-
-@pytest.mark.parametrize("buckets", [1, 2, 8, 64, 512])
-def test_a_pass_bound_by_communication_waits_for_the_first_bucket_then_sends_all(
-    buckets: int,
-) -> None:
-    step, bucket = Step(GRADIENTS, 0.02), GRADIENTS // buckets
-    expected = 0.02 / buckets + buckets * ALPHA + BETA * GRADIENTS
-    assert simulated(affine(ALPHA, BETA, BUCKETS_SIZES), step, bucket) == pytest.approx(expected)
+def test_a_pass_takes_what_its_closed_forms_say(buckets: int) -> None:
+    table, bucket = affine(ALPHA, BETA, BUCKETS_SIZES), GRADIENTS // buckets
+    # Bound by computation, it ends with one bucket; by communication, with all but the first wait.
+    closed = {
+        0.5: 0.5 + ALPHA + BETA * bucket,
+        0.02: 0.02 / buckets + buckets * ALPHA + BETA * GRADIENTS,
+    }
+    for backward_s, expected in closed.items():
+        assert simulated(table, Step(GRADIENTS, backward_s), bucket) == pytest.approx(expected)
+    # Calls that follow one another take their own time.
+    busy = table._replace(busy=affine(ALPHA / 2, BETA, BUCKETS_SIZES))
+    expected = closed[0.02] - (buckets - 1) * ALPHA / 2
+    assert simulated(busy, Step(GRADIENTS, 0.02), bucket) == pytest.approx(expected)
 
 
 def test_the_best_bucket_of_a_pass_bound_by_computation_is_the_smallest_that_keeps_up() -> None:
-    seconds = 0.1
-    closed = ALPHA / (seconds / GRADIENTS - BETA)
-    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
-    assert not found.is_communication_bound
+    closed = ALPHA / (0.1 / GRADIENTS - BETA)
+    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, 0.1), NONE, 0.02)
+    assert found.communication_s < 0.1
     # The next size that is tried is at most a quarter larger.
     assert closed * 0.8 <= found.best.bucket_bytes <= closed * 1.3
-    assert found.best.time_s.value == pytest.approx(seconds + ALPHA + BETA * closed, rel=0.01)
+    assert found.best.time_s.value == pytest.approx(0.1 + ALPHA + BETA * closed, rel=0.01)
 
 
 def test_the_best_bucket_of_a_pass_bound_by_communication_is_g_times_root_of_alpha_over_c() -> None:
-    seconds = 0.02
-    closed = GRADIENTS * sqrt(ALPHA / seconds)
-    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, seconds), NONE, 0.02)
-    assert found.is_communication_bound
+    closed = GRADIENTS * sqrt(ALPHA / 0.02)
+    found = find_buckets(affine(ALPHA, BETA, BUCKETS_SIZES), Step(GRADIENTS, 0.02), NONE, 0.02)
+    assert found.communication_s > 0.02
     assert closed / 1.4 <= found.best.bucket_bytes <= closed * 1.4
-    least = BETA * GRADIENTS + 2 * sqrt(ALPHA * seconds)
+    least = BETA * GRADIENTS + 2 * sqrt(ALPHA * 0.02)
     assert found.best.time_s.value == pytest.approx(least, rel=0.01)
     low, high = found.good_bytes
     assert low <= found.recommended.bucket_bytes <= high
@@ -149,33 +148,21 @@ def test_torch_closes_a_bucket_when_it_has_reached_its_size() -> None:
 
 
 def test_computation_and_communication_slow_each_other_while_both_go_on() -> None:
+    step, half, slowdown = Step(100 * MIB, 1.0), 50 * MIB, Slowdown(0.25, 1.0)
     # Two buckets: the first one is sent while the second half of the gradients is computed.
-    table, step = affine(0.0, 1e-9), Step(100 * MIB, 1.0)
-    half = 50 * MIB
     call = half * 1e-9
-    both = simulated(table, step, half, Slowdown(0.25, 1.0))
     # The call takes twice as long, and meanwhile the computation runs at 1/1.25 of its rate.
-    assert both == pytest.approx(1.0 + 2 * call * 0.2 + call)
+    expected = 1.0 + 2 * call * 0.2 + call
+    assert simulated(affine(0.0, 1e-9), step, half, slowdown) == pytest.approx(expected)
     # A call that outlasts the computation is slowed until the computation ends, and no longer.
-    table, step = affine(0.0, 20e-9), Step(100 * MIB, 1.0)
     call = half * 20e-9
-    rest = call - 0.5 * 1.25 / 2
-    assert simulated(table, step, half, Slowdown(0.25, 1.0)) == pytest.approx(
-        0.5 + 0.5 * 1.25 + rest + call
-    )
-
-
-def test_calls_that_follow_one_another_take_their_own_time() -> None:
-    busy = affine(ALPHA / 2, BETA, BUCKETS_SIZES)
-    table, step = affine(ALPHA, BETA, BUCKETS_SIZES)._replace(busy=busy), Step(GRADIENTS, 0.02)
-    expected = 0.02 / 8 + ALPHA + 7 * ALPHA / 2 + BETA * GRADIENTS
-    assert simulated(table, step, GRADIENTS // 8) == pytest.approx(expected)
+    expected = 0.5 + 0.5 * 1.25 + (call - 0.5 * 1.25 / 2) + call
+    assert simulated(affine(0.0, 20e-9), step, half, slowdown) == pytest.approx(expected)
 
 
 def test_only_measured_sizes_are_tried_and_larger_ones_are_called_unknown() -> None:
-    found = find_buckets(
-        affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20)), Step(8 * MIB, 0.02), NONE, 0.02
-    )
+    few = affine(10e-3, BETA, (1 << 12, 1 << 16, 1 << 20))
+    found = find_buckets(few, Step(8 * MIB, 0.02), NONE, 0.02)
     assert {point.bucket_bytes for point in found.curve} <= set(range(1 << 12, (1 << 20) + 1))
     assert found.beyond
     assert found.largest_sent == 7 * MIB  # torch's default makes one bucket of 7 MiB after 1 MiB

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,33 @@ COLUMNS = "system,nccl_version,operation,dtype,world_size,size_bytes,time_us"
 MIB = 1 << 20
 
 
-def write(path: Path, curves: list[Curve], change: Any = lambda size, time: (size, time)) -> Path:
-    """The curves as a file, each size and time (us) changed."""
+def curves_of(system: str, ranks: int, nccl: str = "2.29.2") -> list[Curve]:
+    return [c for c in load_curves() if (c.system, c.nccl, c.ranks) == (system, nccl, ranks)]
+
+
+H100, H200 = curves_of("h100_sxm", 8), curves_of("h200_sxm", 8)
+
+
+def write(path: Path, curves: Sequence[Curve], factor: Any = lambda _: 1.0) -> Path:
+    """The curves as a file, each time multiplied by the factor of its size."""
     lines = [COLUMNS]
     for curve in curves:
-        for size, time in curve.points:
-            new_size, new_time = change(size, 1e6 * time)
-            lines.append(f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},"
-                         f"{curve.ranks},{new_size},{new_time:.6g}")  # fmt: skip
+        lines += [
+            f"{curve.system},{curve.nccl},{curve.operation},{curve.dtype},{curve.ranks},{size},"
+            f"{1e6 * time * factor(size):.6g}" for size, time in curve.points
+        ]  # fmt: skip
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def curves_of(system: str, nccl: str, ranks: int) -> list[Curve]:
-    return [c for c in load_curves() if (c.system, c.nccl, c.ranks) == (system, nccl, ranks)]
+@pytest.fixture
+def h100(tmp_path: Path) -> Path:
+    return write(tmp_path / "c.csv", H100)
+
+
+def replace(path: Path, old: str, new: str) -> Path:
+    path.write_text(path.read_text().replace(old, new))
+    return path
 
 
 def rows_of(path: Path, curves: Any = None, **hints: Any) -> tuple[RowOnCurve, ...]:
@@ -65,7 +79,7 @@ def test_each_version_of_nccl_is_normal_by_the_others(tmp_path: Path, version: s
     found = [
         row
         for ranks in (2, 4, 8)
-        for row in rows_of(write(tmp_path / "c.csv", curves_of("h100_sxm", version, ranks)), others)
+        for row in rows_of(write(tmp_path / "c.csv", curves_of("h100_sxm", ranks, version)), others)
         if row.ratio
     ]
     large = [row for row in found if row.case.size_bytes >= MIB]
@@ -75,7 +89,7 @@ def test_each_version_of_nccl_is_normal_by_the_others(tmp_path: Path, version: s
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_an_a100_is_slow_by_the_curves_of_an_h100(tmp_path: Path, ranks: int) -> None:
-    path = write(tmp_path / "c.csv", curves_of("a100_sxm", "2.27.3", ranks))
+    path = write(tmp_path / "c.csv", curves_of("a100_sxm", ranks, "2.27.3"))
     run = as_loaded_run(import_run(path, ImportHints()))
     large = [row for row in run.rows if row.size_bytes >= 16 * MIB]
     found = [compare_row(row, "h100", load_curves()) for row in large]
@@ -83,8 +97,7 @@ def test_an_a100_is_slow_by_the_curves_of_an_h100(tmp_path: Path, ranks: int) ->
 
 
 def test_a_run_that_is_slow_from_a_size_on_is_slow_exactly_there(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
-                 lambda size, time: (size, 2 * time if size >= 16 * MIB else time))  # fmt: skip
+    path = write(tmp_path / "c.csv", H200, lambda size: 2 if size >= 16 * MIB else 1)
     gate = cb.check(path, expect="published")
     assert gate.outcome == "fail"
     (result,) = gate.results
@@ -109,9 +122,8 @@ def test_a_size_between_two_is_interpolated_and_none_beyond_the_ends() -> None:
     assert curve.time_at(512) is None and curve.time_at(8192) is None
 
 
-def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
-    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
-    run = as_loaded_run(import_run(write(tmp_path / "c.csv", [curve]), ImportHints()))
+def test_what_no_curve_is_like_cannot_be_judged(h100: Path) -> None:
+    run = as_loaded_run(import_run(h100, ImportHints()))
     (first, *_) = run.rows
 
     def reason(system: str = "h100", **fields: Any) -> str:
@@ -120,7 +132,8 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
         return found.reason
 
     assert reason() == ""
-    assert reason(world_size=6) == "curves are of 2, 4, 8 ranks"
+    assert reason(world_size=6) == "it has 6 ranks, and curves are of 2, 4, 8 ranks"
+    assert reason(world_size=1) == "it has 1 rank, and curves are of 2, 4, 8 ranks"
     assert reason(timing="isolated") == "curves are of --timing pipelined"
     assert reason(dtype="float32") == "curves are of elements of 2 bytes"
     assert reason(dtype="bfloat16") == ""
@@ -132,36 +145,25 @@ def test_what_no_curve_is_like_cannot_be_judged(tmp_path: Path) -> None:
     assert reason("") == "it names no accelerators"
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.001])
-def test_times_that_are_too_short_are_no_pass(tmp_path: Path, factor: float) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
-                 lambda size, time: (size, factor * time))  # fmt: skip
-    assert all(row.is_too_fast for row in rows_of(path))
-    gate = cb.check(path, expect="published")
-    assert gate.outcome == "no verdict"
-    assert answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84 rows")
+@pytest.mark.parametrize(
+    ("factor", "smallest", "too_fast", "outcome"),
+    [(0.5, 0.5, 84, "no verdict"), (0.001, 0.001, 84, "no verdict"), (1, 0.45, 4, "pass")],
+)
+def test_times_that_are_too_short_are_no_pass_unless_they_are_few(
+    tmp_path: Path, factor: float, smallest: float, too_fast: int, outcome: str
+) -> None:
+    path = write(tmp_path / "c.csv", H200, lambda size: smallest if size == 512 else factor)
+    assert sum(row.is_too_fast for row in rows_of(path)) == too_fast
+    assert cb.check(path, expect="published").outcome == outcome
+    is_named = answer(cb.expect_run(path)).startswith("c is faster than sound 8 x H200: 84 of 84")
+    assert is_named == (outcome == "no verdict")
 
 
-def test_a_tight_tolerance_makes_no_row_too_fast(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
-    found = cb.expect_run(path, tolerance="1%")
+def test_a_tight_tolerance_makes_no_row_too_fast(h100: Path) -> None:
+    found = cb.expect_run(h100, tolerance="1%")
     assert not found.too_fast and {"slower", "faster"} < {row.verdict for row in found.rows}
-    outcomes = {check.outcome for check in cb.check(path, expect="published", tolerance=0.01)
-                .results[0].checks}  # fmt: skip
-    assert outcomes == {"pass", "fail"}
-
-
-def test_own_curves_belong_to_published_ones(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
-    with pytest.raises(UsageError, match="--published belongs to --expect published"):
-        cb.check(path, min_busbw="1GB/s", published=[path])
-
-
-def test_a_few_rows_that_are_much_faster_pass(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8),
-                 lambda size, time: (size, 0.45 * time if size == 512 else time))  # fmt: skip
-    assert sum(row.is_too_fast for row in rows_of(path)) == 4
-    assert cb.check(path, expect="published").outcome == "pass"
+    (rule,) = cb.check(h100, expect="published", tolerance=0.01).results
+    assert {check.outcome for check in rule.checks} == {"pass", "fail"}
 
 
 def text_of(found: Any) -> str:
@@ -169,20 +171,17 @@ def text_of(found: Any) -> str:
 
 
 def test_other_numbers_of_gpus_are_shown_and_not_compared(tmp_path: Path) -> None:
-    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
-    path = write(tmp_path / "c.csv", [curve._replace(ranks=6)])
-    found = cb.expect_run(path)
+    found = cb.expect_run(write(tmp_path / "c.csv", [H100[0]._replace(ranks=6)]))
     assert {row.verdict for row in found.rows} == {"not measured"}
     assert {(*row.nearest,) for row in found.rows} == {(4, 8)}
     text = text_of(found)
-    assert "Cannot judge c: curves are of 2, 4, 8 ranks." in text
+    assert "Cannot judge c: it has 6 ranks, and curves are of 2, 4, 8 ranks." in text
     assert re.search(r"all_gather 512 MiB 1\.40 ms 1\.2\d ms 1\.40 ms", text)
     assert "commbench run" not in text
 
 
 def test_calls_unlike_those_of_curves_get_the_command_that_can_be_compared(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:2])
-    path.write_text(path.read_text().replace("float16", "float32"))
+    path = replace(write(tmp_path / "c.csv", H100[:2]), "float16", "float32")
     command = ("commbench run --op all_gather,all_reduce --sizes 512B-512M --timing pipelined "
                "--dtype float16")  # fmt: skip
     assert command in text_of(cb.expect_run(path))
@@ -190,16 +189,21 @@ def test_calls_unlike_those_of_curves_get_the_command_that_can_be_compared(tmp_p
     assert rule.outcome == "no verdict" and any(command in each for each in rule.remarks)
 
 
-def test_curves_without_a_version_are_own_curves(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h200_sxm", "2.29.2", 8))
-    path.write_text(path.read_text().replace(",2.29.2,", ",,"))
-    found = cb.expect_run(path, published=[path])
-    assert {row.verdict for row in found.rows} == {"same"}
-    assert f"4 curves of h200_sxm: {path}" in [*curve_notes(found)]
+def test_own_curves_count_instead_of_published_ones(tmp_path: Path, h100: Path) -> None:
+    own = replace(write(tmp_path / "own.csv", H100, lambda _: 2), ",2.29.2,", ",,")
+    saved = tmp_path / "saved.csv"
+    found = cb.expect_run(h100, published=[own], save_curve=saved)
+    assert all(row.ratio and row.ratio.value == pytest.approx(0.5) for row in found.rows)
+    assert {row.verdict for row in found.rows} == {"faster"}
+    assert f"4 curves of h100_sxm: {own}" in [*curve_notes(found)]  # without a version
+    again = cb.expect_run(h100, published=[saved])
+    assert all(row.ratio and row.ratio.value == pytest.approx(1) for row in again.rows)
+    with pytest.raises(UsageError, match="--published belongs to --expect published"):
+        cb.check(h100, min_busbw="1GB/s", published=[h100])
 
 
 def test_a_file_of_several_systems_is_chosen_from(tmp_path: Path) -> None:
-    both = [*curves_of("h100_sxm", "2.29.2", 8), *curves_of("h200_sxm", "2.29.2", 4)]
+    both = [*H100, *curves_of("h200_sxm", 4)]
     path = write(tmp_path / "c.csv", both)
     run = cb.import_results(path, system="h200_sxm", output=tmp_path / "run")
     assert run.header.plan.world_size == 4 and run.header.devices == ("h200_sxm",)
@@ -218,46 +222,31 @@ def test_a_file_of_several_systems_is_chosen_from(tmp_path: Path) -> None:
         (",8,512,", ",8,-1,", "'-1' is no whole number"),
         ("all_gather", "all_sing", "all_sing"),
         ("float16", "float17", "float17"),
+        (r",512,[\d.]+", ",512,0", "line 2, is damaged: its time '0' is not above 0"),
     ],
 )
 def test_bad_curves_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
-    path = write(tmp_path / "c.csv", [curve])
-    path.write_text(path.read_text().replace(old, new))
+    path = write(tmp_path / "c.csv", H100[:1])
+    path.write_text(re.sub(old, new, path.read_text()))
     with pytest.raises(CommbenchError, match=message):
         import_run(path)
 
 
-def test_a_time_of_zero_is_refused(tmp_path: Path) -> None:
-    (curve, *_) = curves_of("h100_sxm", "2.29.2", 8)
-    path = write(tmp_path / "c.csv", [curve], lambda size, time: (size, 0 if size == 512 else time))
-    with pytest.raises(RecordsError, match="line 2, is damaged: its time '0' is not above 0"):
-        import_run(path)
-
-
-def test_own_curves_count_instead_of_published_ones(tmp_path: Path) -> None:
-    own = write(tmp_path / "own.csv", curves_of("h100_sxm", "2.29.2", 8),
-                lambda size, time: (size, 2 * time))  # fmt: skip
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
-    found = cb.expect_run(path, published=[own], save_curve=tmp_path / "saved.csv")
-    assert all(row.ratio and row.ratio.value == pytest.approx(0.5) for row in found.rows)
-    assert {row.verdict for row in found.rows} == {"faster"}
-    again = cb.expect_run(path, published=[tmp_path / "saved.csv"])
-    assert all(row.ratio and row.ratio.value == pytest.approx(1) for row in again.rows)
-
-
-def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
+def test_a_table_for_aiconfigurator_is_written_and_read(tmp_path: Path, h100: Path) -> None:
     table = tmp_path / "nccl_perf.csv"
-    table.write_text("".join(cb.export(path, "nccl-perf")))
+    table.write_text("".join(cb.export(h100, "nccl-perf")))
     head, first, *_ = table.read_text().splitlines()
     assert head.startswith("framework,version,device,op_name,kernel_source,nccl_dtype,num_gpus")
     assert first.startswith("commbench,2.29.2,h100,all_gather,NCCL,half,8,256,0.01")
-    rows, again = (as_loaded_run(import_run(each)).rows for each in (path, table))
-    assert [(r.operation, r.size_bytes) for r in rows] == [
-        (r.operation, r.size_bytes) for r in again
-    ]  # fmt: skip
-    assert [r.time_s for r in rows] == pytest.approx([r.time_s for r in again], rel=1e-4)
+    rows, again = (
+        [(row.operation, row.size_bytes, pytest.approx(row.time_s, rel=1e-4)) for row in run.rows]
+        for run in map(as_loaded_run, map(import_run, (h100, table)))
+    )
+    assert [(*row[:2], row[2].expected) for row in again] == rows
+    bfloat16 = replace(h100, "float16", "bfloat16")
+    assert ",half,8,256,0.01" in str(cb.export(bfloat16, "nccl-perf"))
+    with pytest.raises(UsageError, match="no elements of 1 or 2 bytes"):
+        cb.export(replace(h100, "bfloat16", "float32"), "nccl-perf")
 
 
 NCCL_PERF = """\
@@ -280,50 +269,18 @@ def test_a_table_of_aiconfigurator_is_read_as_it_reads_it(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert system_of(as_loaded_run(run)) == "h200"
     assert {row.verdict for row in cb.expect_run(path).rows} == {"same"}
-
-
-def test_a_table_of_aiconfigurator_without_its_system_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "nccl_perf.txt"
-    path.write_text("nccl_dtype,num_gpus,message_size,kernel_source,op_name,latency\n"
-                    "half,8,512,NCCL,all_gather,0.01\n")  # fmt: skip
+    replace(path, "framework,version,device", "a,b,c")
     with pytest.raises(RecordsError, match="has no column system and no column nccl_version"):
         cb.expect_run(path)
 
 
-def test_aiconfigurator_gets_only_the_dtypes_that_it_knows(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
-    path.write_text(path.read_text().replace("float16", "bfloat16"))
-    assert ",half,8,256,0.01" in str(cb.export(path, "nccl-perf"))
-    path.write_text(path.read_text().replace("bfloat16", "float32"))
-    with pytest.raises(UsageError, match="no elements of 1 or 2 bytes"):
-        cb.export(path, "nccl-perf")
-
-
-def test_autoparallel_gets_measured_times_by_the_size_of_the_input(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8))
-    head, _, *lines = str(cb.export(path, "autoparallel")).splitlines()
-    sizes = [int(size) for size in re.findall(r"(\d+)MB \(ms\)", head)]
-    assert sizes == [1, 2, 4, 8, 16, 32, 64]
-    known = {(c.operation): c for c in curves_of("h100_sxm", "2.29.2", 8)}
-    for line in lines:
-        _, ranks, name, *times = line.split()
-        operation = re.sub("_(into_)?tensor.*", "", name)
-        factor = int(ranks) if operation == "all_gather" else 1
-        expected = [1e3 * (known[operation].time_at((s << 20) * factor) or 0) for s in sizes]
-        assert [float(time) for time in times] == pytest.approx(expected, rel=1e-4)
-    small = write(tmp_path / "s.csv", [c._replace(points=c.points[:5]) for c in known.values()])
-    with pytest.raises(UsageError, match="no size of 1 MiB or more"):
-        cb.export(small, "autoparallel")
-
-
-def test_inductor_gets_measured_times_by_the_elements_of_the_output(tmp_path: Path) -> None:
-    curves = curves_of("h100_sxm", "2.29.2", 8)
-    trace = json.loads(cb.export(write(tmp_path / "c.csv", curves), "inductor"))
+def test_inductor_gets_measured_times_by_the_elements_of_the_output(h100: Path) -> None:
+    trace = json.loads(cb.export(h100, "inductor"))
     found = {
         (each["args"]["Collective name"], each["args"]["Out msg nelems"]): each["dur"]
         for each in trace["traceEvents"] if each["args"]["dtype"] == "Half"
     }  # fmt: skip
-    for curve in curves:
+    for curve in H100:
         operation = OPERATIONS[curve.operation]
         for size, time_s in curve.points:
             received = size // 8 if operation.receive is Extent.BLOCK else size
@@ -331,17 +288,18 @@ def test_inductor_gets_measured_times_by_the_elements_of_the_output(tmp_path: Pa
             assert time_us == pytest.approx(1e6 * time_s, rel=1e-6)
 
 
-def test_a_run_without_such_calls_is_not_exported(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8)[:1])
-    path.write_text(path.read_text().replace("all_gather", "broadcast"))
-    for name in ("autoparallel", "inductor"):
-        with pytest.raises(UsageError, match="has no times of all_reduce"):
-            cb.export(path, name)
+@pytest.mark.parametrize("name", ["autoparallel", "inductor"])
+def test_a_run_without_such_calls_or_sizes_is_not_exported(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "c.csv", [H100[0]._replace(operation="broadcast")])
+    with pytest.raises(UsageError, match="has no times of all_reduce"):
+        cb.export(path, name)
+    small = write(tmp_path / "s.csv", [curve._replace(points=curve.points[:5]) for curve in H100])
+    with pytest.raises(UsageError, match="no size of 1 MiB or more"):
+        cb.export(small, "autoparallel")
 
 
 def test_a_picture_has_the_published_curve_behind_each_operation(tmp_path: Path) -> None:
-    slow = write(tmp_path / "c.csv", curves_of("h100_sxm", "2.29.2", 8),
-                 lambda size, time: (size, 2 * time))  # fmt: skip
+    slow = write(tmp_path / "c.csv", H100, lambda _: 2)
     (picture,) = run_pictures([import_run(slow)], is_whole=True)
     assert any("published" in note and "8 x H100 with NCCL 2.23, 2.27.3" in note
                for note in picture.notes)  # fmt: skip
@@ -359,7 +317,7 @@ def test_a_picture_has_the_published_curve_behind_each_operation(tmp_path: Path)
 def test_a_model_is_fitted_to_published_curves() -> None:
     machine = cb.fit_model("published:h100", op="all_reduce")
     predicted = cb.predict(machine, op="all_reduce", ranks=8, sizes="512M")
-    (curve,) = [c for c in curves_of("h100_sxm", "2.29.2", 8) if c.operation == "all_reduce"]
+    (curve,) = [curve for curve in H100 if curve.operation == "all_reduce"]
     # A switch that reduces is faster than any model that is fitted to 2, 4 and 8 ranks together.
     assert 1 < predicted.predictions[0].time.value / curve.points[-1][1] < 1.5
     with pytest.raises(UsageError, match="no curves of 'l40s'"):

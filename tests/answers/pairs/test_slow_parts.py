@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
-from math import exp, log
+from collections.abc import Callable
+from math import exp
 
 import numpy
 import pytest
@@ -12,20 +12,15 @@ from synthetic_matrix import ACROSS_HOSTS, Defect, planted_matrix
 from synthetic_pairs import MIB, pairs_plan
 
 from commbench.analysis.rows import make_rows
+from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs.matrix import (
     BANDWIDTH,
     LATENCY,
     RankMatrix,
     first_ranks,
-    group_medians,
-    has_matrix,
     main_matrices,
-    make_cells,
-    median_polish,
     outside_matrix,
     pair_matrices,
-    robust_scale,
-    t_quantile,
 )
 from commbench.answers.pairs.slow_parts import (
     ACROSS,
@@ -48,7 +43,7 @@ from commbench.results.schema import Batch, Measurement, Run
 
 
 def own_time(case: Case, rank: int) -> float:
-    """A time that no other rank has in a case, in seconds."""
+    """Seconds that no other rank has in a case."""
     return 1e-3 * (1 + rank + 10 * case.index)
 
 
@@ -57,8 +52,7 @@ def pairs_run(asked: Plan) -> Run:
     measurements = []
     for case in asked.cases():
         times = tuple(own_time(case, rank) for rank in asked.ranks_of(case))
-        samples = (max(times),) * 2
-        batch = Batch(samples_s=samples, rank_medians_s=times)
+        batch = Batch(samples_s=(max(times),) * 2, rank_medians_s=times)
         measurements.append(Measurement(case, "ok", batches=(batch, batch)))
     return Run("run", header(asked, "pairs"), tuple(measurements), None)
 
@@ -84,8 +78,7 @@ def test_the_value_of_a_pair_is_the_time_of_its_first_rank(ranks: int) -> None:
 
 def test_pairs_are_those_of_each_group_in_the_numbers_of_all_ranks() -> None:
     asked = pairs_plan(groups="0,2;1,3", world_size=5)
-    run = pairs_run(asked)
-    _, bandwidth = pair_matrices(run)
+    _, bandwidth = pair_matrices(pairs_run(asked))
     assert bandwidth.values.keys() == {(0, 2), (2, 0), (1, 3), (3, 1)}
     (there,) = (c for c in asked.cases() if (c.operation, c.pairs) == ("stream", "round:0"))
     assert bandwidth.values[1, 3] == MIB / own_time(there, 1)
@@ -96,20 +89,17 @@ def test_batches_count_by_their_iterations_and_those_without_ranks_do_not() -> N
     asked = pairs_plan(operations=("ping_pong",), world_size=2, latency_size=None)
     (case,) = asked.cases()
     batches = (
-        Batch(samples_s=(1.0,), rank_medians_s=(9e-6, 9e-6)),
-        Batch(samples_s=(1.0,) * 3, rank_medians_s=(5e-6, 7e-6)),
-        Batch(samples_s=(1.0,) * 9),
+        Batch(samples_s=(1.0,), rank_medians_s=(5e-6, 9e-6)),
+        Batch(samples_s=(1.0,) * 9, rank_medians_s=(9e-6, 7e-6)),
+        Batch(samples_s=(1.0,) * 99),
     )
     run = Run("", header(asked, ""), (Measurement(case, "ok", batches=batches),), None)
     (found,) = pair_matrices(run)
-    assert found.values == {(0, 1): 5e-6, (1, 0): 5e-6}
+    assert found.values == {(0, 1): 9e-6, (1, 0): 9e-6}
 
 
-def test_the_main_matrices_are_the_latency_of_the_smallest_and_the_bandwidth_of_the_largest() -> (
-    None
-):
-    run = pairs_run(pairs_plan(sizes=(1024, MIB), latency_size=None))
-    found = pair_matrices(run)
+def test_the_main_ones_are_the_latency_of_the_smallest_and_the_bandwidth_of_the_largest() -> None:
+    found = pair_matrices(pairs_run(pairs_plan(sizes=(1024, MIB), latency_size=None)))
     assert [one.size_bytes for one in found] == [1024, MIB, 1024, MIB]
     assert [one.size_bytes for one in main_matrices(found)] == [1024, MIB]
 
@@ -119,34 +109,24 @@ def test_rows_of_other_calls_are_outside_of_a_matrix() -> None:
     rows = outside_matrix(make_rows(pairs_run(asked)))
     assert {row.measurement.case.operation for row in rows} == {"exchange", "all_reduce"}
     halves = pairs_plan(pairs=("halves",), latency_size=None)
-    assert not has_matrix(halves)
+    assert not matrices.has_matrix(halves)
     assert len(outside_matrix(make_rows(pairs_run(halves)))) == 2
 
 
-def test_of_a_latency_each_pair_is_one_cell() -> None:
-    values = {(0, 1): 1e-6, (1, 0): 1e-6, (2, 0): 4e-6}
-    cells = make_cells(RankMatrix(LATENCY, values, ("a", "a", "b")))
-    assert list(zip(cells.senders, cells.receivers, cells.is_within, strict=True)) == [
-        (0, 1, True), (2, 0, False)
-    ]  # fmt: skip
-    assert cells.quality[1] == pytest.approx(-log(4e-6))
-
-
-def test_medians_of_groups_are_those_of_numpy() -> None:
-    labels = numpy.array([0, 2, 2, 0, 0, 2, 3])
-    values = numpy.array([5.0, 1, 8, 1, 2, 4, 7])
-    found = group_medians(labels, values, 5)
-    assert list(found[[0, 2, 3]]) == [2, 4, 7] and numpy.isnan(found[[1, 4]]).all()
+def slowed(matrix: RankMatrix, factor: Callable[[int, int], float]) -> RankMatrix:
+    values = {(a, b): value * factor(a, b) for (a, b), value in matrix.values.items()}
+    return matrix._replace(values=values)
 
 
 def test_median_polish_leaves_what_is_no_effect_of_a_rank() -> None:
-    matrix = planted_matrix(8, noise=0.0)
-    values = {
-        (a, b): value * {3: 0.5}.get(a, 1) * {5: 0.8}.get(b, 1) * {(1, 2): 0.1}.get((a, b), 1)
-        for (a, b), value in matrix.values.items()
-    }
-    cells = make_cells(matrix._replace(values=values))
-    residuals = median_polish(cells, 8)
+    matrix = slowed(
+        planted_matrix(8, noise=0.0),
+        lambda a, b: (
+            (0.5 if a == 3 else 1) * (0.8 if b == 5 else 1) * (0.1 if a + 1 == b == 2 else 1)
+        ),
+    )
+    cells = matrices.make_cells(matrix)
+    residuals = matrices.median_polish(cells, 8)
     left = {
         (int(a), int(b)): round(exp(each), 3)
         for a, b, each in zip(cells.senders, cells.receivers, residuals, strict=True)
@@ -156,18 +136,14 @@ def test_median_polish_leaves_what_is_no_effect_of_a_rank() -> None:
     assert exp(cells.quality.max()) == pytest.approx(ACROSS_HOSTS)
 
 
-def test_outliers_do_not_widen_a_robust_scale() -> None:
+def test_outliers_do_not_widen_a_robust_scale_and_few_values_need_a_wider_limit() -> None:
     values = numpy.random.default_rng(1).normal(0, 1, 1000)
     values[:20] = -50
-    assert robust_scale(values) == pytest.approx(1, abs=0.1)
-    assert robust_scale(values, with_tail=True) == pytest.approx(1.2, abs=0.2)
-
-
-def test_few_values_need_a_wider_limit() -> None:
+    assert matrices.robust_scale(values) == pytest.approx(1, abs=0.1)
+    assert matrices.robust_scale(values, with_tail=True) == pytest.approx(1.2, abs=0.2)
     # Of Student's distribution, by numerical integration: 3.957 and 3.422.
-    assert t_quantile(3.0, 10) == pytest.approx(3.96, abs=0.1)
-    assert t_quantile(3.0, 20) == pytest.approx(3.42, abs=0.05)
-    assert t_quantile(3.0, 10_000) == pytest.approx(3.0, abs=0.01)
+    for freedom, quantile, within in ((10, 3.96, 0.1), (20, 3.42, 0.05), (10_000, 3.0, 0.01)):
+        assert matrices.t_quantile(3.0, freedom) == pytest.approx(quantile, abs=within)
 
 
 DIRECTIONS = (Defect(HOST, OUT, 2), Defect(HOST, IN, 1))
@@ -247,34 +223,26 @@ def test_a_long_latency_is_slow() -> None:
     assert finding.value == pytest.approx(2 * finding.peers, rel=0.1)
 
 
-def test_the_interface_of_a_host_is_named_where_it_has_several() -> None:
-    values = planted_matrix(16, 4, interfaces=2).values
-    slow = {
-        (a, b): value / 2 if a // 4 != b // 4 and {a, b} & {5, 7} else value
-        for (a, b), value in values.items()
-    }
-    matrix = planted_matrix(16, 4, interfaces=2)._replace(values=slow)
-    (finding,) = find_slow(matrix).findings
-    assert (finding.kind, finding.direction, finding.ranks) == (INTERFACE, BOTH, (5, 7))
+def test_an_interface_is_named_where_a_host_has_several_and_a_rank_slow_within_its_host() -> None:
+    for matrix, is_slow, wanted in (
+        (planted_matrix(16, 4, interfaces=2), lambda a, b: a // 4 != b // 4 and {a, b} & {5, 7},
+         (INTERFACE, BOTH, (5, 7), ACROSS)),
+        (planted_matrix(16, 8), lambda a, b: a // 8 == b // 8 and 3 in (a, b),
+         (RANK, BOTH, (3,), WITHIN)),
+    ):  # fmt: skip
+        slow = slowed(matrix, lambda a, b, is_slow=is_slow: 0.5 if is_slow(a, b) else 1)
+        (found,) = find_slow(slow).findings
+        assert (found.kind, found.direction, found.ranks, found.scope) == wanted
 
 
-def test_a_rank_that_is_slow_only_within_its_host_is_named_so() -> None:
-    matrix = planted_matrix(16, 8)
-    values = {
-        (a, b): value / 2 if a // 8 == b // 8 and 3 in (a, b) else value
-        for (a, b), value in matrix.values.items()
-    }
-    (finding,) = find_slow(matrix._replace(values=values)).findings
-    assert (finding.kind, finding.ranks, finding.scope) == (RANK, (3,), WITHIN)
-
-
-def test_two_defects_are_two_findings() -> None:
+def test_two_defects_are_two_findings_and_hosts_of_two_speeds_are_none() -> None:
     both = (Defect(HOST, BOTH, 1), Defect(LINK, OUT, 5, 7, ratio=0.4))
     matrix = planted_matrix(12, 1, both[0])
-    values = {p: v * (0.4 if both[1].slows(p, 1) else 1) for p, v in matrix.values.items()}
-    found = find_slow(matrix._replace(values=values)).findings
-    assert len(found) == 2
-    assert all(defect.is_named_by(each, 1) for defect, each in zip(both, found, strict=True))
+    slow = slowed(matrix, lambda *pair: 0.4 if both[1].slows(pair, 1) else 1)
+    found = find_slow(slow).findings
+    assert [d.is_named_by(f, 1) for d, f in zip(both, found, strict=True)] == [True, True]
+    two_speeds = slowed(planted_matrix(16), lambda a, b: 1 if a % 2 and b % 2 else 0.7)
+    assert find_slow(two_speeds).findings == ()
 
 
 def test_two_ranks_give_no_finding() -> None:
@@ -296,17 +264,6 @@ def test_a_part_of_the_pairs_is_enough_for_a_slow_host() -> None:
         assert defect.is_named_by(finding, 2)
 
 
-def test_hosts_of_two_speeds_are_not_defects() -> None:
-    rng = random.Random(1)
-    values = {
-        (a, b): exp(rng.gauss(0, 0.02)) * (1e9 if a % 2 and b % 2 else 0.7e9)
-        for a in range(16)
-        for b in range(16)
-        if a != b
-    }
-    assert find_slow(RankMatrix(BANDWIDTH, values, tuple(map(str, range(16))))).findings == ()
-
-
 def test_a_link_above_the_limit_is_not_named_and_one_below_is() -> None:
     matrix = planted_matrix(8, noise=0.03)
     limit = find_slow(matrix).link_limit
@@ -325,17 +282,13 @@ def peers(ranks: int, of: frozenset[int]) -> dict[str, dict[int, int]]:
     }
 
 
-def test_a_sound_matrix_has_no_suspects() -> None:
-    suspects = find_suspects(planted_matrix(16, noise=0.01, share=0.4))
-    assert suspects == frozenset()
-    assert choose_rounds(suspects, peers(16, suspects), 4, seed=1) == []
-
-
 def test_what_is_not_slow_enough_for_a_finding_can_be_a_suspect_and_a_link_is_none() -> None:
     matrix = planted_matrix(16, 1, Defect(HOST, OUT, 3, ratio=0.9), noise=0.01)
     assert find_slow(matrix).findings == ()
     assert find_suspects(matrix) == {3}
     assert not find_suspects(planted_matrix(16, 1, Defect(LINK, BOTH, 2, 5), noise=0.01))
+    none = find_suspects(planted_matrix(16, noise=0.01, share=0.4))
+    assert (none, choose_rounds(none, peers(16, none), 4, seed=1)) == (frozenset(), [])
 
 
 def test_a_suspected_host_meets_sound_ranks() -> None:

@@ -12,7 +12,7 @@ from synthetic_workload import TWO_RANKS
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.replay.replay import StepReplay, analyse_replay
-from commbench.answers.show.run_document import ShownRun, document
+from commbench.answers.show.plots import run_pictures
 from commbench.api.runs import Run
 from commbench.plan.case import Case
 from commbench.plan.links import parse_peak
@@ -22,42 +22,40 @@ from commbench.results.schema import Run as Recorded
 from commbench.views.pictures import Bars
 
 
-def seconds_of(*programs: tuple[Call, ...]) -> float | None:
-    everyone = tuple(range(len(programs)))
-    step = Step("train", tuple(Program((rank,), calls) for rank, calls in enumerate(programs)))
-    return calls_only_s(Workload("w", "", len(programs), {"world": (everyone,)}, (step,)), step)
-
-
-def reduction(time_s: float, **facts: object) -> Call:
+def reduction(time_s: float | None, **facts: object) -> Call:
     return Call("all_reduce", "world", "float32", 8, time_s=time_s, **facts)  # type: ignore[arg-type]
 
 
-def test_calls_of_one_stream_follow_one_another_and_those_of_two_do_not() -> None:
-    first = reduction(2.0, asynchronous=True, waited_after=1)
-    assert seconds_of(*[(first, reduction(3.0))] * 2) == 5.0
-    assert seconds_of(*[(first, reduction(3.0, stream=1))] * 2) == 3.0
+FIRST = reduction(2.0, asynchronous=True, waited_after=1)
+LATE, EARLY = reduction(1.0, transfer_s=1.0), reduction(9.0, transfer_s=1.0)
+SENT, RECEIVED = (
+    Call(kind, "world", "int8", 8, time_s=1.0, waited_after=0) for kind in (SEND, RECV)
+)
 
 
-def test_waiting_for_a_rank_that_computes_does_not_count() -> None:
-    late, early = reduction(1.0, transfer_s=1.0), reduction(9.0, transfer_s=1.0)
-    assert seconds_of((late, early), (early, late)) == 2.0
-
-
-def test_a_chain_of_messages_takes_as_long_as_all_its_links() -> None:
-    send, receive = (Call(kind, "world", "int8", 8, time_s=1.0) for kind in (SEND, RECV))
-    first, last = (send._replace(peer=1),), (receive._replace(peer=1, waited_after=0),)
-    middle = (receive._replace(peer=0, waited_after=0), send._replace(peer=2))
-    assert seconds_of(first, middle, last) == 2.0
-
-
-def test_without_times_nothing_is_said() -> None:
-    assert seconds_of(*[(Call("all_reduce", "world", "float32", 8),)] * 2) is None
-
-
-def test_the_whole_of_a_step() -> None:
-    # Two reductions of 1 ms in one stream; rank 1 waits for the first before its receive of 1 ms,
-    # which begins with the second.
-    assert calls_only_s(TWO_RANKS, TWO_RANKS.steps[0]) == pytest.approx(2e-3)
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [
+        # Calls of one stream follow one another, and those of two do not.
+        ([(FIRST, reduction(3.0))] * 2, 5.0),
+        ([(FIRST, reduction(3.0, stream=1))] * 2, 3.0),
+        # Waiting for a rank that computes does not count.
+        ([(LATE, EARLY), (EARLY, LATE)], 2.0),
+        # A chain of messages takes as long as all its links.
+        ([(SENT._replace(peer=1),), (RECEIVED._replace(peer=0), SENT._replace(peer=2)),
+          (RECEIVED._replace(peer=1),)], 2.0),
+        ([(reduction(None),)] * 2, None),
+        # Two reductions of 1 ms in one stream; rank 1 waits for the first before its receive of
+        # 1 ms, which begins with the second.
+        ([program.calls for program in TWO_RANKS.steps[0].programs], pytest.approx(2e-3)),
+    ],
+)  # fmt: skip
+def test_the_calls_of_a_step_without_computation(
+    programs: list[tuple[Call, ...]], expected: float | None
+) -> None:
+    groups = TWO_RANKS.groups | {"world": (tuple(range(len(programs))),)}
+    step = Step("train", tuple(Program((rank,), calls) for rank, calls in enumerate(programs)))
+    assert calls_only_s(Workload("w", "", len(programs), groups, (step,)), step) == expected
 
 
 VARIANTS = {
@@ -112,15 +110,11 @@ def test_the_interval_of_a_sum_counts_the_calls_of_one_case_together() -> None:
     assert one.replayed.high - one.replayed.value == pytest.approx(expected)
 
 
-def test_the_communication_of_the_trace_is_the_union_of_the_calls_of_each_rank() -> None:
+def test_the_calls_are_compared_with_those_of_the_trace_without_computation() -> None:
     found = one_step()
     assert found.communication_s == pytest.approx((9e-3 + 9e-3) / 2)
     assert found.transfer_s == pytest.approx((8e-3 + 8e-3) / 2)
     assert found.waiting_s == pytest.approx(1e-3)
-
-
-def test_the_calls_are_compared_with_those_of_the_trace_without_computation() -> None:
-    found = one_step()
     assert found.calls_only_s == pytest.approx(10e-3)
     assert found.over_trace and found.over_trace.value == pytest.approx(8 / 10)
     assert found.step_over_trace and found.step_over_trace.value == pytest.approx(20 / 20)
@@ -194,41 +188,30 @@ def test_each_step_is_analysed_on_its_own() -> None:
     assert found[0].operations[0].replayed == found[1].operations[0].replayed
 
 
-DOCUMENT_VARIANTS = {
-    "calls": 16e-3, "gaps": 20e-3, "bucket:4M": 18e-3, "bucket:16M": 20e-3,
-    "reduce_scatter+all_gather": 25e-3,
-}  # fmt: skip
-
-
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def shown_s(case: Case) -> float:
-    return DOCUMENT_VARIANTS.get(case.variant) or case.size_bytes * 1e-3 / MIB or 5e-4
-
-
-@pytest.fixture(scope="module")
-def run() -> Recorded:
-    return replay_run(samples=lambda case: steady(shown_s(case)))
-
-
 def sentences(run: Recorded) -> str:
-    return " ".join(Run(*run).text().split())
+    text = Run(*run).text()
+    assert max(map(len, text.splitlines())) <= 80
+    return " ".join(text.split())
 
 
-def test_the_answer_says_where_the_time_goes_and_what_would_be_saved(run: Recorded) -> None:
-    assert " ".join(document(ShownRun(run)).answer).startswith(
-        "Communication is slower than in the trace: the calls, one after another, take "
-        "16.00 ms here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; "
-        "buckets of 4 MiB "
-        "would save most: 10"
+def test_the_answer_says_whether_communication_is_slower_and_what_would_be_saved() -> None:
+    run = replay_run(
+        samples=lambda case: steady(16e-3 if case.variant == "calls" else seconds(case))
     )
+    assert (
+        "Communication is slower than in the trace: the calls, one after another, take 16.00 ms "
+        "here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
+        "would save most: 10"
+    ) in sentences(run)
 
 
 def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
-    slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else shown_s(case)))
+    slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else seconds(case)))
     text = sentences(slow)
     assert "all_reduce over world takes most in the trace: 90 % of the time." in text
     assert "recv over pp takes most here: 49 % of the time." in text
@@ -238,16 +221,14 @@ def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
     name = "a_long_name_of_a_step_of_a_model_with_many_layers " * 3
     long = WORKLOAD._replace(steps=(STEP._replace(name=name.strip()),))
     run = replay_run(long, lambda _: steady(1e-3))
-    assert max(map(len, Run(*run).text().splitlines())) <= 80
-    from commbench.answers.replay.document import replay_pictures
-
-    for picture in replay_pictures([run]):
+    sentences(run)
+    for picture in run_pictures([run]):
         require_readable(picture)
 
 
 def test_a_generated_step_has_columns_of_the_replay_only() -> None:
     workload = WORKLOAD._replace(steps=(without_times(STEP),))
-    text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
     assert "in its trace" not in text and "traced" not in text
     assert "over all calls" in text and "trace: " not in text
     assert "all_reduce over world takes most here: 100 % of the time." in text
@@ -259,7 +240,7 @@ def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
         steps=(Step("s", (Program((0, 1), calls),), 2, 1e-2),),
         notes=("ranks without a trace are taken to make the same calls",),
     )
-    text = sentences(replay_run(workload, lambda case: steady(shown_s(case))))
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
     assert "Note: ranks without a trace are taken to make the same calls." in text
     assert "trace: waiting" not in text
     assert "all_reduce over world takes most in the trace: 100 % of the time." in text
@@ -271,14 +252,14 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
         world_size=4, groups={"world": ((0, 1, 2, 3),)},
         steps=(Step("s", (Program((0, 1, 2, 3), calls),), 2, 1e-2),),
     )  # fmt: skip
-    text = sentences(replay_run(workload, lambda case: steady(shown_s(case)), ranks=2))
+    text = sentences(replay_run(workload, lambda case: steady(seconds(case)), ranks=2))
     assert "Note: ranks 0 to 1 of 4 are kept." in text
     assert "The trace had more ranks, so this does not compare the networks: " in text
     assert "communication is slower" not in text and "communication is faster" not in text
 
 
 def test_the_verdict_says_that_no_variant_saves_time() -> None:
-    slow = {**DOCUMENT_VARIANTS, "bucket:4M": 22e-3, "bucket:16M": 24e-3}
+    slow = {**VARIANTS, "bucket:4M": 22e-3, "bucket:16M": 24e-3}
     run = replay_run(samples=lambda case: steady(slow.get(case.variant) or 1e-3))
     assert "no variant of the step is faster." in sentences(run)
 
@@ -286,29 +267,24 @@ def test_the_verdict_says_that_no_variant_saves_time() -> None:
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
-        (lambda case: steady(shown_s(case)) if not case.step else None,
+        (lambda case: steady(seconds(case)) if not case.step else None,
          "Not measured: replay train calls"),
-        (lambda case: steady(shown_s(case)) if case.step else None, "buckets of 4 MiB 18.00 ms"),
+        (lambda case: steady(seconds(case)) if case.step else None, "buckets of 4 MiB 18.00 ms"),
         (lambda _: None, "Not measured"),
-        (lambda case: noisy(shown_s(case), case.index, noise=0.5, batches=2, each=3),
+        (lambda case: noisy(seconds(case), case.index, noise=0.5, batches=2, each=3),
          "whether a variant of the step is faster is not decided."),
-        (lambda case: [[shown_s(case)]],
+        (lambda case: [[seconds(case)]],
          "buckets of 4 MiB would save most: 10 % of the step, without an interval"),
     ],
 )  # fmt: skip
 def test_a_run_that_was_cut_off_still_has_its_tables(
     samples: Callable[[Case], list[list[float]] | None], expected: str
 ) -> None:
-    run = replay_run(samples=samples)
-    text = Run(*run).text()
-    assert max(map(len, text.splitlines())) <= 80
-    assert expected in sentences(run)
+    assert expected in sentences(replay_run(samples=samples))
 
 
-def test_the_picture_has_a_bar_for_the_trace_and_one_for_here(run: Recorded) -> None:
-    from commbench.answers.show.plots import run_pictures
-
-    (picture,) = run_pictures([run])
+def test_the_picture_has_a_bar_for_the_trace_and_one_for_here() -> None:
+    (picture,) = run_pictures([replay_run(samples=lambda case: steady(seconds(case)))])
     figure = require_readable(picture)
     assert picture.name == "replay"
     assert "most in the trace: 90 %" in picture.description

@@ -8,46 +8,31 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic import header, plan
 
 from commbench import __version__
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.plan.case import Case
 from commbench.plan.dtypes import DTYPES, find_dtype
-from commbench.plan.plan import Plan
 from commbench.readers.registry import import_run
 from commbench.readers.source import ImportHints
 from commbench.results.records import RankInfo
-from commbench.results.schema import Batch, Measurement, Run, RunEnd, RunHeader
+from commbench.results.schema import Batch, Measurement, Run, RunEnd
 
 OUT, IN = "out_of_place", "in_place"
 
 
-def measured(
-    time_us: float | None,
-    size: int,
-    count: int,
-    operation: str = "all_reduce",
-    dtype: str = "float32",
-    placement: str = OUT,
-    **other: Any,
-) -> Measurement:
-    """A measurement with one sample; `wrong`, `status` and `reason`, or fields of the case."""
-    given = {"status": "ok", "reason": "", "wrong": 0}
-    facts = {name: other.pop(name, usual) for name, usual in given.items()}
-    case = {
-        "index": 0,
-        "reduce_op": "sum" if "reduce" in operation else "",
-        "root": None,
-        "timing": "isolated",
-    } | other
-    return Measurement(
-        case=Case(
-            operation=operation, dtype=dtype, placement=placement,
-            size_bytes=size, count=count, **case,
-        ),
-        batches=() if time_us is None else (Batch(samples_s=(time_us * 1e-6,)),),
-        **facts,
+def measured(time_us: float | None, size: int, count: int, **other: Any) -> Measurement:
+    """A measurement with one sample; `other` are its fields, or those of its case."""
+    operation = other.get("operation", "all_reduce")
+    case = Case(
+        index=0, operation=operation, dtype="float32", placement=OUT, size_bytes=size, count=count,
+        reduce_op="sum" if "reduce" in operation else "", root=None, timing="isolated",
     )  # fmt: skip
+    batches = () if time_us is None else (Batch(samples_s=(time_us * 1e-6,)),)
+    found = Measurement(case, "ok", wrong=0, batches=batches)
+    own = {name: other.pop(name) for name in ("status", "reason", "wrong") if name in other}
+    return found._replace(case=case._replace(**other), **own)
 
 
 def both(out_us: float, in_us: float, *size_and_count: Any, **other: Any) -> list[Measurement]:
@@ -57,31 +42,17 @@ def both(out_us: float, in_us: float, *size_and_count: Any, **other: Any) -> lis
     ]
 
 
-def run_of(
-    *measurements: Measurement,
-    ranks: int = 8,
-    end: RunEnd | None = RunEnd("complete"),  # noqa: B008 - a constant
-    label: str = "tried",
-    places: tuple[RankInfo, ...] = (),
-    gpu_shared: bool = False,
-    **plan: Any,
-) -> Run:
-    wishes = {"operations": ("all_reduce",), "sizes": (1024,), "backend": "gloo", "device": "cpu"}
-    header = RunHeader(
-        plan=Plan(**{**wishes, "world_size": ranks, **plan}),
-        label=label,
-        started="2026-11-21T08:00:00+00:00",
-        launcher="local",
-        ranks=places,
-        gpu_shared=gpu_shared,
-        commbench="1.2.3",
-    )
-    of_ranks = tuple(m._replace(case=m.case._replace(ranks=ranks)) for m in measurements)
-    return Run(path="results/x", header=header, measurements=of_ranks, end=end)
+def text_of(
+    *measurements: Measurement, ranks: int = 8, end: RunEnd = RunEnd("complete"),  # noqa: B008
+    label: str = "tried", places: tuple[RankInfo, ...] = (), **asked: Any,
+) -> str:  # fmt: skip
+    """What is printed of a run with these measurements."""
+    own = tuple(m._replace(case=m.case._replace(ranks=ranks)) for m in measurements)
+    found = header(plan(world_size=ranks, **asked), label, ranks=places, gpu_shared=bool(places))
+    return nccl_tests_text(Run("results/x", found, own, end))
 
 
-def data_lines(run: Run) -> list[str]:
-    text = nccl_tests_text(run)
+def data_lines(text: str) -> list[str]:
     return [line for line in text.split("\n") if line and not line.startswith("#")]
 
 
@@ -118,32 +89,27 @@ GOLDEN: dict[str, tuple[int, list[Measurement]]] = {
 @pytest.mark.parametrize("line", GOLDEN)
 def test_a_line_is_byte_for_byte_that_of_nccl_tests(line: str) -> None:
     ranks, measurements = GOLDEN[line]
-    assert data_lines(run_of(*measurements, ranks=ranks)) == [line]
-
-
-def test_a_gpu_is_listed_with_its_number_and_name() -> None:
-    run = run_of(
-        *both(1, 1, 8, 2),
-        places=(RankInfo(11, "node2", 112372, "cuda:3 NVIDIA H200"),),
-        gpu_shared=True,
-    )
-    text = nccl_tests_text(run)
-    assert "\n#  Rank 11 Group  0 Pid 112372 on      node2 device  3 [n/a] NVIDIA H200\n" in text
-    assert "\n# ranks share a GPU: these times do not measure performance\n" in text
+    assert data_lines(text_of(*measurements, ranks=ranks)) == [line]
 
 
 @pytest.mark.parametrize(
-    ("plan", "parameters"),
+    ("asked", "said"),
     [
         ({"sizes": (8, 16, 32)}, "minBytes 8 maxBytes 32 step: 2(factor) warmup iters: adaptive"),
         ({"sizes": (8, 24, 40)}, "minBytes 8 maxBytes 40 step: 16(bytes) warmup iters: adaptive"),
         ({"sizes": (8, 9, 1000)}, "minBytes 8 maxBytes 1000 step: listed warmup iters: adaptive"),
         ({"sizes": (8,)}, "minBytes 8 maxBytes 8 step: listed warmup iters: adaptive"),
         ({"check": False}, "iters: adaptive agg iters: 1 validation: 0 graph: 0 unalign: 0"),
+        ({"places": (RankInfo(11, "node2", 112372, "cuda:3 NVIDIA H200"),)},
+         "\n#  Rank 11 Group  0 Pid 112372 on      node2 device  3 [n/a] NVIDIA H200\n"),
+        ({"places": (RankInfo(0, "n", 1, "cpu"),)},
+         "\n# ranks share a GPU: these times do not measure performance\n"),
     ],
-)
-def test_the_line_of_parameters_says_what_was_asked(plan: dict[str, Any], parameters: str) -> None:
-    assert parameters in nccl_tests_text(run_of(*both(1, 1, 8, 2), **plan))
+)  # fmt: skip
+def test_the_head_says_what_was_asked_and_of_which_devices(
+    asked: dict[str, Any], said: str
+) -> None:
+    assert said in text_of(*both(1, 1, 8, 2), **asked)
 
 
 def test_the_head_of_an_imported_run_names_the_file_and_what_it_says() -> None:
@@ -161,71 +127,43 @@ def test_the_head_of_an_imported_run_names_the_file_and_what_it_says() -> None:
     ]
 
 
-def test_a_placement_that_was_not_measured_repeats_the_other_and_a_comment_says_so() -> None:
-    run = run_of(
-        measured(10, 1000, 250, placement=IN), measured(20, 2000, 500, placement=IN), ranks=2
-    )
-    assert [line.split()[5:] for line in data_lines(run)] == [
-        ["10.00", "0.10", "0.10", "N/A", "10.00", "0.10", "0.10", "0"],
-        ["20.00", "0.10", "0.10", "N/A", "20.00", "0.10", "0.10", "0"],
-    ]
-    text = nccl_tests_text(run)
-    assert (
-        "# out-of-place was not measured in 2 of 2 lines; "
-        "there its columns repeat the other placement's, with #wrong N/A\n"
-    ) in text
-    assert "# in-place was not measured" not in text
-    assert "# Avg bus bandwidth    : 0.1 \n" in text
-
-
 def test_a_size_that_was_measured_several_times_makes_several_lines() -> None:
-    run = run_of(*both(1, 2, 8, 2), *both(3, 4, 8, 2), measured(5, 8, 2))
-    assert [tuple(line.split()[index] for index in (5, 9)) for line in data_lines(run)] == [
-        ("1.00", "2.00"),
-        ("3.00", "4.00"),
-        ("5.00", "5.00"),
-    ]
-
-
-def test_wrong_elements_of_both_placements_are_counted_and_fail_the_run() -> None:
-    run = run_of(
-        measured(1, 8, 2, wrong=3, status="wrong"),
-        measured(1, 8, 2, placement=IN),
-        measured(1, 16, 4, wrong=4, status="wrong"),
-    )
-    assert [line.split()[8::4] for line in data_lines(run)] == [["3", "0"], ["4", "N/A"]]
-    assert "\n# Out of bounds values : 7 FAILED\n" in nccl_tests_text(run)
+    text = text_of(*both(1, 2, 8, 2), *both(3, 4, 8, 2), measured(5, 8, 2))
+    assert [line.split()[5::4] for line in data_lines(text)] == [
+        ["1.00", "2.00"], ["3.00", "4.00"], ["5.00", "5.00"],
+    ]  # fmt: skip
 
 
 def test_what_nccl_tests_has_no_line_for_is_a_comment() -> None:
-    run = run_of(
+    gather = {"operation": "all_gather"}
+    text = text_of(
         measured(58.3, 0, 0, operation="barrier", dtype="", placement=""),
-        measured(None, 64, 0, operation="all_gather", status="skipped", reason="too small"),
-        measured(9, 128, 4, operation="all_gather"),
-        measured(9, 256, 8, operation="all_gather", status="failed", reason="rank 3\ndied"),
+        measured(None, 64, 0, status="skipped", reason="too small", **gather),
+        measured(9, 128, 4, **gather),
+        measured(9, 256, 8, status="failed", reason="rank 3\ndied", **gather),
         measured(None, 8, 4, dtype="int16", status="unsupported", reason="gloo does not"),
     )
-    barrier, gather, reduce = nccl_tests_text(run).split("\n\n")
+    barrier, gathered, reduced = text.split("\n\n")
     assert barrier == "# barrier: ok: 58.3 us; nccl-tests has no such line"
-    assert reduce == ("# all_reduce int16 sum out_of_place 8 B: unsupported: gloo does not")
-    assert gather.split("\n")[-7:-4] == [
+    assert reduced == "# all_reduce int16 sum out_of_place 8 B: unsupported: gloo does not\n"
+    assert gathered.split("\n")[-7:-4] == [
         "         128             4     float    none      -1     9.00    0.01    0.01       0"
         "     9.00    0.01    0.01     N/A",
         "# all_gather float32 out_of_place 64 B: skipped: too small",
         "# all_gather float32 out_of_place 256 B: failed: rank 3 died",
     ]
-    assert len(data_lines(run)) == 1
+    assert len(data_lines(text)) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_printed_type_is_one_that_nccl_tests_users_may_give_back(dtype: str) -> None:
-    (line,) = data_lines(run_of(*both(1, 1, 8, 2, operation="all_gather", dtype=dtype)))
+    (line,) = data_lines(text_of(*both(1, 1, 8, 2, operation="all_gather", dtype=dtype)))
     assert find_dtype(line.split()[2]).name == dtype
 
 
 def test_text_of_a_file_can_neither_make_a_line_nor_control_a_terminal() -> None:
     evil = "x\n   8  2  float\x1b[31m"
-    run = run_of(
+    text = text_of(
         *both(1, 1, 8, 2, reduce_op=evil, timing=evil),
         measured(None, 8, 2, status=evil, reason=evil),
         measured(5, 8, 2, placement=evil),
@@ -233,52 +171,36 @@ def test_text_of_a_file_can_neither_make_a_line_nor_control_a_terminal() -> None
         places=(RankInfo(0, evil, 1, evil),),
         end=RunEnd(evil, evil),
     )
-    text = nccl_tests_text(run)
     assert all(line.isprintable() for line in text.split("\n"))
-    (line,) = data_lines(run)
+    (line,) = data_lines(text)
     assert len(line.split()) == 13
 
 
+SAMPLES = st.tuples(
+    st.floats(1e-9, 1e6), st.integers(0, 1 << 50), st.sampled_from([OUT, IN]),
+    st.none() | st.integers(0, 10**6),
+)  # fmt: skip
+
+
 @settings(deadline=None, max_examples=100)
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(1e-9, 1e6),
-            st.integers(0, 1 << 50),
-            st.sampled_from([OUT, IN]),
-            st.none() | st.integers(0, 10**6),
-        ),
-        min_size=1,
-    ),
-    st.integers(1, 10_000),
-)
+@given(st.lists(SAMPLES, min_size=1), st.integers(1, 10_000))
 def test_every_line_has_thirteen_fields_of_which_the_last_eight_are_numbers(
     cases: list[tuple[float, int, str, int | None]], ranks: int
 ) -> None:
-    run = run_of(
-        *(
-            measured(seconds * 1e6, size, size // 4, placement=placement, wrong=wrong)
-            for seconds, size, placement, wrong in cases
-        ),
-        ranks=ranks,
-    )
-    lines = data_lines(run)
+    found = [
+        measured(seconds * 1e6, size, size // 4, placement=placement, wrong=wrong)
+        for seconds, size, placement, wrong in cases
+    ]
+    lines = data_lines(text_of(*found, ranks=ranks))
     assert lines
-    for line in lines:
-        fields = line.split()
+    for fields in map(str.split, lines):
         assert len(fields) == 13
         assert all(len(field) <= 7 for field in fields[5:])
         assert all(float(field) >= 0 for field in fields[5:] if field != "N/A")
 
 
-def by_fixed_fields(text: str) -> list[tuple[int, float, float]]:
-    """A script that wants 13 fields and takes the 8th and the 12th for bus bandwidth."""
-    rows = (line.split() for line in text.splitlines() if not line.startswith("#"))
-    return [(int(row[0]), float(row[7]), float(row[11])) for row in rows if len(row) == 13]
-
-
-def by_names_from_the_end(text: str) -> list[tuple[int, float, float]]:
-    """A script that finds columns by their headings and counts them from the end of the line."""
+def read_by_headings(text: str) -> list[tuple[int, float, float]]:
+    """As a script that finds columns by their headings and counts them from the end of a line."""
     at: list[int] = []
     found = []
     for line in text.splitlines():
@@ -292,17 +214,15 @@ def by_names_from_the_end(text: str) -> list[tuple[int, float, float]]:
     return found
 
 
-@pytest.mark.parametrize("read", [by_fixed_fields, by_names_from_the_end])
-def test_scripts_in_the_wild_read_it(read: Any) -> None:
-    run = run_of(
+def test_scripts_in_the_wild_read_it() -> None:
+    text = text_of(
         *both(100, 50, 1000000, 250000),
         measured(40, 1000000, 125000, operation="all_gather"),
         measured(58.3, 0, 0, operation="barrier", dtype="", placement=""),
         *both(1e6, 2e6, 1 << 40, 1 << 38, operation="broadcast", root=1),
         ranks=2,
     )
-    assert read(nccl_tests_text(run)) == [
-        (1000000, 10.0, 20.0),
-        (1000000, 12.5, 12.5),
-        (1 << 40, 1099.5, 549.76),
-    ]
+    busbws = [(1000000, 10.0, 20.0), (1000000, 12.5, 12.5), (1 << 40, 1099.5, 549.76)]
+    assert read_by_headings(text) == busbws
+    rows = map(str.split, data_lines(text))
+    assert [(int(row[0]), float(row[7]), float(row[11])) for row in rows] == busbws

@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib
 import pytest
 from pictures import legend_texts, panels_of, require_readable, said
+from synthetic import header, plan
 from synthetic_rows import batches
 
 from commbench.analysis.load import open_run
@@ -19,41 +20,24 @@ from commbench.answers.show.plots import draw, find_curves, run_pictures, why_no
 from commbench.errors import RecordsError, UnavailableError, UsageError
 from commbench.plan.links import parse_peak
 from commbench.plan.operations import OPERATION_SETS
-from commbench.plan.plan import Plan
-from commbench.results.records import RankInfo
-from commbench.results.schema import Measurement, Run, RunHeader
+from commbench.results.schema import Measurement, Run
 from commbench.views.pictures import BANDWIDTHS, LOG_BANDWIDTHS, TIMES, Bars, Curves, Picture
 
 
 def synthetic_run(
-    *sizes: int, label: str = "made-up", folder: str = "run", timed: int = 99_999,
-    scale: float = 1.0, failed: tuple[int, ...] = (), **wishes: Any,
+    *sizes: int, label: str = "made-up", timed: int = 99_999, scale: float = 1.0,
+    failed: tuple[int, ...] = (), **asked: Any,
 ) -> Run:  # fmt: skip
     """A run in which the first `timed` cases took some microseconds more for each size; the cases
     with the numbers `failed` have no time."""
-    usual: dict[str, Any] = {
-        "operations": ("all_reduce",), "backend": "gloo", "device": "cpu", "world_size": 2
-    }  # fmt: skip
-    plan = Plan(sizes=sizes, **{**usual, **wishes})
-    header = RunHeader(
-        plan=plan,
-        label=label,
-        started="2026-11-21T00:00:00+00:00",
-        launcher="local",
-        environment={"processor": "Example Processor"},
-        ranks=(RankInfo(0, "example", 1, "cpu"), RankInfo(1, "example", 2, "cpu")),
-    )
-    measurements = tuple(
-        Measurement(
-            case=case,
-            status="ok",
-            batches=batches(*[[1e-6 * scale * (case.index + 1) * (10 + i) for i in range(5)]] * 2),
-        )
-        if case.index < timed and case.index not in failed
-        else Measurement(case=case, status="failed", reason="made up")
-        for case in plan.cases()
-    )
-    return Run(path=f"results/{folder}", header=header, measurements=measurements, end=None)
+    found = []
+    for case in (wishes := plan(sizes=sizes, **asked)).cases():
+        times = [1e-6 * scale * (case.index + 1) * (10 + i) for i in range(5)]
+        measured = Measurement(case, "ok", batches=batches(times, times))
+        if case.index >= timed or case.index in failed:
+            measured = Measurement(case, "failed", "made up")
+        found.append(measured)
+    return Run(f"results/{label}", header(wishes, label), tuple(found), None)
 
 
 def size_of_png(path: Path) -> tuple[int, ...]:
@@ -92,7 +76,7 @@ def test_bandwidth_and_time_are_drawn_and_nothing_is_ever_overwritten(tmp_path: 
             [synthetic_run(1, operations=("barrier",))],
             "no plot: it needs two sizes or two operations",
         ),
-        ([synthetic_run(1024, folder="a"), synthetic_run(4096, folder="b")], ""),
+        ([synthetic_run(1024, label="a"), synthetic_run(4096, label="b")], ""),
         ([synthetic_run(1024), synthetic_run(1024, 4096)], ""),
     ],
 )
@@ -104,16 +88,14 @@ def test_a_picture_needs_two_sizes_or_two_kinds(runs: list[Run], why: str) -> No
 def test_runs_of_the_same_label_are_curves_of_their_own() -> None:
     # A label not given is made of the operations, so that many runs have the same.
     for size in (1024, 4096):
-        runs = [synthetic_run(1024, folder="monday"), synthetic_run(size, folder="tuesday")]
+        runs = [synthetic_run(1024), synthetic_run(size)._replace(path="results/tuesday")]
         assert not any(curve.has_size for curve in find_curves(runs).curves)
 
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_single_size_is_a_row_for_each_kind_of_call(runs: int) -> None:
     found = [
-        synthetic_run(
-            1 << 20, operations=OPERATION_SETS["all"], label=name, folder=name, scale=1 + k
-        )
+        synthetic_run(1 << 20, operations=OPERATION_SETS["all"], label=name, scale=1 + k)
         for k, name in enumerate(("ring", "tree", "a-long-name-of-a-run-with-many-words-in-it"))
     ][:runs]
     (picture,) = run_pictures(found)
@@ -147,11 +129,11 @@ def shapes() -> dict[str, Callable[[], list[Run]]]:
         "one operation": lambda: [synthetic_run(*LADDER)],
         "ten operations": lambda: [synthetic_run(*LADDER, operations=ten)],
         "three operations in three runs": lambda: [
-            synthetic_run(*LADDER, operations=three, label=name, folder=name, scale=1 + k)
+            synthetic_run(*LADDER, operations=three, label=name, scale=1 + k)
             for k, name in enumerate(("ring", "tree", long))
         ],
         "ten operations in two runs": lambda: [
-            synthetic_run(*LADDER, operations=ten, label=name, folder=name, scale=1 + k)
+            synthetic_run(*LADDER, operations=ten, label=name, scale=1 + k)
             for k, name in enumerate(("ring", "tree"))
         ],
         "many dtypes": lambda: [
@@ -160,11 +142,10 @@ def shapes() -> dict[str, Callable[[], list[Run]]]:
             )
         ],
         "twelve runs": lambda: [
-            synthetic_run(*LADDER[::4], label=f"run {k}", folder=f"{k}", scale=1 + k / 4)
-            for k in range(12)
+            synthetic_run(*LADDER[::4], label=f"run {k}", scale=1 + k / 4) for k in range(12)
         ],
         "names that no font has": lambda: [
-            synthetic_run(*LADDER, label=name, folder=str(k), scale=1 + k)
+            synthetic_run(*LADDER, label=name, scale=1 + k)
             for k, name in enumerate(("été", "测试一", "测试二", "$x_2$", "_hidden", "\u202eabc"))
         ],
         "failed rows": lambda: [
@@ -213,16 +194,15 @@ def test_one_picture_holds_bandwidth_and_time_and_its_ending_is_its_format(tmp_p
         draw(runs, tmp_path / "whole.svg")
 
 
-def test_a_folder_may_be_called_like_a_file(tmp_path: Path) -> None:
+def test_a_folder_may_be_called_like_a_file_and_a_file_of_another_format_is_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match="no ending that says how to draw it"):
+        draw(shapes()["two sizes"](), tmp_path / "run.gif")
+    assert not list(tmp_path.iterdir())
     for name in ("run.gif", "run.png"):
         (tmp_path / name).mkdir()
         assert len(draw(shapes()["two sizes"](), tmp_path / name)) == 2
-
-
-def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no ending that says how to draw it"):
-        draw(shapes()["two sizes"](), tmp_path / "plot.gif")
-    assert not list(tmp_path.iterdir())
 
 
 def curve_panels(picture: Picture) -> list[Curves]:

@@ -44,44 +44,39 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[Any], Source]:
+def read(
+    path: Path, report: Callable[[float], None] = lambda _: None
+) -> tuple[dict[str, Any], list[Any], Source]:
     """The facts of a file, the records of its key `events`, and the source."""
-    with Source(path) as source:
+    with Source(path, report) as source:
         items = list(source.records("events", ("before", "after")))
     return source.facts, items, source
 
 
-@pytest.fixture(params=[7, 64, 1 << 20])
-def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The size of the pieces that are read."""
-    monkeypatch.setattr(stream, "PIECE", request.param)
-    return int(request.param)
-
-
-def test_a_file_is_read_alike_in_pieces_of_any_size(tmp_path: Path, piece: int) -> None:
-    assert piece
+@pytest.mark.parametrize("piece", [7, 64, 1 << 20])
+def test_a_file_is_read_alike_in_pieces_of_any_size(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "PIECE", piece)
     values = {"before": [1.25, "x"], "events": EVENTS, "after": 12345}
-    for number, indent in enumerate((None, 2)):
-        path = write(tmp_path / f"{number}.json", json.dumps(values, indent=indent))
-        facts, items, source = read(path)
+    for indent in (None, 2):
+        path = write(tmp_path / "a.json", json.dumps(values, indent=indent))
+        reported: list[float] = []
+        facts, items, source = read(path, reported.append)
         assert facts == {"before": [1.25, "x"], "after": 12345}
         assert items == EVENTS
         assert not source.is_cut and not source.damaged
+        assert reported == sorted(reported) and reported[-1] == 1.0
 
 
 def test_a_compressed_file_is_read_alike_also_in_several_members(tmp_path: Path) -> None:
     text = json.dumps({"events": EVENTS}).encode()
     parts = gzip.compress(text[:500]) + gzip.compress(text[500:])
-    for number, data in enumerate((gzip.compress(text), parts)):
-        assert read(write(tmp_path / f"{number}.gz", data))[1] == EVENTS
-
-
-def test_many_empty_members_garbage_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> None:
-    text = gzip.compress("\ufeff".encode() + json.dumps({"events": EVENTS}).encode())
-    data = 20_000 * gzip.compress(b"") + text + 3 * gzip.compress(b"") + b"\0" * 512
-    _, items, source = read(write(tmp_path / "a.gz", data))
-    assert items == EVENTS
-    assert not source.is_cut
+    marked, empty = gzip.compress("\ufeff".encode() + text), gzip.compress(b"")
+    for data in (gzip.compress(text), parts, 20_000 * empty + marked + 3 * empty + b"\0" * 512):
+        _, items, source = read(write(tmp_path / "a.gz", data))
+        assert items == EVENTS
+        assert not source.is_cut
 
 
 def test_a_cut_file_gives_what_is_complete(tmp_path: Path) -> None:
@@ -111,26 +106,23 @@ def test_numbers_that_json_has_not_and_control_characters_are_read(tmp_path: Pat
     assert read(path)[1][0]["c"] == "x\ty"
 
 
-def test_a_bomb_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "ALWAYS_EXPANDED", 1 << 22)
-    path = write(
-        tmp_path / "bomb.gz", gzip.compress(b'{"events": [') + 8 * gzip.compress(b" " * (1 << 20))
-    )
-    with pytest.raises(RecordsError, match="expands to more than 200 times its size"):
-        read(path)
-
-
-def test_a_value_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LARGEST_VALUE", 10_000)
-    monkeypatch.setattr(stream, "PIECE", 1000)
-    path = write(tmp_path / "a.json", json.dumps({"events": ["x" * 50_000]}))
-    with pytest.raises(RecordsError, match="a value of more than"):
-        read(path)
-
-
-def test_deep_nesting_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordsError, match="nested too deeply"):
-        read(write(tmp_path / "a.json", '{"events": [' + "[" * 100_000))
+@pytest.mark.parametrize(
+    ("limits", "data", "why"),
+    [({"ALWAYS_EXPANDED": 1 << 22},
+      gzip.compress(b'{"events": [') + 8 * gzip.compress(b" " * (1 << 20)),
+      "expands to more than 200 times its size"),
+     ({"LARGEST_VALUE": 10_000, "PIECE": 1000}, json.dumps({"events": ["x" * 50_000]}),
+      "a value of more than"),
+     ({}, '{"events": [' + "[" * 100_000, "nested too deeply")],
+)  # fmt: skip
+def test_what_is_too_large_or_too_deep_is_refused(
+    limits: dict[str, int], data: str | bytes, why: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, limit in limits.items():
+        monkeypatch.setattr(stream, name, limit)
+    with pytest.raises(RecordsError, match=why):
+        read(write(tmp_path / "a", data))
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
@@ -138,15 +130,6 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     for path in (fifo, tmp_path, tmp_path / "absent", Path("/dev/zero")):
         with pytest.raises(RecordsError, match="cannot read"):
             read_trace(path)
-
-
-def test_progress_is_reported_up_to_the_whole(tmp_path: Path, piece: int) -> None:
-    assert piece
-    path, reported = write(tmp_path / "a.json", json.dumps({"events": EVENTS})), []
-    with Source(path, reported.append) as source:
-        list(source.records("events"))
-    assert reported == sorted(reported)
-    assert reported[-1] == 1.0
 
 
 PLAIN = {
@@ -383,10 +366,6 @@ def test_a_trace_of_one_gigabyte_takes_little_time_and_memory(tmp_path: Path) ->
 
 def test_a_trace_that_is_longer_takes_no_more_memory_for_its_text(tmp_path: Path) -> None:
     (path := tmp_path / "rank0.json").write_text(real_trace.small_text())
-    from commbench.readers.trace_source import PIECE, Source
-
-    longest = 0
     with Source(path) as source:
-        for _ in source.records("traceEvents"):
-            longest = max(longest, len(source.text))
-    assert longest < 3 * PIECE
+        longest = max(len(source.text) for _ in source.records("traceEvents"))
+    assert longest < 3 * stream.PIECE

@@ -21,6 +21,9 @@ from commbench.workloads.trace import TraceAnalysis, analyse_traces
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
 Event = dict[str, Any]
+T = "TensorList"
+RECORD = {"Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 2,
+          "dtype": "BFloat16", "Process Group Name": "5", "Group size": 2}  # fmt: skip
 METADATA = ("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size",
             "Process Group Name", "Process Group Ranks", "Process Group Description",
             "Global rank start", "Global rank stride")  # fmt: skip
@@ -31,8 +34,8 @@ def whole() -> RankTrace:
     return read_trace(real_trace.PATH)
 
 
-def read(tmp_path: Path, text: str, name: str = "rank0.json") -> RankTrace:
-    (path := tmp_path / name).write_text(text)
+def read(tmp_path: Path, text: str) -> RankTrace:
+    (path := tmp_path / "rank0.json").write_text(text)
     return read_trace(path)
 
 
@@ -47,14 +50,44 @@ def without(*names: str) -> Any:
     return change
 
 
+def event(name: str, start: int, args: Event, **fields: Any) -> Event:
+    base = {"ph": "X", "cat": "cpu_op", "pid": 100, "tid": 100, "ts": start, "dur": 5}
+    return base | {"name": name, "args": args} | fields
+
+
+def operator(name: str, start: int, shapes: Any, types: Any, values: Any = ()) -> Event:
+    args = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values}
+    return event(f"c10d::{name}", start, args)
+
+
+def transfer(name: str, start: int, elements: int, **fields: Any) -> Event:
+    args = {"Input Dims": [[elements]], "Input type": ["float"]}
+    return event(f"gloo:{name}", start, args, cat="user_annotation", **fields)
+
+
+def recorded(start: int, **args: Any) -> Event:
+    return event("record_param_comms", start, RECORD | args)
+
+
+def read_all(folder: Path, *events: Event, groups: Event | None = None) -> RankTrace:
+    config = [{"pg_name": name, "ranks": ranks} for name, ranks in (groups or {}).items()]
+    info = {"rank": 0, "world_size": 4, "pg_config": config}
+    values = {"traceEvents": [event("aten::add", 1, {}), *events], "distributedInfo": info}
+    return read(folder, json.dumps(values))
+
+
+def record(folder: Path, groups: Event | None = None, **args: Any) -> Call:
+    """The call that a record of a backend with these arguments describes."""
+    (call,) = read_all(folder, recorded(10, **args), groups=groups).calls
+    return call
+
+
 def test_the_buckets_of_resnet_50_are_found_in_their_order(whole: RankTrace) -> None:
-    reduced = [call.size_bytes for call in whole.calls if call.operation == "all_reduce"]
-    assert reduced == 3 * real_trace.SIZES
-    assert sum(real_trace.SIZES) == 4 * 25_557_032
-    assert [call.size_bytes for call in whole.calls if call.operation == "broadcast"] == 3 * [
-        4 * 53_120, 8 * 53,
+    assert [(call.operation, call.size_bytes) for call in whole.calls] == 3 * [
+        ("broadcast", 4 * 53_120), ("broadcast", 8 * 53),
+        *(("all_reduce", size) for size in real_trace.SIZES),
     ]  # fmt: skip
-    assert {call.operation for call in whole.calls} == {"all_reduce", "broadcast"}
+    assert sum(real_trace.SIZES) == 4 * 25_557_032
 
 
 def test_each_call_has_its_kernel_its_group_and_its_type(whole: RankTrace) -> None:
@@ -121,8 +154,7 @@ def test_a_trace_of_kernels_alone_has_their_calls(tmp_path: Path) -> None:
     trace = read(tmp_path, text)
     found = [call.size_bytes for call in trace.calls if call.operation == "all_reduce"]
     assert found == 3 * real_trace.SIZES
-    analysis = analyse_traces([trace])
-    assert any("marks no steps" in note for note in analysis.workload.notes)
+    assert any("marks no steps" in note for note in trace.notes)
 
 
 def test_kernels_without_any_record_have_their_operation_and_their_time(tmp_path: Path) -> None:
@@ -174,60 +206,41 @@ def test_a_list_of_events_is_a_trace_too(tmp_path: Path) -> None:
 
 def test_a_kernel_of_several_calls_is_shared_by_them(tmp_path: Path) -> None:
     """A batch of sends and receives, as pipelines make them: one kernel, without metadata."""
-
-    def call(name: str, start: float, peer: int) -> Event:
-        args = {"Collective name": name, "In msg nelems": 64, "Out msg nelems": 64,
-                "dtype": "BFloat16", "Group size": 4, "Process Group Name": "7",
-                "Process Group Description": "mesh_pp", "Process Group Ranks": "[0, 2, 4, 6]",
-                "Rank": peer, "External id": start}  # fmt: skip
-        return {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1,
-                "ts": start, "dur": 5, "args": args}  # fmt: skip
-
-    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_SendRecv(ncclDevKernelArgs)",
-              "pid": 0, "tid": 20, "ts": 40, "dur": 100, "args": {"External id": 99}}  # fmt: skip
-    events = [call("send", 10, 2), call("recv", 20, 0), kernel]
-    trace = read(tmp_path, json.dumps({"traceEvents": events}))
-    assert [(c.operation, c.peer, c.size_bytes) for c in trace.calls] == [
+    calls = [
+        recorded(start, **{"Collective name": name, "Out msg nelems": 64, "Group size": 4,
+                           "Rank": peer, "External id": start})
+        for name, start, peer in (("send", 10, 2), ("recv", 20, 0))
+    ]  # fmt: skip
+    name = "ncclDevKernel_SendRecv(ncclDevKernelArgs)"
+    kernel = event(name, 40, {"External id": 99}, cat="kernel", dur=100)
+    found = read_all(tmp_path, *calls, kernel).calls
+    assert [(c.operation, c.peer, c.size_bytes) for c in found] == [
         ("send", 2, 128), ("recv", 0, 128),
     ]  # fmt: skip
-    assert [c.time_s for c in trace.calls] == [pytest.approx(50e-6)] * 2
-    assert trace.groups["7"].ranks == (0, 2, 4, 6)
+    assert [c.time_s for c in found] == pytest.approx([50e-6] * 2)
 
 
 @pytest.mark.parametrize("names_its_group", [True, False])
 def test_a_call_of_gloo_has_its_transfer(tmp_path: Path, names_its_group: bool) -> None:
-    base = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op"}
-    shapes = {"Input Dims": [[[100]]], "Input type": ["TensorList"], "Concrete Inputs": ["True"]}
     events = [
-        base | {"name": "c10d::allreduce_", "ts": 10, "dur": 9, "args": shapes},
-        base | {"name": "gloo:all_reduce", "cat": "user_annotation", "tid": 5, "ts": 15, "dur": 40,
-                "args": {"Input Dims": [[100]], "Input type": ["float"]}},
-    ]  # fmt: skip
+        operator("allreduce_", 10, [[[100]]], [T], ["True"]) | {"dur": 9},
+        transfer("all_reduce", 15, 100, tid=5, dur=40),
+    ]
     if names_its_group:
-        record = {"Collective name": "allreduce", "In msg nelems": 100, "Out msg nelems": 100,
-                  "dtype": "Float", "Process Group Name": "3", "Group size": 2}  # fmt: skip
-        events.append(base | {"name": "record_param_comms", "ts": 11, "dur": 5, "args": record})
-    groups = [{"pg_name": n, "pg_size": 2, "ranks": [0, 1]} for n in ("0", "3")]
-    info = {"rank": 0, "world_size": 2, "backend": "gloo", "pg_config": groups}
-    text = json.dumps({"traceEvents": events, "distributedInfo": info})
-    (call,) = read(tmp_path, text).calls
+        args = {"In msg nelems": 100, "dtype": "Float", "Process Group Name": "3"}
+        events.append(recorded(11, **args))
+    (call,) = read_all(tmp_path, *events, groups={"0": [0, 1], "3": [0, 1]}).calls
     assert (call.size_bytes, call.dtype, call.asynchronous) == (400, "float32", True)
-    assert (call.time_s, call.start_s) == (pytest.approx(40e-6), pytest.approx(15e-6))
+    assert (call.time_s, call.start_s) == pytest.approx((40e-6, 15e-6))
     assert call.group == ("3" if names_its_group else "")
 
 
 def test_splits_in_rows_become_elements_and_a_wait_finds_its_call(tmp_path: Path) -> None:
-    record = {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1}
-    group = {"Process Group Name": "0", "Group size": 2, "Global rank start": 0,
-             "Global rank stride": 1, "Seq": 3}  # fmt: skip
-    call = group | {"Collective name": "all_to_allv", "In msg nelems": 40, "Out msg nelems": 60,
-                    "dtype": "Half", "In split size": "[1, 3]", "Out split size": "[2, 4]",
-                    "Is asynchronized op": True}  # fmt: skip
-    events = [
-        record | {"ts": 10, "dur": 5, "args": call},
-        record | {"ts": 30, "dur": 5, "args": group | {"Collective name": "wait"}},
-    ]
-    (found,) = read(tmp_path, json.dumps({"traceEvents": events})).calls
+    splits = {"Collective name": "all_to_allv", "In msg nelems": 40, "Out msg nelems": 60,
+              "In split size": "[1, 3]", "Out split size": "[2, 4]", "Is asynchronized op": True,
+              "Seq": 3}  # fmt: skip
+    wait = recorded(30, **{"Collective name": "wait", "Seq": 3})
+    (found,) = read_all(tmp_path, recorded(10, **splits), wait).calls
     assert (found.operation, found.size_bytes) == ("all_to_all_v", 80)
     assert (found.send_splits, found.receive_splits) == ((10, 30), (20, 40))
     assert found.asynchronous and found.waited_s == pytest.approx(30e-6)
@@ -244,20 +257,11 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, None, "5", 1e300])
-def test_calls_without_a_duration_are_counted(tmp_path: Path, whole: RankTrace, bad: Any) -> None:
-    records = 0
-
-    def change(event: Event) -> Event:
-        nonlocal records
-        is_record = event.get("name") == "record_param_comms"
-        records += is_record
-        return event | ({"dur": bad} if is_record and records <= 3 else {})
-
-    trace = read(tmp_path, real_trace.changed(change))
-    assert records > 3
-    why = "their `ts` or `dur` is wrong"
-    assert f"3 events were left out: {why}" in trace.notes
-    assert not any("left out" in note for note in whole.notes)
+def test_calls_without_a_duration_are_counted(tmp_path: Path, bad: Any) -> None:
+    events = [recorded(10 * n) | ({"dur": bad} if n < 3 else {}) for n in range(5)]
+    trace = read_all(tmp_path, *events)
+    assert len(trace.calls) == 2
+    assert "3 events were left out: their `ts` or `dur` is wrong" in trace.notes
 
 
 @pytest.mark.parametrize("bad", [{"dur": -1}, {"dur": None}, {"ts": "0"}, {"ts": 0}])
@@ -268,18 +272,10 @@ def test_a_trace_with_damaged_times_is_refused(tmp_path: Path, bad: Event) -> No
 
 @pytest.mark.parametrize("ranks", [[0, 99999999999], "[0, 99999999999]"])
 def test_a_group_with_a_rank_that_no_job_has_is_not_the_world(tmp_path: Path, ranks: Any) -> None:
-    record = {"Collective name": "allreduce", "In msg nelems": 100, "Out msg nelems": 100,
-              "dtype": "Float", "Process Group Name": "3", "Group size": 2}  # fmt: skip
-    events = [{"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "record_param_comms",
-               "ts": 11, "dur": 5, "args": record}]  # fmt: skip
-    groups = [{"pg_name": "3", "pg_size": 2, "ranks": ranks}]
-    info = {"rank": 0, "world_size": 2, "backend": "nccl", "pg_config": groups}
-    analysis = analyse(tmp_path, json.dumps({"traceEvents": events, "distributedInfo": info}))
-    assert len(analysis.calls) == 1
-    assert {call.group for call in analysis.calls} == {UNKNOWN_GROUP}
+    analysis = analyse_traces([read_all(tmp_path, recorded(11), groups={"5": ranks})])
+    assert [call.group for call in analysis.calls] == [UNKNOWN_GROUP]
 
 
-T = "TensorList"
 OPERATORS: list[tuple[str, list[Any], list[str], list[Any], dict[str, Any]]] = [
     ("allreduce_", [[[8, 4]]], [T], ["", "", "", "", "True"],
      {"operation": "all_reduce", "asynchronous": True, "size_bytes": None, "tensors": 1}),
@@ -304,34 +300,6 @@ OPERATORS: list[tuple[str, list[Any], list[str], list[Any], dict[str, Any]]] = [
     ("barrier", [[1]], ["unsigned char"], [],
      {"operation": "barrier", "size_bytes": 0, "dtype": ""}),
 ]  # fmt: skip
-RECORD = {"Collective name": "allreduce", "In msg nelems": 64, "Out msg nelems": 2,
-          "dtype": "BFloat16", "Process Group Name": "5", "Group size": 2}  # fmt: skip
-
-
-def event(name: str, start: int, args: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    base = {"ph": "X", "cat": "cpu_op", "pid": 100, "tid": 100, "ts": start, "dur": 5}
-    return base | {"name": name, "args": args} | fields
-
-
-def operator(name: str, start: int, shapes: Any, types: Any, values: Any = ()) -> dict[str, Any]:
-    args = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values}
-    return event(f"c10d::{name}", start, args)
-
-
-def read_all(
-    folder: Path, *events: dict[str, Any], groups: dict[str, Any] | None = None
-) -> RankTrace:
-    config = [{"pg_name": name, "ranks": ranks} for name, ranks in (groups or {}).items()]
-    info = {"rank": 0, "world_size": 4, "pg_config": config}
-    values = {"traceEvents": [event("aten::add", 1, {}), *events], "distributedInfo": info}
-    (path := folder / "rank0.json").write_text(json.dumps(values))
-    return read_trace(path)
-
-
-def record(folder: Path, groups: dict[str, Any] | None = None, **args: Any) -> Call:
-    """The call that a record of a backend with these arguments describes."""
-    (call,) = read_all(folder, event("record_param_comms", 10, RECORD | args), groups=groups).calls
-    return call
 
 
 @pytest.mark.parametrize(("name", "shapes", "types", "values", "expected"), OPERATORS)
@@ -356,7 +324,7 @@ def test_a_record_tells_its_group_also_where_its_ranks_are_cut(tmp_path: Path) -
     args = {"Collective name": "_reduce_scatter_base", "Process Group Description": "mesh_dp",
             "Process Group Ranks": "[0, 2, 4, ...]", "Group size": 32, "Global rank start": 0,
             "Global rank stride": 2, "Seq": 9, "Is asynchronized op": 1}  # fmt: skip
-    trace = read_all(tmp_path, event("record_param_comms", 10, RECORD | args))
+    trace = read_all(tmp_path, recorded(10, **args))
     (call,) = trace.calls
     assert (call.operation, call.size_bytes, call.sequence) == ("reduce_scatter", 128, 9)
     assert call.asynchronous is True
@@ -412,10 +380,9 @@ def groups_of_threads(
         if thread == known:
             name, shapes = "_allgather_base", [[4 * elements], [elements]]
         events.append(operator(f"{name}_", start, shapes, ["float", "float"]))
-        args = {"Input Dims": [[elements]], "Input type": ["float"]}
-        gloo = "gloo:all_gather" if thread == known else "gloo:all_reduce"
-        where = {"cat": "user_annotation", "pid": int(process), "tid": int(own)}
-        events.append(event(gloo, start + 10, args, **where))
+        gloo = "all_gather" if thread == known else "all_reduce"
+        where = {"pid": int(process), "tid": int(own)}
+        events.append(transfer(gloo, start + 10, elements, **where))
     ranks = {name: [0, 1, 2, 3] if known and name == "1" else [0, 1] for name in groups}
     calls = read_all(folder, *events, groups=ranks).calls
     return {str(call.stream): call.group for call in calls}

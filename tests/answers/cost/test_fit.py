@@ -1,24 +1,44 @@
-"""Fits find the model and the parameters that made the times, their intervals hold as often as they
-say and are not wider than that, and they predict published times that they were made without."""
+"""The terms of cost models are those of the literature; fits find the model and the parameters that
+made the times, their intervals hold as often as they say, and they predict published times that
+they were made without; a machine file is read as it was written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import log2
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import planted
 import pytest
 from published_curves import curve, without
 
-from commbench.answers.cost.cost_models import ACROSS, WITHIN, find_model, kind_of
+from commbench.answers.cost.cost_models import (
+    ACROSS,
+    COST_MODELS,
+    PARAMETERS,
+    WITHIN,
+    find_model,
+    kind_of,
+    models_of,
+)
 from commbench.answers.cost.fit_document import VIEW, fit_warning, ratio
 from commbench.answers.cost.intervals import parameter_intervals
-from commbench.answers.cost.machine import FittedModel, Point
+from commbench.answers.cost.machine import (
+    FittedModel,
+    Point,
+    factor_at,
+    read_machine,
+    write_machine,
+)
 from commbench.answers.cost.predict import predict
 from commbench.answers.cost.selection import fit_points
-from commbench.errors import UnavailableError
+from commbench.errors import RecordsError, UnavailableError
+from commbench.plan.operations import OPERATIONS
 
 MIB = 1 << 20
 RING = (20e-6, 4e-6, 0.5e-9)
@@ -101,22 +121,12 @@ SETTINGS = [((2, 4), 0.0), ((2, 4), 0.05), ((2, 4, 8), 0.0), ((2, 3, 4, 6, 8), 0
 """Numbers of ranks, and the error that all times of one of them share."""
 
 
+@pytest.mark.parametrize(
+    ("tables", "missing", "widest"),
+    [(8, 0.10, 2.0), pytest.param(60, 0.07, 1.5, marks=pytest.mark.full)],
+)
 @pytest.mark.parametrize(("ranks", "shared"), SETTINGS)
 def test_intervals_hold_as_often_as_they_say_and_are_hardly_wider(
-    ranks: tuple[int, ...], shared: float
-) -> None:
-    check_intervals(ranks, shared, tables=8, missing=0.10, widest=2.0)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("ranks", "shared"), SETTINGS)
-def test_intervals_of_many_tables_hold_as_often_as_they_say(
-    ranks: tuple[int, ...], shared: float
-) -> None:
-    check_intervals(ranks, shared, tables=60, missing=0.07, widest=1.5)
-
-
-def check_intervals(
     ranks: tuple[int, ...], shared: float, tables: int, missing: float, widest: float
 ) -> None:
     """At 2 and 8 times the ranks, 95 % of new times are inside, and 95 % would not be inside of
@@ -209,30 +219,11 @@ def test_ring_and_tree_on_summit_within_the_published_bounds() -> None:
     assert "ring" not in {rival.curve.model.name for rival in tree.rivals}
 
 
-@cache
-def nvlstree() -> FittedModel:
-    """The curves of 32, 64 and 128 GPUs; those of more are left out."""
-    return fit(without(curve("h100_nvlstree"), above_ranks=128))
-
-
 def test_nvlstree_on_h100_predicts_more_gpus_than_it_was_fitted_to() -> None:
-    assert nvlstree().world_sizes == (32, 64, 128)
-    assert median(errors(nvlstree(), 32 * MIB, 256 * MIB)) <= 0.05
-    assert median(errors(nvlstree(), 512 * MIB)) <= 0.03
-    used = list(used_widths(nvlstree(), [p for p in nvlstree().points if p.is_left_out]))
-    assert sum(each <= 1 for each in used) / len(used) >= 0.9
-
-
-def test_one_node_and_four_of_b200_fit_with_the_stated_error() -> None:
-    """No model reaches from one node to four: each was measured
-    with one number of ranks."""
-    curves = {n: [p for p in curve("b200") if p.world_size == n] for n in (8, 32)}
-    for points, middle, large in ((curves[8], 0.08, 0.07), (curves[32], 0.06, 0.06)):
-        fitted = fit(points)
-        assert not fitted.best.curve.model.spans_ranks
-        found = [abs(ratio(fitted, p) - 1) for p in points]
-        assert median(found) <= middle
-        assert median(found[-10:]) <= large
+    fitted = fit(without(curve("h100_nvlstree"), above_ranks=128))
+    assert fitted.world_sizes == (32, 64, 128)
+    assert median(errors(fitted, 32 * MIB, 256 * MIB)) <= 0.05
+    assert median(errors(fitted, 512 * MIB)) <= 0.03
 
 
 def test_one_size_says_nothing_of_much_larger_ones() -> None:
@@ -242,15 +233,156 @@ def test_one_size_says_nothing_of_much_larger_ones() -> None:
         predict(machine, "all_reduce", (96,), 6, (1024,))
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.8])
-def test_a_fit_to_disturbed_times_is_called_poor(noise: float) -> None:
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"scatter": 0.4, "cv_error": 0.3}, "the measured times scatter"),
+        ({"scatter": 0.01, "cv_error": 0.3}, "without some sizes or ranks it is another one"),
+        ({"scatter": 0.0, "cv_error": None}, "too few times to test the model"),
+        ({"scatter": 0.34, "cv_error": 0.28}, ""),
+    ],
+)
+def test_a_poor_or_untested_fit_is_warned_of(changed: dict[str, float | None], words: str) -> None:
+    warning = fit_warning(planted.fitted(**changed), planted.machine())
+    assert words in warning
+    assert ("may be wrong by a factor of 2 or more" in warning) == bool(words)
+
+
+def test_a_fit_to_disturbed_times_is_poor_and_a_few_times_are_fitted_and_not_tested() -> None:
     calm = [Point(2, 2, size, 1e-4 + 1e-9 * size) for size in SIZES]
-    fitted = fit(noisy(calm, seed=1, noise=noise), WITHIN)
-    assert ("the fit is poor" in fit_warning(fitted, planted.machine())) == (noise > 0.5)
+    for noise in (0.05, 0.8):
+        warning = fit_warning(fit(noisy(calm, 1, noise), WITHIN), planted.machine())
+        assert ("the fit is poor" in warning) == (noise > 0.5)
+    few = fit_points("barrier", ACROSS, [Point(2, 1, 0, 1e-5), Point(4, 1, 0, 2e-5)])
+    assert few.best.cv_error is None
+    assert few.best.curve.time(4, 1, 0) == pytest.approx(2e-5)
 
 
-def test_a_few_points_are_fitted_and_not_tested() -> None:
-    fitted = fit_points("barrier", ACROSS, [Point(2, 1, 0, 1e-5), Point(4, 1, 0, 2e-5)])
-    assert fitted.best.cv_error is None
-    assert "too few times to test" in fit_warning(fitted, planted.machine())
-    assert fitted.best.curve.time(4, 1, 0) == pytest.approx(2e-5)
+ALL_REDUCE = "all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "ranks", "per_node", "steps", "wire"),
+    [
+        # Thakur, Rabenseifner, Gropp 2005, without reduction
+        (ALL_REDUCE, "ring", 1024, 1, 2046, 2046 / 1024),
+        (ALL_REDUCE, "Rabenseifner", 1024, 1, 20, 2046 / 1024),
+        (ALL_REDUCE, "reduce + broadcast", 1024, 1, 20, 20),
+        (ALL_REDUCE, "double binary tree", 1024, 1, 20, 2046 / 1024),
+        # A tree over hosts has the hosts as leaves.
+        (ALL_REDUCE, "double binary tree", 96, 6, 8, 190 / 96),
+        (ALL_REDUCE, "double binary tree", 8, 8, 6, 14 / 8),
+        (ALL_REDUCE, "recursive doubling", 6, 2, 3, 3), ("all_gather", "ring", 6, 2, 5, 5 / 6),
+        ("reduce_scatter", "ring", 6, 2, 5, 5 / 6),
+        ("all_gather", "recursive doubling", 6, 2, 3, 5 / 6),
+        ("reduce_scatter", "recursive halving", 6, 2, 3, 5 / 6),
+        ("all_gather", "pipelined tree", 6, 2, log2(3), 5 / 6),
+        ("broadcast", "binomial tree", 6, 2, 3, 3),
+        ("broadcast", "scatter + all_gather", 6, 2, 8, 10 / 6),
+        ("broadcast", "chain", 6, 2, 5, 1), ("reduce", "double binary tree", 6, 2, log2(3), 1),
+        ("gather", "binomial tree", 6, 2, 3, 5 / 6), ("scatter", "linear", 6, 2, 5, 5 / 6),
+        ("all_to_all", "pairwise", 6, 2, 5, 5 / 6), ("all_to_all", "Bruck", 6, 2, 3, 3 / 2),
+        ("all_to_all", "pairwise between hosts", 6, 2, 5, 4 / 6),
+        ("barrier", "dissemination", 6, 2, 3, 0), ("barrier", "linear", 6, 2, 5, 0),
+    ],
+)  # fmt: skip
+def test_the_terms_are_worked_by_hand(
+    operation: str, name: str, ranks: int, per_node: int, steps: float, wire: float
+) -> None:
+    found = find_model(operation, name).terms(ranks, per_node, MIB)
+    assert found == pytest.approx((1, steps, wire * MIB))
+
+
+def test_every_operation_has_models_of_one_and_of_several_numbers_of_ranks() -> None:
+    for operation in OPERATIONS:
+        assert {model.spans_ranks for model in models_of(operation)} == {True, False}
+        names = [model.name for model in models_of(operation)]
+        assert len(names) == len(set(names))
+    for model in COST_MODELS:
+        for n, per_node in ((2, 2), (3, 1), (6, 4), (512, 8)):
+            terms = model.terms(n, per_node, 1 << 20)
+            assert len(terms) == len(PARAMETERS)
+            assert all(term >= 0 for term in terms)
+
+
+MACHINE = planted.machine()
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    rival = planted.candidate(model="ring", parameters=planted.RING, error_scale=1.5)
+    fitted = planted.fitted(rivals=(rival,), cv_error=None, size_growth=0.25,
+                            size_factors=((134217728.0, 1.25), (1e15, 0.5)))  # fmt: skip
+    machine = replace(MACHINE, fitted=(fitted,), notes=("été",), facts={"torch": "2.13"})
+    write_machine(machine, tmp_path / "m.json")
+    found = read_machine(tmp_path / "m.json")
+    assert replace(found, fitted=()) == replace(machine, fitted=())
+    (again,) = found.fitted
+    assert again._replace(points=()) == fitted._replace(points=())
+    assert [p.time_s for p in again.points] == pytest.approx([p.time_s for p in fitted.points])
+    with pytest.raises(RecordsError, match="exists"):
+        write_machine(MACHINE, tmp_path / "m.json")
+
+
+def _set(*path: Any, to: Any) -> Callable[[dict[str, Any]], None]:
+    def change(found: Any) -> None:
+        for step in path[:-1]:
+            found = found[step]
+        found[path[-1]] = to
+
+    return change
+
+
+FITTED = ("fitted", 0)
+BEST = (*FITTED, "candidates", 0)
+CURVE = (*BEST, "curve")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_set("format", to="other"), "is no machine file|is not a machine"),
+        (_set("version", to="2"), "version"),
+        (_set("version", to=1), "has version 1 of the machine file; this commbench reads 2"),
+        (_set("fitted", to=7), "is damaged"),
+        (_set("name", to=3), "name is 3"),
+        (_set(*FITTED, "scatter", to=-1), "scatter is -1"),
+        (_set(*FITTED, "scatter", to=float("inf")), "scatter is inf"),
+        (_set(*FITTED, "operation", to="all_everything"), "all_everything"),
+        (_set(*FITTED, "kind", to="somewhere"), "somewhere"),
+        (_set(*FITTED, "speed", to=1), "speed"),
+        (_set(*FITTED, "points", to=[]), "without points or parameters"),
+        (_set(*FITTED, "candidates", to=[]), "without points or parameters"),
+        (_set(*BEST, "error_scale", to=float("nan")), "error_scale is nan"),
+        (_set(*FITTED, "points", 0, "time_s", to=0), "time_s is 0"),
+        (_set(*FITTED, "points", 0, "time_s", to=1e300), "time_s"),
+        (_set(*FITTED, "points", 0, "world_size", to=10**400), "world_size"),
+        (_set(*FITTED, "points", 0, "world_size", to=1.5), "world_size is 1.5"),
+        (_set(*FITTED, "points", 0, "size_bytes", to=True), "size_bytes is True"),
+        (_set(*CURVE, "size_factors", to=[[8, 1.0], [4, 1.0]]), "not in ascending order"),
+        (_set(*CURVE, "size_factors", to=[[8, 0]]), "size_factors is 0"),
+        (_set(*CURVE, "model", to="fastest"), "no cost model 'fastest'"),
+        (_set(*CURVE, "parameters", to=[1.0]), "does not have"),
+        (_set(*CURVE, "parameters", to="123"), "parameter"),
+        (_set(*CURVE, "parameters", to=[-1, 0, 0]), "parameter"),
+        (_set(*CURVE, "parameters", to=[1e300] * 3), "parameter"),
+        (_set(*CURVE, "parameters", 0, to="x"), "parameters is"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_what_is_wrong(
+    tmp_path: Path, change: Callable[[Any], None], why: str
+) -> None:
+    file = tmp_path / "m.json"
+    write_machine(MACHINE, file)
+    found = json.loads(file.read_text())
+    change(found)
+    file.write_text(json.dumps(found))
+    with pytest.raises(RecordsError, match=why):
+        read_machine(file)
+
+
+def test_the_factor_between_two_sizes_is_between_theirs() -> None:
+    factors = ((1024.0, 1.0), (4096.0, 4.0))
+    assert [factor_at(factors, size) for size in (0, 8, 1024, 2048, 4096, 1 << 40)] == [
+        1, 1, 1, pytest.approx(2), 4, 4,
+    ]  # fmt: skip
+    assert factor_at((), 8) == 1

@@ -1,11 +1,12 @@
-"""The manifests: against the published models, and their pods' commands with real ranks."""
+"""Job scripts: what Slurm, bash and Kubernetes read; users' words stay words; manifests against the
+published models, and their pods' commands with real ranks."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import socket
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,157 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import START_TIMEOUT_S, Ended, clean_environment
+from commands import START_TIMEOUT_S, Ended, clean_environment, free_port
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from synthetic_job import HOSTILE, a_job
 
 from commbench.errors import UsageError
-from commbench.runner.jobs import KubernetesOptions, parse_resources
+from commbench.runner.jobs import (
+    KubernetesOptions,
+    SlurmOptions,
+    parse_resources,
+    parse_variables,
+    slurm_time,
+)
 
 KINDS = ("trainjob", "pytorchjob")
 IMAGE = "registry.example/commbench:1"
+
+
+def write_tools(where: Path, **programs: str) -> Path:
+    """A folder with programs, by their names."""
+    tools = where / "tools"
+    tools.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tools / name).chmod(0o755)
+    return tools
+
+
+def run_script(script: str, where: Path, code: int = 0, **variables: str) -> str:
+    """What a script prints with the programs of `tools`."""
+    ended = subprocess.run(
+        ["bash"], input=script, cwd=where, capture_output=True, text=True,
+        env={"PATH": f"{where / 'tools'}:{os.environ['PATH']}", **variables},
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout
+
+
+def ranks_arguments(script: str, where: Path, variables: str = "") -> list[str]:
+    """What the ranks of the script's srun are given, and the values of some variables."""
+    write_tools(where, srun=f'printf "%s\\0" "$@"\nprintf "%s\\0" {variables}')
+    printed = run_script(script, where, SLURM_JOB_ID="7")
+    assert not (where / "pwned").exists()
+    return printed.split("\0")[:-1]
+
+
+def test_a_replay_names_the_file_that_every_node_needs() -> None:
+    script = SlurmOptions().script(a_job(workload="traces/step.json"))
+    assert "# Workload: traces/step.json; every node must find this file.\n" in script
+
+
+def test_srun_is_given_the_options_of_run_and_folders_of_the_job(tmp_path: Path) -> None:
+    image = "nvcr.io#nvidia/pytorch:26.10-py3"
+    script = SlurmOptions(cpus_per_task=4, container=image).script(a_job())
+    assert ranks_arguments(script, tmp_path) == [
+        "--mpi=none", "--kill-on-bad-exit=1", "--cpus-per-task=4", f"--container-image={image}",
+        f"--container-mounts={tmp_path}:{tmp_path}", f"--container-workdir={tmp_path}",
+        "commbench", "run", "--sizes", "1K-1G", "--label", "ring", "--output", "results/7-ring",
+        "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_users_words_stay_words(tmp_path: Path, text: str) -> None:
+    job = a_job(words=("--output", text), output=text, variables=(("NOTE", text),))
+    script = SlurmOptions(container=text).script(job)
+    words = ranks_arguments(script, tmp_path, '"$NOTE"')
+    assert words[2] == f"--container-image={text}"
+    assert words[-3:] == ["--output", text, text]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=30))
+def test_any_text_is_quoted_or_refused(text: str) -> None:
+    try:
+        script = SlurmOptions().script(a_job(words=("--output", text)))
+    except UsageError as refused:
+        assert not text.isprintable()
+        assert "control character" in refused.message
+        return
+    [line] = [line for line in script.splitlines() if "commbench run" in line]
+    assert shlex.split(line.removesuffix("\\")) == ["commbench", "run", "--output", text]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("30m", "00:30:00"), ("90s", "00:01:30"), ("2h", "02:00:00"), ("3d", "72:00:00"),
+     ("90", "90"), ("1:30:00", "1:30:00"), ("2-12", "2-12"), ("1-00:30", "1-00:30")],
+)  # fmt: skip
+def test_times_are_written_as_slurm_reads_them(text: str, written: str) -> None:
+    assert slurm_time(text) == written
+
+
+REFUSED: list[tuple[Any, dict[str, Any]]] = [
+    *((SlurmOptions, wishes) for wishes in (
+        *({"time": text} for text in (
+            "", "0m", "30 m", "half an hour", "1:2:3:4", "5w", "-5", "١٢m",
+        )),
+        {"partition": "gpu --uid=0"}, {"partition": "a\n#SBATCH --uid=0"}, {"account": ""},
+        {"account": "a#b"}, {"cpus_per_task": 0}, {"setup": ("a\nb",)}, {"container": "a\nb"},
+        {"spare": 1}, {"spare": -1, "preflight": True},
+    )),
+    *((KubernetesOptions, {"image": IMAGE} | wishes) for wishes in (
+        {"kind": "job"}, {"image": ""}, {"image": "a b"}, {"image": "a\nb"}, {"name": "8ring"},
+        {"name": "a" * 41}, {"name": "ring-"}, {"name": "ring\n"}, {"namespace": "a.b"},
+        {"namespace": "A"}, {"claim": "a/b"}, {"claim": ""}, {"runtime": "a b"}, {"spare": 1},
+    )),
+    *((a_job, wishes) for wishes in (
+        {"nodes": 0}, {"ranks_per_node": 0}, {"gpus_per_node": -1}, {"title": "a b"},
+        {"title": ""}, {"words": ("--output", "a\nb")}, {"words": ("--output", "a\x1b[2J")},
+    )),
+    *((lambda text: parse_variables([text]), {"text": text}) for text in (
+        "A", "=1", "1A=1", "A B=1", "$(x)=1", "A=1\nB=2", "",
+    )),
+    *((parse_resources, {"texts": texts}) for texts in (
+        ["gpu=1"], ["cpu"], ["cpu="], ["cpu=1 "], ["cpu=many"], ["cpu=1", "cpu=2"],
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "wishes"), REFUSED)
+def test_what_a_cluster_could_misread_is_refused(make: Any, wishes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        make(**wishes)
+    assert refused.value.hint
+
+
+def test_variables_and_resources_are_names_and_values() -> None:
+    texts = ["A=1", "B=", "C=x=y $HOME", "A=2"]
+    assert parse_variables(texts) == (("A", "2"), ("B", ""), ("C", "x=y $HOME"))
+    texts = ["cpu=500m", "memory=1.5Gi", "rdma/hca_a=1", "hugepages-2Mi=4Gi"]
+    assert parse_resources(texts) == tuple(tuple(text.split("=")) for text in texts)
+
+
+@pytest.mark.parametrize("bad", [(), ("n2", "n5")])
+def test_with_a_preflight_srun_gets_good_nodes_only(tmp_path: Path, bad: tuple[str, ...]) -> None:
+    listed = "".join(f"{name}\n" for name in bad)
+    write_tools(tmp_path, commbench=(
+        'folder="${@: -1}"\nmkdir -p "$folder"\necho "$@" >asked\n'
+        f"printf '%s' '{listed}' >\"$folder/exclude.txt\""
+    ))  # fmt: skip
+    job = a_job()
+    script = SlurmOptions(preflight=True, spare=3).script(job)
+    assert f"#SBATCH --nodes={job.nodes + 3}\n" in script
+    words = ranks_arguments(script, tmp_path)
+    excluded = [word for word in words if word.startswith("--exclude")]
+    assert excluded == (["--exclude=n2,n5"] if bad else [])
+    assert f"--nodes={job.nodes}" in words
+    asked = (tmp_path / "asked").read_text().split()
+    assert asked[:3] == ["preflight", "--need", str(job.nodes)]
 
 
 def document(kind: str = "trainjob", job: Any = None, **wishes: Any) -> dict[str, Any]:
@@ -145,7 +289,7 @@ def test_users_words_are_neither_yaml_nor_variables(kind: str, text: str) -> Non
         assert expanded(variable["value"], {"HOME": "/root"}) == text
 
 
-KUBECTL = """#!/bin/bash
+KUBECTL = """
 [ "$1" = --namespace=bench ] || exit 9
 shift
 case $1 in
@@ -154,7 +298,7 @@ get) printf 'pod-c n3\\npod-a n1\\npod-b n2\\n' ;;
 esac
 echo "$@" >>asked
 """
-PREFLIGHT = """#!/bin/bash
+PREFLIGHT = """
 printf '%s\\n' "$@" >words
 folder=${@: -1}
 mkdir -p "$folder"
@@ -171,21 +315,12 @@ def test_with_a_preflight_the_job_gets_good_nodes_only(
 ) -> None:
     from kubeflow_trainer_api.models import IoK8sApiBatchV1Job  # takes a second
 
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name, text in (("kubectl", KUBECTL), ("commbench", PREFLIGHT)):
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
+    write_tools(tmp_path, kubectl=KUBECTL, commbench=PREFLIGHT)
     (tmp_path / "code").write_text(str(code))
     job = a_job(nodes=2, words=("--label", "$HOME `x` EOF"), variables=(("NOTE", "$(A) `x`"),))
     wishes = {"namespace": "bench", "spare": 1, "resources": (("cpu", "4"),)}
     script = KubernetesOptions(image=IMAGE, kind=kind, preflight=True, **wishes).script(job)
-    ended = subprocess.run(
-        ["bash"], input=script, cwd=tmp_path, capture_output=True, text=True,
-        env={"PATH": f"{tools}:{os.environ['PATH']}"},
-    )  # fmt: skip
-    assert ended.returncode == code, ended.stderr
-    assert "kubectl label node n2 commbench=drain\n" in ended.stdout
+    assert "kubectl label node n2 commbench=drain\n" in run_script(script, tmp_path, code)
     words = (tmp_path / "words").read_text()
     assert "--hosts\npod-a\npod-b\npod-c\n--need\n2\n" in words
     assert "--start\nkubectl --namespace=bench\n" in words
@@ -211,26 +346,6 @@ def test_with_a_preflight_the_job_gets_good_nodes_only(
         assert fields == [
             [{"key": "metadata.name", "operator": "In", "values": [node]}] for node in ("n1", "n3")
         ]
-
-
-@pytest.mark.parametrize(
-    "wishes",
-    [{"kind": "job"}, {"image": ""}, {"image": "a b"}, {"image": "a\nb"}, {"name": "8ring"},
-     {"name": "a" * 41}, {"name": "ring-"}, {"name": "ring\n"}, {"namespace": "a.b"},
-     {"namespace": "A"}, {"claim": "a/b"}, {"claim": ""}, {"runtime": "a b"}],
-)  # fmt: skip
-def test_what_kubernetes_would_refuse_is_refused(wishes: dict[str, Any]) -> None:
-    with pytest.raises(UsageError) as refused:
-        KubernetesOptions(**({"image": IMAGE} | wishes))
-    assert refused.value.hint
-
-
-def test_resources_are_names_and_quantities() -> None:
-    texts = ["cpu=500m", "memory=1.5Gi", "rdma/hca_a=1", "hugepages-2Mi=4Gi"]
-    assert parse_resources(texts) == tuple(tuple(text.split("=")) for text in texts)
-    for bad in (["gpu=1"], ["cpu"], ["cpu="], ["cpu=1 "], ["cpu=many"], ["cpu=1", "cpu=2"]):
-        with pytest.raises(UsageError):
-            parse_resources(bad)
 
 
 def operators_variables(kind: str, node: int, port: str) -> dict[str, str]:
@@ -261,10 +376,7 @@ def test_the_pods_measure_together(tmp_path: Path, kind: str) -> None:
     job = a_job(nodes=2, ranks_per_node=2, gpus_per_node=0, words=words, output="run",
                 variables=variables)  # fmt: skip
     roles = containers(document(kind, job))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    pods = []
+    port, pods = str(free_port()), []
     for node, container in enumerate(roles * (2 // len(roles))):
         given = operators_variables(kind, node, port)
         given |= {each["name"]: expanded(each["value"], given) for each in container["env"]}
