@@ -302,7 +302,7 @@ def _drift_sentence(result: SoakResult) -> str:
         return f"Times rose from the first tenth of the cycles to the last: {list_some(names, 2)}."
     if unsure := sum(row.drift_verdict == UNDECIDED for row in known):
         of = f"{unsure} of {format_count(len(result.rows), 'case')}"
-        return f"No drift above {within} shows; of {of} it is undecided."
+        return f"Whether times rose by more than {within} is undecided in {of}."
     return f"No time rose by more than {within} from the first tenth of the cycles to the last."
 
 
