@@ -21,6 +21,7 @@ import torch
 from ras_server import RasServer
 
 from commbench.host.gpus import GpuState
+from commbench.plan.call_forms import CALL_FORMS, DIRECT
 from commbench.worker.device import Device
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
@@ -73,8 +74,8 @@ class Fake(NamedTuple):
     """What its NCCL writes to the log that it is told to write, in its first operation."""
     nccl_tuning: str = ""
     """The lines from which it writes to the log of the subsystem TUNING, in each call those of its
-    sizes. A line that begins with `[windows] ` is for that kind of memory, one with `[_coalesced] `
-    for that function."""
+    sizes. A line that begins with `[windows] ` is for that kind of memory, one with `[coalesced] `
+    for that form."""
     ras_report: str = ""
     """What the RAS of its NCCL answers, in rank 1 on NCCL_RAS_ADDR; empty: it has none."""
     resets: bool = True
@@ -312,7 +313,8 @@ class FakeDevice(Device):
         memory = MEMORIES.get(buffers.receive.untyped_storage().data_ptr())
         if path := LOG.get("path"):
             sizes = [f" {b.send.numel() * b.send.element_size()} Bytes " for b in buffers.tensors]
-            tags = (memory.kind if memory else "plain", getattr(operation, "__name__", ""))
+            form = next((f.name for f in CALL_FORMS.values() if f.run is operation), DIRECT)
+            tags = (memory.kind if memory else "plain", form)
             with Path(path).open("a") as file:
                 for line in self.fake.nccl_tuning.splitlines(keepends=True):
                     tag, _, text = line.rpartition("] node")

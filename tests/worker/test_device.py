@@ -417,13 +417,13 @@ TUNING = (
     "channel{Lo..Hi}={0..7}\n"
 )
 BY_CASE = (
-    "[<lambda>] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
+    "[direct] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
     "channel{Lo..Hi}={0..7}\n"
     "[windows] node1:7:9 [0] NCCL INFO AllReduce [Symmetric]: 65536 Bytes -> Kernel "
     "AllReduce_AGxLL_R nchannels 4 nthreads 512 nWorks 1\n"
-    "[_async] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo NVLS proto SIMPLE "
+    "[async] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo NVLS proto SIMPLE "
     "channel{Lo..Hi}={0..15}\n"
-    "[_separate] node1:7:9 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo TREE proto LL "
+    "[separate] node1:7:9 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo TREE proto LL "
     "channel{Lo..Hi}={0..1}\n"
 )
 
