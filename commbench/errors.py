@@ -100,10 +100,13 @@ def _as_call(command: re.Match[str]) -> str:
     name = _CALLS.get(command["name"], command["name"])
     if command["rest"] == " --help":
         return f"help(commbench.{name})"
-    options = re.findall(r"--([a-z-]+)[ =]'?([^ ']+)", command["rest"])
-    given = [f"{'duration' if n == 'for' else n.replace('-', '_')}={v!r}" for n, v in options]
-    has_more = command["rest"] or "RUN" in command["name"]
-    return f"`commbench.{name}({', '.join(given) or '...' * bool(has_more)})`"
+    option, rest = r" --([a-z-]+)[ =]('[^']*'|[^ ]+)", command["rest"]
+    given = [
+        f"{'duration' if flag == 'for' else flag.replace('-', '_')}={value.strip(chr(39))!r}"
+        for flag, value in re.findall(option, rest)
+    ]
+    has_more = re.sub(option, "", rest) or "RUN" in command["name"]
+    return f"`commbench.{name}({', '.join(['...'] * bool(has_more) + given)})`"
 
 
 def _as_argument(found: re.Match[str]) -> str:

@@ -71,3 +71,18 @@ def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> Non
     assert error.with_option_names({"timeout_s": "--timeout"}).hint == "write --timeout 120"
     assert value_error("seed", "is -1", "").with_option_names({}).message == "--seed is -1"
     assert name_error("timing", "x", ["both"]).with_option_names({}).message == "unknown timing 'x'"
+
+
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        ("`commbench sweep --resume 'a b'`", "`commbench.sweep(resume='a b')`"),
+        ("`commbench soak --for 1h`", "`commbench.soak(duration='1h')`"),
+        ("`commbench export RUN --format csv`", "`commbench.export(..., format='csv')`"),
+        ("`commbench model fit RUN... -o FILE`", "`commbench.fit_model(...)`"),
+        ("`commbench sweep --help`", "help(commbench.sweep)"),
+        ("`commbench ops --calls`", "`commbench ops --calls`"),
+    ],
+)
+def test_a_hint_names_the_call_that_does_the_same(command: str, call: str) -> None:
+    assert as_arguments(f"{command} does it") == f"{call} does it"

@@ -260,6 +260,13 @@ def test_variables_of_nccl_are_read_by_nccl_and_damaged_counters_are_none() -> N
         assert names(clean(environment={RISEN: damaged})) == []
 
 
+def test_a_figure_of_about_1_is_a_percentage() -> None:
+    wide = row(*batches((MS,) * 18))
+    said = [BY_NAME["drift"].describe([(wide, worst)]) for worst in (0.5, 1.0, 1.04, 1.4)]
+    parts = [text.partition("by ")[2].partition(" the")[0] for text in said]
+    assert parts == ["50 % of", "100 % of", "104 % of", "1.4 times"]
+
+
 @pytest.mark.parametrize("diagnostic", DIAGNOSTICS, ids=lambda diagnostic: diagnostic.name)
 def test_texts_are_short_and_in_a_job_name_no_option_of_the_command_line(
     diagnostic: Diagnostic,

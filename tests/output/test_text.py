@@ -178,7 +178,8 @@ def test_the_time_left_follows_from_the_work_done(second: float, done: float, li
     ]  # fmt: skip
 
 
-def test_a_long_line_of_progress_is_wrapped() -> None:
+def test_a_long_line_of_progress_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     written = io.StringIO()
     lines = WorkLines(Console(file=written, width=80), Work(0, 1, Clock()), True, "measuring")
     lines.finished("all_reduce float32 " * 6, "42.1 us")

@@ -110,7 +110,7 @@ def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
     most = about(len(cases) * plan.launches * plan.budget_s)
     slow = seconds(plan.budget_s / SLOWEST_CALLS, digits=2)
     start = format_count(plan.launches, "start")
-    yield f"It takes at most {most} and {start} of the ranks; more where calls take over {slow}."
+    yield f"It takes {most} at most, and {start} of the ranks; longer where calls take over {slow}."
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:

@@ -148,7 +148,7 @@ def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> No
     assert memory["replay train calls"] == "6.0 MiB"
     assert found.answer == [
         "Cases: 7; a rank needs at most 6.0 MiB for buffers.",
-        "It takes at most about 1 s and 1 start of the ranks; more where calls take over 33 ms.",
+        "It takes about 1 s at most, and 1 start of the ranks; longer where calls take over 33 ms.",
     ]
     assert Items(["the trace has no start times"], "Notes on the workload") in found.blocks
 
