@@ -37,8 +37,7 @@ from commbench.views.formats import Result, View, fields_of
 from commbench.views.pictures import Look, Picture
 
 TENTH, FEWEST = 10, 6
-"""The ends that are compared have a tenth of the cycles, and at least FEWEST, which an interval of
-their median needs."""
+"""The ends that are compared have a tenth of the cycles, but at least FEWEST, for an interval."""
 MINUTE_S, FEWEST_MINUTES = 60.0, 5
 """With fewer minutes, nobody knows how much they usually differ."""
 
