@@ -90,4 +90,5 @@ def test_results_without_samples_can_be_compared_only(commbench: Commbench, tmp_
     assert alone.code == 2
     assert "name the run's folder" in alone.err
     commbench("report", "old.csv", "new.csv", "-o", "both.html").good()
-    assert Page((tmp_path / "both.html").read_text()).texts["h1"] == ["new (B) compared with old (A)"]
+    page = Page((tmp_path / "both.html").read_text())
+    assert page.texts["h1"] == ["new (B) compared with old (A)"]
