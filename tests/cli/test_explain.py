@@ -37,7 +37,7 @@ def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
             "of the peak": "193 %", "above 100 %": "impossible"}),
         # The published 376.71 GB/s of 4 x 8 B200: 194.43 x 2 x 3/4 = 291.65.
         ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 400GB/s/node", {
-            "busbw": "376.7 GB/s", "of the peak": "73 %", "t at the peak": "64.4 ms"}),
+            "busbw": "377 GB/s", "of the peak": "73 %", "t at the peak": "64.4 ms"}),
         ("all_reduce --ranks 32 --nodes 4 --size 16G --time 88.36ms --peak 50GB/s", {
             "of the peak": "753 %", "above 100 %": "impossible"}),
     ],

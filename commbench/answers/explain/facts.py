@@ -178,13 +178,14 @@ def _peak(row: ResultRow, peak: links.Peak | None) -> list[Fact]:
     what = f"{share.factor:.5g} x algbw" if share.bound == figures.NODE_BOUND else "busbw"
     time = row.time.estimate if row.time else Estimate(1.0)
     reached = time.map(lambda time_s: share.fraction * time.value / time_s)
-    is_above = share.fraction > 1 + _ROUNDING
+    least, is_above = share.factor * row.case.size_bytes, share.fraction > 1 + _ROUNDING
     is_reduced = share.fraction <= share.ceiling + _ROUNDING
     return [
         *facts,
         Fact("of the peak", reached, SHARE,
              f"{what} / peak = {cells.bandwidth_text(reached.scaled(speed))} / {speed / GB:g} "
              f"({share.bound} bound)"),
+        Fact("t at the peak", least / speed, SECONDS, f"{exact(least)} B / {speed / GB:g} GB/s"),
         Fact("of the limit", is_above and is_reduced and share.fraction / share.ceiling, SHARE,
              f"a network that reduces (NVLS, SHARP) moves S instead of {share.factor:.5g} x S: the "
              f"limit is {share.ceiling:.5g} x the peak"),

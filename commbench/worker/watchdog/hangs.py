@@ -182,7 +182,7 @@ def diagnose(
     dumps = describe_dumps(heartbeats, watched.dump_folder)
     details = "\n".join(filter(None, (error.details, dumps)))
     answering = min((r for r in heartbeats if r not in silent), default=watched.rank)
-    return Diagnosis(error.message, error.hint, details, answering, (), silent)
+    return Diagnosis(*error.texts, details, answering, (), silent)
 
 
 def describe_lost_ranks(ranks: Sequence[int], heartbeats: Heartbeats, cases: Sequence[Case]) -> str:
@@ -386,8 +386,7 @@ def summarise(path: Path) -> str:
     """The first call in a dump that had not ended, or the last one that had."""
     calls = read_trace(path).calls
     call = next((call for call in calls if not call.has_ended), calls[-1])
-    size = f" {units.format_bytes(call.size_bytes)}" if call.size_bytes else ""
-    return (
-        f"call {call.sequence} of group {call.group}, {call.operation} {call.dtype}{size}, "
-        f"has {'' if call.has_ended else 'not '}ended"
-    )
+    size = units.format_bytes(call.size_bytes) if call.size_bytes else ""
+    what = " ".join(filter(None, (call.operation, call.dtype, size)))
+    ended = f"has {'' if call.has_ended else 'not '}ended"
+    return f"call {call.sequence} of group {call.group}, {what}, {ended}"
