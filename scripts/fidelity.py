@@ -22,7 +22,7 @@ from commbench.plan.operations import OPERATIONS
 from commbench.plan.plan import Plan
 from commbench.worker.buffers import Arena
 from commbench.worker.communicator import communicator
-from commbench.worker.measure import make_timer, time_batch
+from commbench.worker.measure import Timer, time_batch
 from commbench.worker.reduction import slowest_durations_s
 from commbench.worker.watchdog.watchdog import watching
 
@@ -53,7 +53,7 @@ def main() -> None:
         buffers = Arena(comm, cases).buffers(cases[0])
         buffers.receive.fill_(1)
         call = partial(OPERATIONS["all_reduce"].call, dist, buffers)
-        timer, counters = make_timer(comm), CpuCounters()
+        timer, counters = Timer(comm), CpuCounters()
         found = []
         for pair in range(pairs + 1):
             samples = time_batch(timer, counters, call, iterations, watchdog.state)

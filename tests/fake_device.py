@@ -21,6 +21,7 @@ import torch
 from ras_server import RasServer
 
 from commbench.host.gpus import GpuState
+from commbench.plan.call_forms import CALL_FORMS, DIRECT
 from commbench.worker.device import Device
 
 VARIABLE = "COMMBENCH_FAKE_DEVICE"
@@ -28,21 +29,15 @@ VARIABLE = "COMMBENCH_FAKE_DEVICE"
 
 
 class Fake(NamedTuple):
-    """What the devices of all ranks are like."""
+    """What the devices of all ranks are like: first of each local rank, then of all."""
 
     uuids: tuple[str, ...] = ("GPU-0", "GPU-1")
-    """The device of each local rank."""
     parts: tuple[str, ...] = ("", "")
-    """Which part of that GPU it is, of each local rank."""
     address: str = ""
-    """The PCI address of all of them."""
     nccl: tuple[int, ...] = ()
-    """The version of its NCCL."""
-    visible: int = 2
-    """How many devices a rank sees."""
+    visible: int = 2  # to a rank
     free_bytes: int = 1 << 30
-    enqueue_s: float = 100e-6
-    """What queueing anything costs the host."""
+    enqueue_s: float = 100e-6  # of the host, for anything
     first_record_s: float = 0.0
     """How much longer the host needs to record an event for the first time: it is made then."""
     first_call_s: float = 0.0
@@ -55,13 +50,11 @@ class Fake(NamedTuple):
     """How long it takes to fill a buffer for a check."""
     spins: bool = True
     captures: bool = True
-    """Whether it has graphs."""
     corrupts_graphs_of: int = 0
     """Graphs of so many calls or more fill their last result with 77; 0: none."""
     failing_ranks: tuple[int, ...] = ()
     """Ranks whose first operation fails, as it does where NCCL cannot make a communicator."""
     failure: str = ""
-    """The text of that failure."""
     fails_at: int = 0
     """The number of the operation of a case that fails so, from 1; 0: that which makes the
     communicator."""
@@ -71,10 +64,8 @@ class Fake(NamedTuple):
     """After so many operations the device of rank 1 stands still; 0: never."""
     clocks_mhz: tuple[int, ...] = ()
     """The clock of each local rank's device: each time it is read, 10 % lower, to half of it."""
-    throttle_reasons: tuple[str, ...] = ()
-    """Of the device of rank 1."""
+    throttle_reasons: tuple[str, ...] = ()  # of rank 1's
     registers: bool = True
-    """Whether its backend registers memory."""
     memory_log: str = ""
     """Path of the files, one per rank, that tell what happened to memory but plain memory."""
     register_s: float = 0.0
@@ -83,8 +74,8 @@ class Fake(NamedTuple):
     """What its NCCL writes to the log that it is told to write, in its first operation."""
     nccl_tuning: str = ""
     """The lines from which it writes to the log of the subsystem TUNING, in each call those of its
-    sizes. A line that begins with `[windows] ` is for that kind of memory, one with `[_coalesced] `
-    for that function."""
+    sizes. A line that begins with `[windows] ` is for that kind of memory, one with `[coalesced] `
+    for that form."""
     ras_report: str = ""
     """What the RAS of its NCCL answers, in rank 1 on NCCL_RAS_ADDR; empty: it has none."""
     resets: bool = True
@@ -322,7 +313,8 @@ class FakeDevice(Device):
         memory = MEMORIES.get(buffers.receive.untyped_storage().data_ptr())
         if path := LOG.get("path"):
             sizes = [f" {b.send.numel() * b.send.element_size()} Bytes " for b in buffers.tensors]
-            tags = (memory.kind if memory else "plain", getattr(operation, "__name__", ""))
+            form = next((f.name for f in CALL_FORMS.values() if f.run is operation), DIRECT)
+            tags = (memory.kind if memory else "plain", form)
             with Path(path).open("a") as file:
                 for line in self.fake.nccl_tuning.splitlines(keepends=True):
                     tag, _, text = line.rpartition("] node")

@@ -1,6 +1,6 @@
 """Random command lines. They are made so that no rank is ever started: what they ask for ends
 before, or is a dry run. Those of commands that import torch, which end their process at once, get a
-process each, forked from one that has imported everything."""
+process each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import os
 import pickle
 import resource
 import signal
-import sys
+import subprocess
 import time
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from commands import start_command
 from fuzz import HOSTILE, MOST_FAILURES, PATIENCE_S, Ended, call, hung, seeds, what_is_wrong
 from synthetic_step import WORKLOAD
 from synthetic_traces import DUMP
@@ -205,66 +205,15 @@ def _value(option: Any, chance: Random, number: int) -> str:
 
 
 def run(line: list[str]) -> Ended:
-    """Run a command line in a child of this process."""
-    with open("out", "w+b") as out, open("err", "w+b") as err:  # noqa: PTH123
-        child = os.fork()
-        if not child:
-            _become(line, out.fileno(), err.fileno())
-        code = _wait(child)
-        texts = []
-        for stream in (out, err):
-            stream.seek(0)
-            texts.append(stream.read().decode("utf-8", "replace"))
-    return Ended(code, *texts)
-
-
-def _become(line: list[str], out: int, err: int) -> None:
-    from commbench.cli.main import main
-
-    os.setpgid(0, 0)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    sys.argv = ["commbench", *line]
+    """Run a command line in a process of its own."""
+    limits = {"RLIMIT_AS": (MOST_MEMORY, MOST_MEMORY)}
+    command = start_command(Path.cwd(), *line, limits=limits)
     try:
-        main()
-    except SystemExit as left:
-        sys.stdout.flush()
-        os._exit(left.code if isinstance(left.code, int) else 0)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.flush()
-    os._exit(99)
-
-
-def _wait(child: int) -> int | str:
-    deadline = time.monotonic() + PATIENCE_S
-    pause = 0.001
-    while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else f"none: signal {-code}"
-        time.sleep(pause)
-        pause = min(0.02, pause * 1.5)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "none: it hung"
-
-
-@cache
-def _prepare() -> None:
-    """Import what forked processes need, once."""
-    import gc
-
-    import torch  # noqa: F401
-
-    from commbench.runner import session  # noqa: F401
-
-    for name in COMMANDS:
-        command(name)
-    gc.freeze()
+        out, err = command.communicate(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        return Ended("none: it hung", "", "")
+    code = command.returncode
+    return Ended(code if code is not None and code >= 0 else f"none: signal {code}", out, err)
 
 
 def call_these(folder: Path, lines: list[list[str]]) -> dict[str, Any]:
@@ -293,11 +242,7 @@ def fuzz_command_lines(folder: Path, seed: int, count: int) -> dict[str, Any]:
     began = time.monotonic()
     for line in lines:
         words = [as_argument(word) for word in line]
-        if line[0] in IMPORT_TORCH:
-            _prepare()
-            ended = run(words)
-        else:
-            ended = call(words)
+        ended = run(words) if line[0] in IMPORT_TORCH else call(words)
         codes[str(ended.code)] += 1
         if wrong := what_is_wrong(ended):
             failures.append({"wrong": wrong, "line": words, "err": ended.err[-500:]})

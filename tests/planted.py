@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from commbench.answers.cost.cost_models import find_model, kind_of, models_of
+from commbench.answers.cost.fit import SHORTEST_S
 from commbench.answers.cost.machine import Candidate, Curve, FittedModel, Machine, Point
 
 TREE = (10e-6, 5e-6, 1 / 200e9)
@@ -15,36 +16,27 @@ RING = (5e-6, 1e-6, 1 / 400e9)
 
 
 def candidate(
-    operation: str = "all_reduce",
-    model: str = "double binary tree",
-    parameters: Sequence[float] = TREE,
-    size_factors: Sequence[tuple[float, float]] = (),
+    operation: str = "all_reduce", model: str = "double binary tree",
+    parameters: Sequence[float] = TREE, size_factors: Sequence[tuple[float, float]] = (),
     **more: Any,
-) -> Candidate:
+) -> Candidate:  # fmt: skip
     """A model with these parameters."""
     curve = Curve(find_model(operation, model), tuple(parameters), tuple(size_factors))
     return Candidate(curve, **{"cv_error": 0.03} | more)
 
 
 def fitted(
-    operation: str = "all_reduce",
-    model: str = "double binary tree",
-    parameters: Sequence[float] = TREE,
-    ranks: Sequence[int] = (32, 64, 128),
-    per_node: int = 8,
-    sizes: Sequence[int] = tuple(1 << k for k in range(20, 35)),
-    noise: float = 0.02,
-    rivals: Sequence[Candidate] = (),
-    scatter: float | None = None,
-    variant: str = "",
-    **more: Any,
-) -> FittedModel:
+    operation: str = "all_reduce", model: str = "double binary tree",
+    parameters: Sequence[float] = TREE, ranks: Sequence[int] = (32, 64, 128), per_node: int = 8,
+    sizes: Sequence[int] = tuple(1 << k for k in range(20, 35)), noise: float = 0.02,
+    rivals: Sequence[Candidate] = (), scatter: float | None = None, variant: str = "", **more: Any,
+) -> FittedModel:  # fmt: skip
     """The model of one operation, as fitted to points that it gives."""
     chance, found = Random(2), candidate(operation, model, parameters, **more)
     points = tuple(
         Point(
             n, min(n, per_node), size,
-            exp(chance.gauss(0, noise)) * found.curve.time(n, per_node, size),
+            exp(chance.gauss(0, noise)) * max(found.curve.time(n, per_node, size), SHORTEST_S),
         )
         for n in ranks
         for size in sizes

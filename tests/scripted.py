@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
+from commands import Ended, run_program
 
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import Measurement
-
-if TYPE_CHECKING:
-    from commands import Ended
 
 DELAY_US = 1000.0
 SLOW_MESSAGE_US = 100_000.0
@@ -170,6 +168,16 @@ def quietest_cpu_mode() -> str:
         return "quiet"
     os.sched_setscheduler(0, policy, priority)
     return "realtime"
+
+
+def run_scripted(
+    folder: Path, script: str, *arguments: str, seed: int = 0, median_us: float = 1000.0
+) -> Ended:
+    """A run in a folder by a script, which ends well."""
+    return run_program(
+        folder, program_text(script, seed, median_us), "--backend", "scripted", "--no-plots",
+        "--cpu-mode", quietest_cpu_mode(), *arguments,
+    ).good()  # fmt: skip
 
 
 def timed_calls(ended: Ended) -> list[list[Call]]:

@@ -15,18 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import scripted
 import torch
 import torch.distributed as dist
-from scripted import (
-    SCRIPTS,
-    SHORT_BYTES,
-    SPELL_CALLS,
-    TRUTH,
-    VARIABLE,
-    Call,
-    Script,
-    know_computation,
-)
+from scripted import SCRIPTS, SHORT_BYTES, TRUTH, Call, Script
 
 MARGIN_NS = 50_000
 """From the last rank's entering a barrier to all ranks' leaving it."""
@@ -54,7 +46,7 @@ def register() -> None:
     """Make the backend known to torch, and its computation to commbench, here and in ranks that are
     forked from here."""
     dist.Backend.register_backend("scripted", ScriptedGroup, devices=["cpu"])
-    know_computation()
+    scripted.know_computation()
 
 
 class ScriptedGroup(dist.ProcessGroup):
@@ -63,7 +55,7 @@ class ScriptedGroup(dist.ProcessGroup):
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._rank, self._size = rank, size
-        told = json.loads(os.environ[VARIABLE])
+        told = json.loads(os.environ[scripted.VARIABLE])
         self._script: Script = SCRIPTS[told["script"]]
         # Ranks leave a file for each launch of a run, and see those of the launches before.
         launch = len(list(Path.cwd().glob(TRUTH.format("*", rank))))
@@ -135,7 +127,7 @@ class ScriptedGroup(dist.ProcessGroup):
 
     def _duration_ns(self, number: int) -> int:
         random = Random(f"{self._seed} {self._case} {number}")
-        spell = Random(f"{self._seed} {number // SPELL_CALLS}")
+        spell = Random(f"{self._seed} {number // scripted.SPELL_CALLS}")
         common_us = self._median_us * self._script.shape(random, number)
         common_us *= self._script.spell(spell)
         return round(1e3 * (common_us + self._script.extra_us(self._rank, number)))

@@ -25,7 +25,6 @@ SOUND = HostFacts(
     kernel="6.1.0",
     physical_cores=4,
     clock_source="tsc",
-    clock_step_s=2e-8,
     clock_read_s=5e-8,
     governors=("performance",),
     frequency_driver="acpi-cpufreq",

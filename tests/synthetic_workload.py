@@ -43,42 +43,6 @@ WORKLOAD = Workload(
     notes=("gaps are not known",),
 )  # fmt: skip
 
-TWO_RANKS = Workload(
-    name="two-ranks",
-    source="written by hand",
-    world_size=2,
-    groups={"world": ((0, 1),), "pp": ((0, 1),)},
-    steps=(
-        Step(
-            "train",
-            (
-                Program(
-                    (0,),
-                    (
-                        Call("all_reduce", "world", "float32", 4096, reduce_op="sum", start_s=2e-3,
-                             asynchronous=True, waited_after=2, time_s=1e-3, transfer_s=1e-3),
-                        Call("all_reduce", "world", "float32", 8192, reduce_op="sum", start_s=4e-3,
-                             asynchronous=True, waited_after=2, time_s=2e-3, transfer_s=1e-3),
-                        Call(SEND, "pp", "bfloat16", 1024, peer=1, start_s=5e-3, time_s=1e-3),
-                    ),
-                ),
-                Program(
-                    (1,),
-                    (
-                        Call("all_reduce", "world", "float32", 4096, reduce_op="sum", start_s=2e-3,
-                             asynchronous=True, waited_after=1, time_s=2e-3, transfer_s=1e-3),
-                        Call("all_reduce", "world", "float32", 8192, reduce_op="sum", start_s=4e-3,
-                             asynchronous=True, waited_after=2, time_s=1e-3, transfer_s=1e-3),
-                        Call(RECV, "pp", "bfloat16", 1024, peer=0, start_s=5e-3, time_s=2e-3),
-                    ),
-                ),
-            ),
-            count=3,
-            time_s=10e-3,
-        ),
-    ),
-)  # fmt: skip
-
 MIB = 1 << 20
 
 
@@ -109,3 +73,22 @@ def replayed(workload: Workload, variant: str, rank: int = 0) -> ReplayedStep:
     """What a rank does in a variant of the only step."""
     plan = plan_of(workload, variants=(variant,))
     return replayed_step(plan, plan.cases()[-1], rank)
+
+
+def _timed(size: int, start_s: float, waited_after: int, time_s: float) -> Call:
+    facts = {"start_s": start_s, "waited_after": waited_after, "time_s": time_s}
+    return reduction(size, **facts, transfer_s=1e-3)
+
+
+_MESSAGE = Call(SEND, "pp", "bfloat16", 1024, peer=1, start_s=5e-3, time_s=1e-3)
+_PROGRAMS = (
+    (_timed(4096, 2e-3, 2, 1e-3), _timed(8192, 4e-3, 2, 2e-3), _MESSAGE),
+    (_timed(4096, 2e-3, 1, 2e-3), _timed(8192, 4e-3, 2, 1e-3),
+     _MESSAGE._replace(operation=RECV, peer=0, time_s=2e-3)),
+)  # fmt: skip
+_MADE = of_ranks(*_PROGRAMS, pp=((0, 1),))
+TWO_RANKS = _MADE._replace(
+    name="two-ranks",
+    source="written by hand",
+    steps=(_MADE.steps[0]._replace(count=3, time_s=10e-3),),
+)

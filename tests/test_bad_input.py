@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import start_command
+from commands import SERVER, fork_server, start_command
 
 FUZZ = f"""
 import runpy, sys
@@ -20,7 +20,8 @@ LONGEST_S = 3600
 
 def fuzz(what: str, where: Path, *more: object) -> dict[str, Any]:
     """The result that fuzz.py prints; it shows its failures with their input."""
-    command = start_command(where, what, str(where), *map(str, more), program=FUZZ)
+    shared = {SERVER: fork_server()}
+    command = start_command(where, what, str(where), *map(str, more), program=FUZZ, **shared)
     out, err = command.communicate(LONGEST_S)
     assert command.returncode == 0, err
     found: dict[str, Any] = json.loads(out)

@@ -135,9 +135,7 @@ def test_ascending_order_settles_one_case_after_another(commbench: Commbench) ->
     assert "Time alone over time back to back" not in ended.out
 
 
-def test_a_case_that_cannot_be_known_so_precisely_ends_with_its_budget(
-    commbench: Commbench,
-) -> None:
+def test_a_case_that_cannot_be_so_precise_ends_with_its_budget(commbench: Commbench) -> None:
     ended = commbench("run", "--op", "barrier", "--precision", "1e-9", "--budget", "0.03",
                       "--launches", "1", "--no-plots")  # fmt: skip
     assert ended.code == 0, ended.err
@@ -167,9 +165,7 @@ OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 """
 
 
-def test_launches_are_repeated_in_fresh_processes_and_the_worst_outcome_counts(
-    program: Commbench,
-) -> None:
+def test_launches_are_fresh_processes_and_the_worst_outcome_counts(program: Commbench) -> None:
     ended = program(WRONG_AT_FIRST, "--op", "all_gather,barrier", "--sizes", "4K,8K", "--iters",
                     "4", "--launches", "2", "--no-plots")  # fmt: skip
     assert ended.code == 5, ended.err

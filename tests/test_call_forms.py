@@ -24,9 +24,7 @@ def four_tensors(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     )  # fmt: skip
 
 
-def test_every_form_has_a_row_of_the_same_bytes_and_its_ratio_to_one_flat_call(
-    four_tensors: Ended,
-) -> None:
+def test_every_form_has_a_row_of_the_same_bytes_and_its_ratio(four_tensors: Ended) -> None:
     assert four_tensors.code == 0, four_tensors.err
     rows = four_tensors.rows()
     assert [row["form"] for row in rows] == FORMS

@@ -123,9 +123,7 @@ def test_a_capture_that_fails_leaves_the_stream_for_the_next_case(module: Module
 
 
 @pytest.mark.parametrize("buffers", ["hot", "rotating"])
-def test_the_graph_of_several_calls_that_is_timed_is_checked(
-    program: Commbench, buffers: str
-) -> None:
+def test_the_graph_of_several_calls_is_checked(program: Commbench, buffers: str) -> None:
     options = ("--timing", "pipelined", "--buffers", buffers, "--op", "all_reduce,all_gather")
     ended = run_on_fake(program, Fake(corrupts_graphs_of=2), *GRAPHS, *options)
     assert ended.code == 5
@@ -136,9 +134,7 @@ def test_the_graph_of_several_calls_that_is_timed_is_checked(
 
 
 @pytest.mark.parametrize("buffers", ["hot", "rotating"])
-def test_graphs_in_which_calls_use_the_same_memory_again_are_right(
-    program: Commbench, buffers: str
-) -> None:
+def test_graphs_that_use_memory_again_are_right(program: Commbench, buffers: str) -> None:
     # What is reduced in place grows with each call of the graph; a half soon becomes infinite.
     options = ("--op", "all_reduce,reduce,reduce_scatter,gather", "--placement", "both")
     kinds = ("--dtype", "float32,float16", "--timing", "pipelined", "--buffers", buffers)

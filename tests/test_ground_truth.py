@@ -4,22 +4,14 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import pytest
-from commands import Commbench, Ended, run_commbench, run_program_as
-from scripted import (
-    CALM,
-    DELAY_US,
-    TOLERATED,
-    know_computation,
-    program_text,
-    quietest_cpu_mode,
-    skip_if_disturbed,
-    skip_if_stalled,
-    timed_calls,
-)
+import scripted
+from commands import Ended, run_commbench
+from scripted import run_scripted, skip_if_disturbed, skip_if_stalled, timed_calls
 
 from commbench.results.journal_reader import read_run
 
@@ -37,16 +29,8 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def run(program: Commbench) -> Run:
-    def run_script(script: str, *arguments: str, seed: int = 0) -> Ended:
-        ended = program(
-            program_text(script, seed, MEDIAN_US), "--backend", "scripted", "--no-plots",
-            "--cpu-mode", quietest_cpu_mode(), *arguments,
-        )  # fmt: skip
-        assert ended.code == 0, ended.err
-        return ended
-
-    return run_script
+def run(tmp_path: Path) -> Run:
+    return partial(run_scripted, tmp_path)
 
 
 def warnings(row: dict[str, str]) -> set[str]:
@@ -66,7 +50,7 @@ def test_a_clean_script_is_measured_within_1_percent_and_nothing_is_warned_about
     for row, calls in zip(ended.rows(), cases, strict=True):
         came_us = median(call.actual_ns for call in calls) * 1e-3
         assert float(row["time_us"]) == pytest.approx(came_us, rel=0.01), row
-    skip_if_disturbed(cases, CALM)
+    skip_if_disturbed(cases, scripted.CALM)
     for row in ended.rows():
         assert float(row["time_us"]) == pytest.approx(MEDIAN_US, rel=0.01), row
         assert warnings(row) - {"imprecise"} == set(), row
@@ -83,7 +67,7 @@ def covered(ended: Ended) -> tuple[int, int]:
 
 def test_intervals_cover_the_truth(run: Run) -> None:
     ended = run("noisy", "--sizes", "4K-4140:+4", "--budget", "0.03", seed=11)
-    skip_if_disturbed(timed_calls(ended), CALM)
+    skip_if_disturbed(timed_calls(ended), scripted.CALM)
     found, rows = covered(ended)
     assert rows == 12
     assert found / rows >= 0.76  # 95 % less three standard errors of so many
@@ -93,7 +77,7 @@ def test_intervals_cover_the_truth(run: Run) -> None:
 @pytest.mark.parametrize("script", ["noisy", "wide"])
 def test_intervals_cover_the_truth_in_95_percent_of_400_runs(run: Run, script: str) -> None:
     ended = run(script, "--sizes", "4K-5692:+4", seed=5)
-    skip_if_disturbed(timed_calls(ended), CALM)
+    skip_if_disturbed(timed_calls(ended), scripted.CALM)
     found, rows = covered(ended)
     assert rows == 400
     assert abs(found / rows - 0.95) <= 0.03, found / rows
@@ -106,12 +90,7 @@ def compared(where: Path, first: str, second: str) -> Counter[str]:
     for seed, script in enumerate((first, second)):
         folder = where / f"{seed}-{script}"
         folder.mkdir()
-        ended = run_program_as(
-            folder, program_text(script, seed, MEDIAN_US), "run", "--backend", "scripted",
-            "--no-plots", "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K-4412:+4",
-            "--iters", "150", "--output", "run",
-        )  # fmt: skip
-        assert ended.code == 0, ended.err
+        ended = run_scripted(folder, script, "--sizes", "4K-4412:+4", "--iters", "150", seed=seed)
         skip_if_disturbed(timed_calls(ended), HARDLY)
         names.append(f"{folder.name}/run")
     told = run_commbench(where, "compare", *names, "--format", "csv")
@@ -120,9 +99,7 @@ def compared(where: Path, first: str, second: str) -> Counter[str]:
 
 
 @pytest.mark.full
-def test_compare_calls_a_slowdown_of_10_percent_slower_under_5_percent_of_noise(
-    tmp_path: Path,
-) -> None:
+def test_compare_calls_10_percent_slower_slower_under_5_percent_of_noise(tmp_path: Path) -> None:
     verdicts = compared(tmp_path, "noisy", "slower_10")
     assert verdicts.total() == 80
     assert verdicts["slower"] >= 0.95 * 80, verdicts
@@ -140,12 +117,8 @@ def test_compare_calls_the_same_script_neither_slower_nor_faster(tmp_path: Path)
 def test_undisturbed_calls_tell_what_medians_cannot_where_the_host_switches(tmp_path: Path) -> None:
     for seed, name in enumerate("ab"):
         (tmp_path / name).mkdir()
-        ended = run_program_as(
-            tmp_path / name, program_text("switching", seed, 500.0), "run", "--backend", "scripted",
-            "--no-plots", "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K-128K",
-            "--precision", "2%", "--output", "run",
-        )  # fmt: skip
-        assert ended.code == 0, ended.err
+        options = ("--sizes", "4K-128K", "--precision", "2%")
+        ended = run_scripted(tmp_path / name, "switching", *options, seed=seed, median_us=500.0)
         skip_if_disturbed(timed_calls(ended))
     told = run_commbench(tmp_path, "compare", "a/run", "b/run", "--format", "json")
     (pooled,) = json.loads(told.out)["comparisons"][0]["pooled"]
@@ -160,7 +133,7 @@ def test_a_late_rank_is_named(run: Run) -> None:
     assert row["slowest_rank"] == "1"
     skip_if_stalled(timed_calls(ended))
     assert {"skew", "always_last"} <= warnings(row)
-    assert float(row["entry_skew_us"]) == pytest.approx(DELAY_US, rel=0.05)
+    assert float(row["entry_skew_us"]) == pytest.approx(scripted.DELAY_US, rel=0.05)
     assert float(row["operation_us"]) == pytest.approx(MEDIAN_US, rel=0.05)
 
 
@@ -201,13 +174,9 @@ def test_a_form_takes_as_long_as_its_calls_together(run: Run) -> None:
 def overlap_of(where: Path, script: str) -> tuple[dict[str, str], float]:
     """The row of both at once, of calls and computations that take about as long, and how long the
     computation takes alone, in us; the test is skipped where the host disturbed too many."""
-    ended = run_program_as(
-        where, program_text(script, 0, BOTH_US), "run", "--backend", "scripted", "--no-plots",
-        "--cpu-mode", quietest_cpu_mode(), "--sizes", "4K", "--overlap", "scripted", "--no-check",
-        "--iters", "15", "--warmup", "1", "--output", "run",
-    )  # fmt: skip
-    assert ended.code == 0, ended.err
-    know_computation()
+    options = ("--sizes", "4K", "--overlap", "scripted", "--no-check", "--iters", "15")
+    run_scripted(where, script, *options, "--warmup", "1", median_us=BOTH_US)
+    scripted.know_computation()
     lines = (where / "run/results.csv").read_text().splitlines()
     rows = {row["part"]: row for row in csv.DictReader(lines)}
     computed_us = 1e3 * int(rows["both"]["work"].split()[0])
@@ -218,7 +187,7 @@ def overlap_of(where: Path, script: str) -> tuple[dict[str, str], float]:
         least = truth_us.get(measurement.case.part, min(samples))
         assert min(samples) > 0.99 * least
         share = sum(sample > 1.01 * least for sample in samples) / len(samples)
-        if share > TOLERATED:
+        if share > scripted.TOLERATED:
             pytest.skip(f"other load on this host disturbed {share:.0%} of the calls")
     return rows["both"], computed_us
 

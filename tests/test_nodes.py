@@ -115,34 +115,22 @@ Watchdog.stop = stop
 """A program in which rank 1 exits with code 9 when everything is measured."""
 
 
+CRASHES = [
+    ("os._exit(0)", 0, f"ended with exit code 0 while {ITERATION}"),
+    ("os._exit(0)", 1, f"ended with exit code 0 while {ITERATION}"),
+    ("os.kill(os.getpid(), signal.SIGKILL)", 1, f"was killed by SIGKILL while {ITERATION}"),
+    ("raise ValueError('lost')", 0, f"ended with exit code 1 while {ITERATION}: ValueError: lost"),
+    ("sys.exit(0)", 1, f"ended with exit code 1 while {ITERATION}: SystemExit: 0"),
+]
+
+
 @pytest.mark.parametrize(
     ("program", "rank", "words"),
     [
-        pytest.param(
-            crash("os._exit(0)", rank=0), 0,
-            f"rank 0 on HOST ended with exit code 0 while {ITERATION}", marks=pytest.mark.full,
-        ),
-        pytest.param(
-            crash("os._exit(0)"), 1, f"rank 1 on HOST ended with exit code 0 while {ITERATION}",
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            crash("os.kill(os.getpid(), signal.SIGKILL)"), 1,
-            f"rank 1 on HOST was killed by SIGKILL while {ITERATION}", marks=pytest.mark.full,
-        ),
-        pytest.param(
-            crash("raise ValueError('lost')", rank=0), 0,
-            f"rank 0 on HOST ended with exit code 1 while {ITERATION}: ValueError: lost",
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            crash("sys.exit(0)"), 1,
-            f"rank 1 on HOST ended with exit code 1 while {ITERATION}: SystemExit: 0",
-            marks=pytest.mark.full,
-        ),
-        (AT_THE_END, 1, "rank 1 on HOST ended with exit code 9"),
+        pytest.param(AT_THE_END, 1, "ended with exit code 9", id="at the end"),
+        *(pytest.param(crash(how, rank=rank), rank, words, marks=pytest.mark.full, id=how)
+          for how, rank, words in CRASHES),
     ],
-    ids=["rank 0 leaves", "rank 1 leaves", "killed", "raises", "sys.exit", "at the end"],
 )  # fmt: skip
 def test_every_node_tells_how_a_rank_of_one_of_them_died(
     tmp_path: Path, program: str, rank: int, words: str
@@ -157,11 +145,11 @@ def test_every_node_tells_how_a_rank_of_one_of_them_died(
     )
     port, began = free_port(), time.monotonic()
     asked = ["--sizes", "1K", "--iters", "60", "--output", "run"]
-    started = [start(tmp_path, n, port, *asked, program=launcher if n == rank else None)
-               for n in range(2)]  # fmt: skip
+    programs = [launcher if node == rank else None for node in range(2)]
+    started = [start(tmp_path, n, port, *asked, program=own) for n, own in enumerate(programs)]
     ended = [process.finish() for process in started]
     assert time.monotonic() - began < START_TIMEOUT_S / 2  # torch's agents would wait 300 s
-    error = "error: " + words.replace("HOST", socket.gethostname())
+    error = f"error: rank {rank} on {socket.gethostname()} {words}"
     for node in ended:
         assert node.code == 4, node.err
         assert re.fullmatch(error, node.err.splitlines()[-2]), node.err

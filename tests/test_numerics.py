@@ -179,9 +179,7 @@ def test_two_runs_are_compared_bit_by_bit(tmp_path: Path) -> None:
      (["--op", "broadcast", "--numerics"], "--numerics has no effect with --op broadcast"),
      (["--via", "int8", "--dtype", "int32"], "the form compresses float32")],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(
-    commbench: Commbench, arguments: list[str], error: str
-) -> None:
+def test_nonsense_is_refused(commbench: Commbench, arguments: list[str], error: str) -> None:
     ended = commbench("run", "--sizes", "4K", "--iters", "2", "--no-plots", *arguments)
     assert error in ended.err + ended.out
     assert ended.code == (0 if "int8" in arguments else 2)

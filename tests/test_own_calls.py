@@ -118,9 +118,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_wrong_call_is_refused_with_its_name_the_rank_and_what_it_did(
-    bad: Ended, name: str
-) -> None:
+def test_a_wrong_call_is_told_with_the_rank_and_what_it_did(bad: Ended, name: str) -> None:
     assert bad.code == 5
     cases = [line for line in bad.cases() if line["case"]["call"] == name]
     assert len(cases) == 2
@@ -236,9 +234,7 @@ def test_a_reduce_op_is_handed_to_setup_or_refused(tmp_path: Path) -> None:
         (f"{named('Direct')},same.py:Direct", "have the same name, Direct", 'name = "..."'),
     ],
 )
-def test_what_is_no_call_is_refused_in_two_lines(
-    tmp_path: Path, given: str, message: str, hint: str
-) -> None:
+def test_what_is_no_call_is_refused(tmp_path: Path, given: str, message: str, hint: str) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "same.py").write_text(CALLS.read_text())
@@ -253,7 +249,7 @@ def test_what_is_no_call_is_refused_in_two_lines(
     [("--op=broadcast", "is an all_reduce, which is not measured"),
      ("--tensors=4", "takes one tensor")],
 )  # fmt: skip
-def test_options_that_leave_no_row_for_a_call_are_refused(
+def test_options_without_a_row_for_it_are_refused(
     tmp_path: Path, option: str, message: str
 ) -> None:
     ended = measure(tmp_path, "Direct", "--dry-run", option)

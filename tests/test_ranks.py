@@ -86,9 +86,7 @@ def is_possible(case: dict, ranks: int) -> bool:
 
 
 @pytest.mark.parametrize("ranks", WORLD_SIZES)
-def test_rows_show_the_size_that_was_measured(
-    everything: Callable[[int], Ended], ranks: int
-) -> None:
+def test_rows_show_the_measured_size(everything: Callable[[int], Ended], ranks: int) -> None:
     for row in everything(ranks).rows():
         if row["status"] != "ok" or not row["dtype"]:
             continue
@@ -111,28 +109,6 @@ def test_iterations_are_as_asked(commbench: Commbench) -> None:
         assert {batch["warmup"] for batch in batches[1:]} <= {0, 1}
 
 
-def test_samples_are_the_slowest_ranks(commbench: Commbench) -> None:
-    ended = commbench("run", "--sizes", "64K", "--iters", "25", "--nproc-per-node", "3")
-    batches = ended.batches(0)
-    assert [len(batch["samples_s"]) for batch in batches] == [13, 12]
-    for batch in batches:
-        ordered = sorted(batch["samples_s"])
-        assert median(ordered) >= max(batch["rank_quantiles_s"]) * (1 - 1e-9)
-        assert batch["entry_skew_s"] >= 0
-        # Nobody has the sum before the last rank has come.
-        assert batch["entry_skew_s"] <= median(ordered)
-        assert batch["operation_s"] > 0
-        assert batch["elapsed_s"] > sum(ordered)
-
-
-BROKEN_EXPECTATION = """
-from commbench.plan.operation import BlockOrigin
-from commbench.plan.operations import OPERATIONS
-OPERATIONS["all_reduce"] = OPERATIONS["all_reduce"]._replace(
-    expected=lambda at: BlockOrigin(block=0, rank=0)
-)
-"""
-
 CORRUPTED_BUFFER = """
 from commbench.plan.operations import OPERATIONS
 healthy = OPERATIONS["all_gather"].call
@@ -142,28 +118,6 @@ def corrupt(dist, b):
         b.receive[777] += 1
 OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=corrupt)
 """
-
-SWAPPED_BLOCKS = """
-from commbench.plan.operations import OPERATIONS
-healthy = OPERATIONS["all_to_all"].call
-def swap(dist, b):
-    healthy(dist, b)
-    first, second = b.receive_blocks[0].clone(), b.receive_blocks[1].clone()
-    b.receive_blocks[0].copy_(second), b.receive_blocks[1].copy_(first)
-OPERATIONS["all_to_all"] = OPERATIONS["all_to_all"]._replace(call=swap)
-"""
-
-NOTHING_WRITTEN = """
-from commbench.plan.operations import OPERATIONS
-OPERATIONS["all_gather"] = OPERATIONS["all_gather"]._replace(call=lambda dist, b: None)
-"""
-
-
-def test_a_wrong_expectation_is_noticed(program: Commbench) -> None:
-    ended = program(BROKEN_EXPECTATION, "--op", "all_reduce", "--sizes", "1K", "--no-plots",
-                    "--iters", "4")  # fmt: skip
-    assert ended.code == 5
-    assert ended.rows()[0]["status"] == "wrong"
 
 
 def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
@@ -184,16 +138,6 @@ def test_one_corrupted_element_is_found_and_named(program: Commbench) -> None:
         "in checked call 1"
     )
     assert hint.startswith("hint: ")
-
-
-@pytest.mark.parametrize("change", [SWAPPED_BLOCKS, NOTHING_WRITTEN], ids=["swapped", "nothing"])
-def test_an_operation_that_misplaces_or_forgets_data_is_caught(
-    program: Commbench, change: str
-) -> None:
-    op = "all_to_all" if change is SWAPPED_BLOCKS else "all_gather"
-    ended = program(change, "--op", op, "--sizes", "4K", "--no-plots", "--iters", "1")
-    assert ended.code == 5
-    assert int(ended.rows()[0]["wrong"]) > 1000
 
 
 def test_without_checking_nothing_is_claimed(program: Commbench) -> None:
@@ -261,7 +205,7 @@ P2P_CALLS = {name: set(operation.p2p_calls) for name, operation in POINT_TO_POIN
 @pytest.mark.parametrize(
     "ranks", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (2, 4, 5))]
 )
-def test_every_operation_is_right_with_every_kind_of_call_and_of_pairs(
+def test_point_to_point_is_right_with_every_call_and_pairs(
     commbench: Commbench, ranks: int
 ) -> None:
     pairs, sizes, dtype = "halves,neighbours,1-0", "1,8,65537", "float64,bfloat16,bool"
@@ -283,9 +227,7 @@ def test_every_operation_is_right_with_every_kind_of_call_and_of_pairs(
     assert found == P2P_CALLS
 
 
-def test_half_a_round_trip_and_a_message_of_a_window_are_what_the_time_is_of(
-    commbench: Commbench,
-) -> None:
+def test_time_is_that_of_half_a_round_trip_and_of_a_message(commbench: Commbench) -> None:
     ended = commbench(
         "run", "--op", "ping_pong,stream", "--window", "50", "--sizes", "64K", "--iters", "20",
         "--no-plots",
@@ -341,9 +283,7 @@ def test_every_split_is_right_or_refused_by_the_backend(
         assert {kind for name, kind in right if name == operation} == set(kinds.split(","))
 
 
-def test_a_matrix_of_a_file_is_measured_and_its_load_is_in_every_row(
-    commbench: Commbench, tmp_path: Path
-) -> None:
+def test_a_matrix_of_a_file_is_measured_with_its_load(commbench: Commbench, tmp_path: Path) -> None:
     # Rank 1 gets 3 + 3 of 12 parts from the others, and keeps 2: 8 of 12 instead of 4.
     (tmp_path / "moe.csv").write_text("1,3,0\n1,2,1\n1,3,0\n")
     ended = commbench(
@@ -369,7 +309,7 @@ def test_a_matrix_of_a_file_is_measured_and_its_load_is_in_every_row(
 @pytest.mark.parametrize(
     "groups", [("--mesh", "dp=2,tp=2"), ("--groups", "0-2;3-4"), ("--groups", "0,2;1,3,4")]
 )
-def test_groups_of_any_shape_have_pairs_and_unequal_blocks(
+def test_groups_have_pairs_and_unequal_blocks(
     commbench: Commbench, groups: tuple[str, str]
 ) -> None:
     ended = commbench(

@@ -92,9 +92,7 @@ def expected_calls(workload: Workload, rank: int) -> list[list[Any]]:
     ],
     ids=["by hand", "ddp", "hsdp", "pipeline", "context"],
 )
-def test_every_rank_makes_the_calls_of_its_program_in_order(
-    tmp_path: Path, workload: Workload
-) -> None:
+def test_every_rank_makes_its_programs_calls_in_order(tmp_path: Path, workload: Workload) -> None:
     write_workload(tmp_path / "step.json", workload)
     ended = start_command(tmp_path, "step.json", program=RECORDING).finish()
     assert ended.code == 0, ended.err
@@ -108,9 +106,7 @@ def test_every_rank_makes_the_calls_of_its_program_in_order(
         assert made == expected
 
 
-def test_a_step_with_its_gaps_takes_longer_by_what_its_ranks_compute(
-    commbench: Commbench, tmp_path: Path
-) -> None:
+def test_a_step_takes_longer_by_its_gaps(commbench: Commbench, tmp_path: Path) -> None:
     calls = [
         Call("all_reduce", "world", "float32", 4096, reduce_op="sum", start_s=at, time_s=1e-3)
         for at in (20e-3, 41e-3)

@@ -14,28 +14,13 @@ from hypothesis import strategies as st
 
 from commbench import units
 from commbench.errors import UsageError
-from commbench.units import (
-    LARGEST_SIZE,
-    MOST_SIZES,
-    format_bytes,
-    format_GBps,
-    format_percent,
-    format_size,
-    format_sizes,
-    format_time,
-    parse_parameters,
-    parse_size,
-    parse_sizes,
-    parse_time,
-    size_range,
-)
 
 SHIFTS = {"": 0, "B": 0, "K": 10, "KiB": 10, "M": 20, "MiB": 20, "G": 30, "GiB": 30}
 thorough = settings(deadline=None, max_examples=150)
 quick = settings(deadline=None, max_examples=60)
 
 sizes = st.one_of(
-    st.integers(1, LARGEST_SIZE),
+    st.integers(1, units.LARGEST_SIZE),
     st.integers(0, 50).map(lambda power: 1 << power),
     st.builds(lambda power, odd: odd << power, st.integers(0, 40), st.integers(1, 1000)),
 )
@@ -51,11 +36,11 @@ expressions = st.one_of(
 
 @thorough
 @given(sizes)
-@example(LARGEST_SIZE)
+@example(units.LARGEST_SIZE)
 @example(10_000 << 30 | 1 << 28)
 def test_a_size_is_written_exactly_without_an_exponent_and_reads_back(size: int) -> None:
-    assert parse_size(format_size(size)) == size
-    number, unit = format_bytes(size).split()
+    assert units.parse_size(units.format_size(size)) == size
+    number, unit = units.format_bytes(size).split()
     assert number.replace(".", "", 1).isdigit()
     assert Decimal(number) * (1 << SHIFTS[unit]) == size
 
@@ -63,8 +48,8 @@ def test_a_size_is_written_exactly_without_an_exponent_and_reads_back(size: int)
 @pytest.mark.parametrize("suffix", SHIFTS)
 @pytest.mark.parametrize("spell", [str, str.lower, str.upper], ids=["as is", "lower", "upper"])
 def test_units_are_binary_in_any_case_and_with_or_without_a_blank(suffix: str, spell) -> None:
-    assert parse_size(spell(f"3{suffix}")) == 3 << SHIFTS[suffix]
-    assert parse_size(spell(f"  3 {suffix} ")) == 3 << SHIFTS[suffix]
+    assert units.parse_size(spell(f"3{suffix}")) == 3 << SHIFTS[suffix]
+    assert units.parse_size(spell(f"  3 {suffix} ")) == 3 << SHIFTS[suffix]
 
 
 @thorough
@@ -74,11 +59,11 @@ def test_a_fraction_is_taken_only_where_it_is_a_whole_number_of_bytes(
 ) -> None:
     meant = (whole + Fraction(hundredths, 100)) * (1 << SHIFTS[suffix])
     text = f"{whole}.{hundredths:02}{suffix}"
-    if meant.denominator == 1 and 1 <= meant <= LARGEST_SIZE:
-        assert parse_size(text) == meant
+    if meant.denominator == 1 and 1 <= meant <= units.LARGEST_SIZE:
+        assert units.parse_size(text) == meant
     else:
         with pytest.raises(UsageError):
-            parse_size(text)
+            units.parse_size(text)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +81,7 @@ def test_a_fraction_is_taken_only_where_it_is_a_whole_number_of_bytes(
 def test_an_expression_gives_its_sizes_ascending_and_once_each(
     text: str, expected: tuple[int, ...]
 ) -> None:
-    assert parse_sizes(text) == expected
+    assert units.parse_sizes(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +99,7 @@ def test_an_expression_gives_its_sizes_ascending_and_once_each(
 )  # fmt: skip
 def test_an_expression_that_could_mean_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_sizes(text)
+        units.parse_sizes(text)
     assert refused.value.hint
 
 
@@ -127,14 +112,14 @@ def test_an_expression_that_could_mean_anything_else_is_refused(text: str) -> No
 @example("1-1G:+1")
 def test_any_text_gives_sizes_that_ascend_or_a_usage_error(text: str) -> None:
     try:
-        found = parse_sizes(text)
+        found = units.parse_sizes(text)
     except UsageError as refused:
         assert refused.message
         return
     assert found
-    assert all(1 <= size <= LARGEST_SIZE for size in found)
+    assert all(1 <= size <= units.LARGEST_SIZE for size in found)
     assert all(low < high for low, high in pairwise(found))
-    assert len(found) <= MOST_SIZES
+    assert len(found) <= units.MOST_SIZES
 
 
 doubling = st.builds(
@@ -151,7 +136,7 @@ def test_sizes_read_back_as_they_were_written_also_where_one_is_missing(
     ascending = sorted(several)
     if is_missing and len(several) > 1:
         ascending.pop(len(several) // 2)
-    assert parse_sizes(format_sizes(tuple(ascending))) == tuple(ascending)
+    assert units.parse_sizes(units.format_sizes(tuple(ascending))) == tuple(ascending)
 
 
 @quick
@@ -160,7 +145,7 @@ def test_a_range_by_a_factor_begins_at_the_low_end_and_keeps_its_ratio(
     one: int, other: int, tenths: int
 ) -> None:
     low, high, factor = min(one, other), max(one, other), tenths / 10
-    found = size_range(low, high, factor=factor)
+    found = units.size_range(low, high, factor=factor)
     assert found[0] == low
     assert found[-1] <= high
     # The next one would pass the end, so nothing is missing there.
@@ -174,7 +159,7 @@ def test_a_range_by_a_factor_begins_at_the_low_end_and_keeps_its_ratio(
 def test_a_range_by_bytes_has_every_step_and_nothing_past_the_end(
     low: int, step: int, extent: int
 ) -> None:
-    found = size_range(low, low + extent, add=step)
+    found = units.size_range(low, low + extent, add=step)
     assert [size - low for size in found] == [step * i for i in range(extent // step + 1)]
 
 
@@ -186,7 +171,7 @@ def test_a_range_by_bytes_has_every_step_and_nothing_past_the_end(
     ],
 )  # fmt: skip
 def test_a_time_is_a_number_with_its_unit(text: str, seconds: float) -> None:
-    assert parse_time(text) == pytest.approx(seconds, rel=1e-15)
+    assert units.parse_time(text) == pytest.approx(seconds, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -234,20 +219,20 @@ def test_a_bandwidth_has_the_digits_that_its_interval_supports(
     ],
 )  # fmt: skip
 def test_a_number_of_parameters_has_several_notations(text: str, number: int) -> None:
-    assert parse_parameters(text) == number
+    assert units.parse_parameters(text) == number
 
 
 WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
-    format_size: {
+    units.format_size: {
         1: "1", 8: "8", 1023: "1023", 1024: "1K", 1025: "1025", 1536: "1.5K", 10240: "10K",
         1 << 20: "1M", 3 << 19: "1.5M", 100 << 20: "100M", (1 << 20) + 1: "1048577",
-        1 << 30: "1G", LARGEST_SIZE: "1048576G",
+        1 << 30: "1G", units.LARGEST_SIZE: "1048576G",
     },
-    format_sizes: {  # equal steps are a range
+    units.format_sizes: {  # equal steps are a range
         (1024, 2048, 4096): "1K-4K", (1024, 2048): "1K,2K", (1024, 4096, 16384): "1K-16K:x4",
         (1024, 3072, 9216): "1K,3K,9K", (7,): "7", (1, 2, 4, 8, 9): "1,2,4,8,9",
     },
-    format_bytes: {
+    units.format_bytes: {
         0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 999_996: "999996 B",
         1_048_572: "1048572 B", 1 << 20: "1 MiB", 1 << 30: "1 GiB", 5 << 28: "1.25 GiB",
     },
@@ -255,16 +240,16 @@ WRITTEN: dict[Callable[[Any], str], dict[Any, str]] = {
         12: "12 B", 1024: "1.0 KiB", 8704: "8.5 KiB", 276_480: "270 KiB", 1.5 * 2**20: "1.5 MiB",
         3.04 * 2**30: "3.0 GiB",
     },
-    format_time: {
+    units.format_time: {
         0.0: "0", 1.234e-6: "1.23 us", 9.99e-6: "9.99 us", 42.1e-6: "42.1 us",
         99.96e-6: "100 us", 999.4e-6: "999 us", 999.6e-6: "1.00 ms", 10.2e-3: "10.2 ms",
         0.9994: "999 ms", 0.9996: "1.00 s", 1.08: "1.08 s", 12.34: "12.3 s", 1234.4: "1234 s",
     },
-    format_GBps: {
+    units.format_GBps: {
         None: "", 4.47e6: "0.0045", 12e6: "0.012", 14e3: "0.000014", 0.0: "0.00", 0.1e9: "0.10",
         1.048576e9: "1.05", 12.34e9: "12.3", 480.6e9: "481", 1234e9: "1234",
     },
-    format_percent: {
+    units.format_percent: {
         1.0667: "107 %", 0.9942: "99.4 %", 0.0426: "4.26 %", 0.00123: "0.12 %",
         0.000456: "0.046 %", 0.0: "0.00 %", 6.4424: "644 %",
     },
@@ -286,22 +271,22 @@ NUMBER = "write a number and ns, us, ms or s: 4.2ms"
 @pytest.mark.parametrize(
     ("read", "text", "message", "hint"),
     [
-        (parse_sizes, "1K-", "'1K-' is not a range", RANGE),
-        (parse_sizes, "8,-", "'-' is not a range", RANGE),
-        (parse_sizes, "1K:x4", "'1K:x4' is not a range", RANGE),
-        (parse_sizes, "1K,,2K", "sizes '1K,,2K' have an empty item", SIZES),
-        (parse_sizes, "1K,", "sizes '1K,' have an empty item", SIZES),
-        (parse_sizes, "1G-1K", "the range 1G-1K is reversed", "write 1K-1G"),
-        (parse_time, "4.2", "time '4.2' has no unit", "write 4.2us, 4.2ms or 4.2s"),
-        (parse_time, "4 MS", "time '4 MS' has an unknown unit 'MS'", "write 4us, 4ms or 4s"),
-        (parse_time, "3min", "time '3min' has an unknown unit 'min'", "write 3us, 3ms or 3s"),
-        (parse_time, "0ms", "time '0ms' is not above 0", "write for example 4.2ms"),
-        (parse_time, "-1ms", "'-1ms' is not a time", NUMBER),
-        (parse_time, "1e3us", "'1e3us' is not a time", NUMBER),
-        (parse_time, "ms", "'ms' is not a time", NUMBER),
+        (units.parse_sizes, "1K-", "'1K-' is not a range", RANGE),
+        (units.parse_sizes, "8,-", "'-' is not a range", RANGE),
+        (units.parse_sizes, "1K:x4", "'1K:x4' is not a range", RANGE),
+        (units.parse_sizes, "1K,,2K", "sizes '1K,,2K' have an empty item", SIZES),
+        (units.parse_sizes, "1K,", "sizes '1K,' have an empty item", SIZES),
+        (units.parse_sizes, "1G-1K", "the range 1G-1K is reversed", "write 1K-1G"),
+        (units.parse_time, "4.2", "time '4.2' has no unit", "write 4.2us, 4.2ms or 4.2s"),
+        (units.parse_time, "4 MS", "time '4 MS' has an unknown unit 'MS'", "write 4us, 4ms or 4s"),
+        (units.parse_time, "3min", "time '3min' has an unknown unit 'min'", "write 3us, 3ms or 3s"),
+        (units.parse_time, "0ms", "time '0ms' is not above 0", "write for example 4.2ms"),
+        (units.parse_time, "-1ms", "'-1ms' is not a time", NUMBER),
+        (units.parse_time, "1e3us", "'1e3us' is not a time", NUMBER),
+        (units.parse_time, "ms", "'ms' is not a time", NUMBER),
         *(
             (
-                parse_size, text, f"{text!r} could mean a power of 1000 or of 1024",
+                units.parse_size, text, f"{text!r} could mean a power of 1000 or of 1024",
                 f"write {binary} or {binary}iB for powers of 1024, "
                 f"or the bytes in full for powers of 1000 ({decimal})",
             )
@@ -321,19 +306,21 @@ def test_what_could_be_meant_is_named(
 
 
 REFUSED: dict[str, tuple[Callable[[str], object], list[str]]] = {
-    "not a whole number of bytes": (parse_size, ["1." + "0" * 30 + "1", "1." + "0" * 40 + "1G"]),
+    "not a whole number of bytes": (
+        units.parse_size, ["1." + "0" * 30 + "1", "1." + "0" * 40 + "1G"]
+    ),
     "is not a size": (
-        parse_size,
+        units.parse_size,
         ["", " ", "K", "1e6", "1E6", "0x10", "1_000", "+1", "-1", "1.", ".5K", "1 000", "1,5K",
          "nan"],
     ),
-    "has an unknown unit": (parse_size, ["1T", "1TB", "1TiB", "1X", "1KK", "1Bi"]),
+    "has an unknown unit": (units.parse_size, ["1T", "1TB", "1TiB", "1X", "1KK", "1Bi"]),
     "is out of range": (
-        parse_size, ["0", "0K", "0.0G", str(LARGEST_SIZE + 1), "1048577G", "9" * 40]
+        units.parse_size, ["0", "0K", "0.0G", str(units.LARGEST_SIZE + 1), "1048577G", "9" * 40]
     ),
-    "more than 10000 sizes": (parse_sizes, ["1-1G:+1", "1-10001:+1", "1-1G:x1.0001"]),
+    "more than 10000 sizes": (units.parse_sizes, ["1-1G:+1", "1-10001:+1", "1-1G:x1.0001"]),
     "no number of parameters": (
-        parse_parameters, ["", "B", "7G", "7e", "-1", "0", "1e15", "1e99", "7Be9", "1e-3"]
+        units.parse_parameters, ["", "B", "7G", "7e", "-1", "0", "1e15", "1e99", "7Be9", "1e-3"]
     ),
 }  # fmt: skip
 
@@ -346,4 +333,4 @@ def test_what_has_no_clear_meaning_is_refused_with_the_reason(message: str) -> N
             read(text)
         if message == "is out of range":
             assert refused.value.hint == "sizes go from 1 byte to 1 PiB"
-    assert len(parse_sizes(f"1-{MOST_SIZES}:+1")) == MOST_SIZES
+    assert len(units.parse_sizes(f"1-{units.MOST_SIZES}:+1")) == units.MOST_SIZES

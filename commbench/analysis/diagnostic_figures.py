@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from math import exp, log, sqrt
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.nccl_log import is_symmetric
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from commbench.analysis.rows import ResultRow
     from commbench.results.records import RankInfo
     from commbench.results.schema import RunHeader
+
+T = TypeVar("T")
 
 STALL_S = 1.5e-3
 STALL_FACTOR = 1.5
@@ -123,22 +125,33 @@ def mean_by_rank(rank_times: Sequence[RankTimes], field: str) -> list[float]:
     return [sum(w * v for w, v in zip(weights, own, strict=True)) / total for own in by_rank]
 
 
-def gpu_throttled_share(batches: Sequence[Batch]) -> float | None:
+def gpu_throttled_share(row: ResultRow) -> float | None:
     """The share of the batches in which a GPU was throttled; None where no clock is known."""
-    known = [batch for batch in without_samples(batches) if batch.clock_mhz is not None]
-    return sum(bool(batch.throttle_reasons) for batch in known) / len(known) if known else None
+    batches = without_samples(row.measurement.batches)
+    throttled = [bool(each.throttle_reasons) for each in batches if each.clock_mhz is not None]
+    return sum(throttled) / len(throttled) if throttled else None
 
 
-def throttle_reasons(batches: Sequence[Batch]) -> tuple[str, ...]:
+def throttle_reasons(row: ResultRow) -> tuple[str, ...]:
     """Why a GPU was throttled in any of the batches, each reason once."""
-    reasons = (batch.throttle_reasons for batch in without_samples(batches))
+    reasons = (batch.throttle_reasons for batch in without_samples(row.measurement.batches))
     return tuple(dict.fromkeys(chain.from_iterable(reasons)))
 
 
-def gpu_clock_spread(batches: Sequence[Batch]) -> float | None:
+def gpu_clock_spread(row: ResultRow) -> float | None:
     """The highest over the lowest clock of the slowest GPU in the batches, less 1."""
-    clocks = [batch.clock_mhz for batch in without_samples(batches) if batch.clock_mhz]
-    return max(clocks) / min(clocks) - 1 if len(clocks) > 1 else None
+    batches = without_samples(row.measurement.batches)
+    clocks = [batch.clock_mhz for batch in batches if batch.clock_mhz]
+    return _spread(clocks)
+
+
+def launch_spread(row: ResultRow) -> float | None:
+    """How much larger the largest median of a launch is than the smallest, as a fraction."""
+    return _spread(row.launch_medians)
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return max(values) / min(values) - 1 if len(values) > 1 and min(values) else None
 
 
 def ranks_per_core(row: ResultRow) -> float | None:
@@ -331,12 +344,6 @@ def late_launches(row: ResultRow) -> float | None:
     return late / sum(length for _, length in known)
 
 
-def launch_spread(row: ResultRow) -> float | None:
-    """How much larger the largest median of a launch is than the smallest, as a fraction."""
-    found = row.launch_medians
-    return max(found) / min(found) - 1 if len(found) > 1 and min(found) else None
-
-
 def above_link(row: ResultRow) -> float | None:
     """The bandwidth over the most that the link named by --peak can carry; None without --peak."""
     if not row.header.plan.peak:
@@ -351,16 +358,14 @@ def unread_variables(header: RunHeader) -> tuple[str, ...]:
     """The NCCL_* variables that are set although the backend is another, which does not read them.
 
     Only these: commbench and torch use gloo beside NCCL, and torchrun sets TORCH_NCCL_* itself."""
-    variables = header.environment.get("variables")
-    if not isinstance(variables, dict) or header.plan.backend not in BACKENDS:
-        return ()
-    names = [name for name in variables if name.startswith("NCCL_")]
-    return find_unread(names, header.plan.backend) if names else ()
+    names = [name for name in fact_of(header, "variables", dict) if name.startswith("NCCL_")]
+    is_known = header.plan.backend in BACKENDS
+    return find_unread(names, header.plan.backend) if names and is_known else ()
 
 
 def different_variables(header: RunHeader) -> tuple[str, ...]:
     """The environment variables that some ranks have otherwise than rank 0."""
-    named = _mappings(header, "other_variables").values()
+    named = mappings_of(header, "other_variables").values()
     return tuple(sorted({*chain.from_iterable(named)}))
 
 
@@ -370,15 +375,21 @@ RISEN = "risen_counters"
 
 def risen_counters(header: RunHeader) -> dict[str, int]:
     """The counters of faults that rose during the run, by host, place and name."""
-    found = _mappings(header, RISEN).items()
+    found = mappings_of(header, RISEN).items()
     return {f"{host} {name}": rise for host, risen in found for name, rise in risen.items()}
 
 
-def _mappings(header: RunHeader, name: str) -> dict[str, dict[str, int]]:
-    """The mappings that are in a fact of the environment; none where it is damaged."""
+def fact_of(header: RunHeader, name: str, kind: type[T]) -> T:
+    """A fact of the environment; empty where it is unknown or of another kind, so damaged."""
     found = header.environment.get(name)
-    named = found.items() if isinstance(found, dict) else ()
-    return {key: inner for key, inner in named if isinstance(inner, dict)}
+    found = list(found) if isinstance(found, tuple) else found
+    return found if isinstance(found, kind) else kind()
+
+
+def mappings_of(header: RunHeader, name: str) -> dict[str, dict[str, Any]]:
+    """The mappings that are in a fact of the environment; none where it is damaged."""
+    named = fact_of(header, name, dict).items()
+    return {str(key): inner for key, inner in named if isinstance(inner, dict)}
 
 
 def far_ranks(header: RunHeader) -> list[int]:

@@ -193,13 +193,9 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _diagnostic("throttled", lambda row: row.interference.throttled_share, 0.01),
     _diagnostic("stolen", lambda row: row.interference.stolen_share, 0.05),
     _diagnostic(
-        "gpu_throttled", lambda row: figures.gpu_throttled_share(row.measurement.batches), 0.10,
-        names=lambda row: figures.throttle_reasons(row.measurement.batches),
+        "gpu_throttled", figures.gpu_throttled_share, 0.10, names=figures.throttle_reasons
     ),
-    _diagnostic(
-        "gpu_clocks", lambda row: figures.gpu_clock_spread(row.measurement.batches), 0.10,
-        "gpu_throttled",
-    ),
+    _diagnostic("gpu_clocks", figures.gpu_clock_spread, 0.10, "gpu_throttled"),
     _diagnostic(
         "stalls", lambda row: row.interference.stalled_share, 0.05, "too_few_cores", "throttled",
         "stolen", "queued",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from commbench.analysis.columns import TEXTS
+from commbench.analysis.diagnostic_figures import fact_of, mappings_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.nccl_log import SELECTIONS, describe_communicator
 from commbench.analysis.rows import ResultRow
@@ -192,19 +193,13 @@ def environment_facts(header: RunHeader) -> dict[str, str]:
 
 def _other_gpus(header: RunHeader) -> dict[str, str]:
     """The GPUs, links and HCAs of hosts that have others than rank 0's host."""
-    found = header.environment.get("other_gpus")
-    others = found.items() if isinstance(found, dict) else ()
-    return {
-        str(host): "; ".join(map(str, facts.values())) or "none"
-        for host, facts in others
-        if isinstance(facts, dict)
-    }
+    others = mappings_of(header, "other_gpus").items()
+    return {host: "; ".join(map(str, facts.values())) or "none" for host, facts in others}
 
 
 def environment_variables(header: RunHeader) -> dict[str, str]:
     """The recorded environment variables that communication libraries read."""
-    found = header.environment.get("variables")
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return {str(k): str(v) for k, v in fact_of(header, "variables", dict).items()}
 
 
 def chosen_variables(header: RunHeader) -> dict[str, str]:
@@ -249,7 +244,6 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-T = TypeVar("T")
 _HCA_RATE = re.compile(r"(\d{1,5}) Gb/sec", re.ASCII)
 _SPEED = re.compile(r"(\d{1,7}) Mbit/s", re.ASCII)
 _NVLINK = re.compile(r"NV\d+", re.ASCII)
@@ -274,9 +268,9 @@ def fabric_of(header: RunHeader) -> Fabric | None:
 
 def _has_no_nvlink(header: RunHeader) -> bool:
     """Whether the link matrix or a variable says that NVLink was not used."""
-    if _fact(header, "variables", dict).get("NCCL_P2P_DISABLE") == "1":
+    if fact_of(header, "variables", dict).get("NCCL_P2P_DISABLE") == "1":
         return True
-    lines = _fact(header, "gpu_links", list)
+    lines = fact_of(header, "gpu_links", list)
     rows = [str(line).partition(": ")[2].split() for line in lines]
     between = [word for row in rows for word in row[: len(rows)] if word != "X"]
     return bool(between) and not any(_NVLINK.fullmatch(word) or word == "?" for word in between)
@@ -289,7 +283,7 @@ def _nics_of(header: RunHeader) -> Nics | None:
         return None
     if header.plan.device == "cpu":
         return _interface_of(header)
-    hcas = _fact(header, "hcas", list)
+    hcas = fact_of(header, "hcas", list)
     ports = [port for port in hcas if isinstance(port, dict)]
     ports = [port for port in ports if str(port.get("state") or "ACTIVE") == "ACTIVE"]
     rates = [_HCA_RATE.match(str(port.get("rate"))) for port in ports]
@@ -308,7 +302,7 @@ def _nics_of(header: RunHeader) -> Nics | None:
 
 def _interface_of(header: RunHeader) -> Nics | None:
     """The one interface that all ranks used, if the speed of it was recorded."""
-    speeds = _fact(header, "interface_speeds", dict)
+    speeds = fact_of(header, "interface_speeds", dict)
     names = {rank.interface for rank in header.ranks}
     if len(names) != 1:
         return None
@@ -317,13 +311,6 @@ def _interface_of(header: RunHeader) -> Nics | None:
         return None
     rate = int(speed[1]) * GB / 8e3
     return Nics(f"{name}, {speed[0]}", rate, 1, can_reduce=False, source=f"Linux, {name}/speed")
-
-
-def _fact(header: RunHeader, name: str, kind: type[T]) -> T:
-    """What the header has of that name; empty where that is of another kind."""
-    found = header.environment.get(name)
-    found = list(found) if isinstance(found, tuple) else found
-    return found if isinstance(found, kind) else kind()
 
 
 def peak_remark(header: RunHeader, peak: Peak) -> str:
@@ -346,7 +333,7 @@ def peak_remark(header: RunHeader, peak: Peak) -> str:
 
 def algorithm_of(row: ResultRow) -> str | None:
     """The algorithm of NCCL by its log, or where a variable allows only one; None if unknown."""
-    asked = str(_fact(row.header, "variables", dict).get("NCCL_ALGO", ""))
+    asked = str(fact_of(row.header, "variables", dict).get("NCCL_ALGO", ""))
     return _ALGORITHMS.get((row.nccl_selection[0] or asked).strip().upper())
 
 

@@ -16,11 +16,10 @@ from commbench import __version__
 from commbench.analysis import environment
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.analysis.nccl_log import describe_init, describe_start_up
-from commbench.answers.check import document as gate_document
+from commbench.answers.check import document as checking
 from commbench.answers.check.gate import GateResult
+from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import Comparison, distinct_names
-from commbench.answers.compare.document import Comparisons
-from commbench.answers.compare.document import document as compare_document
 from commbench.answers.show import run_document
 from commbench.answers.show.plan import plan_facts
 from commbench.answers.sweep.document import document as sweep_document
@@ -69,7 +68,7 @@ def find_contents(what: Sequence[LoadedRun | Comparison | GateResult | SweepResu
     """What a report says of one of these, or of comparisons with the same first run."""
     comparisons = [each for each in what if isinstance(each, Comparison)]
     if what and len(comparisons) == len(what):
-        found = compare_document(Comparisons(comparisons))
+        found = comparing.document(comparing.Comparisons(comparisons))
         runs = _named([comparisons[0].a, *(each.b for each in comparisons)])
         return Contents(found, runs)
     if len(what) != 1:
@@ -120,7 +119,7 @@ def make_document(contents: Contents) -> doc.Document:
 
 def _check_contents(gate: GateResult) -> Contents:
     """A run, checked against rules."""
-    runs, found = _named(gate.runs), gate_document.document(gate)
+    runs, found = _named(gate.runs), checking.document(gate)
     rules = "; ".join(result.rule.title for result in gate.results)
     return Contents(
         found._replace(subtitle=[*found.subtitle, _describe(runs)]),
@@ -222,7 +221,7 @@ def _facts_blocks(facts: Mapping[str, Mapping[str, str]], title: str) -> list[do
     if len(lines) > 1:
         if len(facts) > MOST_COLUMNS:
             lines = list(zip(*lines, strict=True))
-        blocks.append(doc.text_table(title, lines[0], lines[1:], lines[0][1:]))
+        blocks.append(doc.text_table(title, lines[0], lines[1:]))
     return [*blocks, doc.Facts(same)] if same else blocks
 
 

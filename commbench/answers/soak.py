@@ -37,8 +37,7 @@ from commbench.views.formats import Result, View, fields_of
 from commbench.views.pictures import Look, Picture
 
 TENTH, FEWEST = 10, 6
-"""The ends that are compared have a tenth of the cycles, and at least FEWEST, which an interval of
-their median needs."""
+"""The ends that are compared have a tenth of the cycles, but at least FEWEST, for an interval."""
 MINUTE_S, FEWEST_MINUTES = 60.0, 5
 """With fewer minutes, nobody knows how much they usually differ."""
 
@@ -302,7 +301,7 @@ def _drift_sentence(result: SoakResult) -> str:
         return f"Times rose from the first tenth of the cycles to the last: {list_some(names, 2)}."
     if unsure := sum(row.drift_verdict == UNDECIDED for row in known):
         of = f"{unsure} of {format_count(len(result.rows), 'case')}"
-        return f"No drift above {within} shows; of {of} it is undecided."
+        return f"Whether times rose by more than {within} is undecided in {of}."
     return f"No time rose by more than {within} from the first tenth of the cycles to the last."
 
 

@@ -13,7 +13,7 @@ from commbench.results import run_folder, schema
 from commbench.results.files import write_new
 from commbench.stats import TOLERANCE
 from commbench.units import parse_tolerance
-from commbench.validation import as_path, brief
+from commbench.validation import as_path, brief, choose
 from commbench.views.formats import HTML, VIEW_OF_DOCUMENT, Result, View, choose_format
 
 if TYPE_CHECKING:
@@ -201,12 +201,13 @@ def export(
 
 def export_parts(run: AnyRun, format: str, notify: Callable[[str], None]) -> Iterable[Any]:
     """What `export` returns, in parts: texts, or one of bytes."""
-    from commbench.answers.show.exporters import export_run, require_exporter
+    from commbench.answers.show.exporters import EXPORTERS
 
-    require_exporter(format)
+    write = choose("format", format, EXPORTERS)
     loaded = load_rows(run, notify=notify)
     schema.tell_incomplete(loaded, notify)
-    return export_run(loaded, format)
+    content = write(loaded)
+    return [content] if isinstance(content, str | bytes) else content
 
 
 def import_results(

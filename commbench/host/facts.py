@@ -8,11 +8,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commbench.errors import CommbenchError
 from commbench.host import procfs
 from commbench.host.cpu import apply_cpu_mode
 from commbench.host.environment import host_facts
@@ -56,7 +54,6 @@ class HostFacts(NamedTuple):
     """Share of the control group's periods so far in which it had used up its time."""
     isolated_cores: str | None = None
     clock_source: str | None = None
-    clock_step_s: float | None = None
     clock_read_s: float | None = None
     frequency_driver: str | None = None
     governors: tuple[str, ...] = ()
@@ -200,24 +197,19 @@ def _read_load(host: Path, usable: tuple[int, ...]) -> dict[str, Any]:
 
 def _read_clock(host: Path) -> dict[str, Any]:
     """Facts of the monotonic clock, named by fields of HostFacts."""
-    folder = host / "sys/devices/system/clocksource/clocksource0"
-    step_s, read_s = measure_clock(time.perf_counter_ns)
-    return {
-        "clock_source": procfs.read_text(folder / "current_clocksource"),
-        "clock_step_s": step_s,
-        "clock_read_s": read_s,
-    }
+    source = host / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+    read_s = measure_clock(time.perf_counter_ns)
+    return {"clock_source": procfs.read_text(source), "clock_read_s": read_s}
 
 
-def measure_clock(clock: Callable[[], int]) -> tuple[float | None, float]:
-    """Seconds of the least step of a clock that returns nanoseconds, None where all readings are
-    equal, and of a reading: the median of CLOCK_PARTS, so that an interruption does not count."""
-    costs, steps = [], []
+def measure_clock(clock: Callable[[], int]) -> float:
+    """Seconds that a reading of a clock of nanoseconds takes: the median of CLOCK_PARTS, so that an
+    interruption does not count."""
+    costs = []
     for _ in range(CLOCK_PARTS):
         stamps = [clock() for _ in range(CLOCK_READINGS)]
         costs.append((stamps[-1] - stamps[0]) / (CLOCK_READINGS - 1))
-        steps += [b - a for a, b in pairwise(stamps) if b > a]
-    return min(steps) * 1e-9 if steps else None, sorted(costs)[CLOCK_PARTS // 2] * 1e-9
+    return sorted(costs)[CLOCK_PARTS // 2] * 1e-9
 
 
 def _read_scheduler(host: Path) -> dict[str, Any]:
@@ -226,24 +218,12 @@ def _read_scheduler(host: Path) -> dict[str, Any]:
     budget = procfs.read_number(host / "proc/sys/kernel/sched_rt_runtime_us")
     period = procfs.read_number(host / "proc/sys/kernel/sched_rt_period_us")
     return {
-        "fifo_permitted": is_permitted("realtime"),
-        "batch_permitted": is_permitted("batch"),
+        "fifo_permitted": bool(procfs.ask_child(lambda: apply_cpu_mode("realtime", 0))),
+        "batch_permitted": bool(procfs.ask_child(lambda: apply_cpu_mode("batch", 0))),
         "tick_hz": _read_tick_hz(host),
         "slice_s": slices_ns[0] * 1e-9 if slices_ns else None,
         "realtime_share": budget / period if budget and period and budget > 0 else None,
     }
-
-
-def is_permitted(cpu_mode: str) -> bool:
-    """Whether a rank may use this cpu mode; tried in a forked process."""
-    child = os.fork()
-    if not child:
-        try:
-            apply_cpu_mode(cpu_mode, 0)
-        except (CommbenchError, OSError):
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def _read_tick_hz(host: Path) -> int | None:

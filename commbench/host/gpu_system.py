@@ -105,8 +105,7 @@ def make_link_matrix(
     lines = []
     for gpu in gpus:
         links = [link_name(gpu, other, host) for other in gpus]
-        nodes = [(hca.address, hca.numa_node) for hca in hcas]
-        links += [pci_link((gpu.address, gpu.numa_node), node, host) for node in nodes]
+        links += [pci_link(gpu, hca, host) for hca in hcas]
         lines.append(f"{gpu.address}: {' '.join(links)}")
     return tuple(lines)
 
@@ -119,22 +118,19 @@ def link_name(gpu: Gpu, other: Gpu, host: Path = procfs.HOST) -> str:
     through = min(peers.nvlink_peers.count(SWITCH) for peers in (gpu, other))
     if number := gpu.nvlink_peers.count(other.address) + through:
         return f"NV{number}"
-    own, theirs = ((found.address, found.numa_node) for found in (gpu, other))
-    return pci_link(own, theirs, host)
+    return pci_link(gpu, other, host)
 
 
-def pci_link(
-    device: tuple[str, int | None], other: tuple[str, int | None], host: Path = procfs.HOST
-) -> str:
-    """The way between two devices, each an address and a NUMA node, in the words of `nvidia-smi
-    topo -m`: PIX (one PCIe switch), PXB (several), PHB (the host bridge), NODE (host bridges of one
-    NUMA node), SYS (between NUMA nodes); `?` where the kernel does not show it."""
-    paths = [_pci_path(address, host) for address, _ in (device, other)]
+def pci_link(gpu: Gpu, other: Gpu | Hca, host: Path = procfs.HOST) -> str:
+    """The way between two devices, in the words of `nvidia-smi topo -m`: PIX (one PCIe switch), PXB
+    (several), PHB (the host bridge), NODE (host bridges of one NUMA node), SYS (between NUMA
+    nodes); `?` where the kernel does not show it."""
+    paths = [_pci_path(device.address, host) for device in (gpu, other)]
     if not all(paths):
         return "?"
     shared = [a for a, b in zip(*paths, strict=False) if a == b]  # a tree: only the first can be
     if not shared:
-        return "NODE" if device[1] is not None and device[1] == other[1] else "SYS"
+        return "NODE" if gpu.numa_node is not None and gpu.numa_node == other.numa_node else "SYS"
     if len(shared) == 1:
         return "PHB"
     return "PIX" if all(len(path) - len(shared) <= 2 for path in paths) else "PXB"

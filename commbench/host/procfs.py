@@ -1,5 +1,6 @@
 """Readers of small files of /proc and /sys below a root `host`, and the limits of the control
-groups (versions 1 and 2) of this process; what is not there is None.
+groups (versions 1 and 2) of this process; what is not there is None. And what a forked process
+finds out.
 
 psutil, which takes 25 ms to import, could replace two functions here: it reads no control groups,
 no scheduler statistics and no caches.
@@ -7,10 +8,13 @@ no scheduler statistics and no caches.
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HOST = Path("/")
 _KINDS_OF_TICKS = 8
@@ -55,6 +59,21 @@ def parse_size(written: str) -> int | None:
     digits, unit = written[:-1], written[-1:]
     shift = {"K": 10, "M": 20, "G": 30}.get(unit)
     return int(digits) << shift if shift and digits.isdigit() else None
+
+
+def ask_child(function: Callable[[], Any]) -> Any:
+    """What a function returns in a forked process, of the types of JSON; None where it fails."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if not child:
+        with suppress(Exception):
+            os.write(write_end, json.dumps(function()).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else None
 
 
 class CpuTicks(NamedTuple):

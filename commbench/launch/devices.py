@@ -4,15 +4,14 @@ and backends, and chooses the default backend, device and number of ranks."""
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from commbench.errors import UnavailableError, UsageError
 from commbench.host.gpus import count_gpus
+from commbench.host.procfs import ask_child
 from commbench.plan.backends import BACKENDS
 from commbench.plan.plan import Plan
 
@@ -121,7 +120,13 @@ def detect_capabilities() -> Capabilities:
 
     from commbench.worker.device import DEVICES
 
-    counted = _count_in_a_child() or {kind: entry.number() for kind, entry in DEVICES.items()}
+    def count() -> dict[str, int]:
+        return {kind: entry.number() for kind, entry in DEVICES.items()}
+
+    # NVML starts a thread when torch counts GPUs (seen with driver 580), and from a process with
+    # several threads no rank can be forked.
+    has_threads = len([*Path("/proc/self/task").iterdir()]) > 1
+    counted = (None if has_threads else ask_child(count)) or count()
     devices = {kind: number for kind, number in counted.items() if number}
     if not dist.is_available():
         return Capabilities(backends=(), devices=devices)
@@ -134,31 +139,6 @@ def detect_capabilities() -> Capabilities:
         host_gpus=count_gpus(),
         registered={n: tuple(capability[n]) for n in {*found} & {*capability} - {*BACKENDS}},
     )
-
-
-def _count_in_a_child() -> dict[str, int]:
-    """The number of devices of each kind, counted in a forked process; empty where it fails, and
-    where this process has several threads already.
-
-    NVML starts a thread when torch counts GPUs (seen with driver 580), and from a process with
-    several threads no rank can be forked.
-    """
-    from commbench.worker.device import DEVICES
-
-    if len([*Path("/proc/self/task").iterdir()]) > 1:
-        return {}
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if not child:
-        with suppress(Exception):
-            counted = {kind: entry.number() for kind, entry in DEVICES.items()}
-            os.write(write_end, json.dumps(counted).encode())
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(text) if text else {}
 
 
 def find_common_device(capabilities: Capabilities, backends: Sequence[str]) -> str | None:

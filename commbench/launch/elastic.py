@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commbench import errors
+from commbench.host.procfs import ask_child
 from commbench.launch import supervisor
 from commbench.launch.devices import raise_nofile_limit
 from commbench.launch.launchers import NodeConfig
@@ -275,12 +276,9 @@ def make_launch_config(log_dir: str, shutdown_s: int, **options: Any) -> Any:
 
 def does_fork_keep_gpu() -> bool:
     """Whether a process that is forked from this one could use the GPU. Forks one to find out."""
-    import torch
+    from torch import cuda
 
-    child = os.fork()
-    if not child:
-        os._exit(int(torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()))
-    return os.waitpid(child, 0)[1] == 0
+    return ask_child(lambda: cuda.is_initialized() or cuda._is_in_bad_fork()) is False
 
 
 @contextmanager

@@ -66,8 +66,6 @@ class JUnitSuite(NamedTuple):
 
     name: str
     cases: Sequence[JUnitCase]
-    class_name: str = ""
-    """The class name of its cases; the suite's name if empty."""
     seconds: float | None = None
     """How long the suite took; the sum over its cases if None."""
 
@@ -80,7 +78,7 @@ def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
     for suite in suites:
         within = SubElement(root, "testsuite", name=clean(suite.name))
         for case in suite.cases:
-            _add_case(within, case, clean(suite.class_name or suite.name))
+            _add_case(within, case, clean(suite.name))
         _count(within, [suite])
     _count(root, suites)
     indent(root)
@@ -90,10 +88,9 @@ def junit_xml(suites: Sequence[JUnitSuite], name: str = "") -> bytes:
 def _add_case(within: Any, case: JUnitCase, class_name: str) -> None:
     from xml.etree.ElementTree import SubElement
 
-    seconds, message = f"{case.seconds:.3f}", clean(case.message)
-    element = SubElement(
-        within, "testcase", name=clean(case.name), classname=class_name, time=seconds
-    )
+    message = clean(case.message)
+    about = {"name": clean(case.name), "classname": class_name, "time": f"{case.seconds:.3f}"}
+    element = SubElement(within, "testcase", about)
     if case.outcome != PASSED:
         kind = {"type": case.type} if case.outcome == FAILURE and case.type else {}
         element = SubElement(element, case.outcome, {"message": message, **kind})

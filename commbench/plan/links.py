@@ -1,10 +1,9 @@
 """Links and their speeds, one way; accelerators and networks that have them; and the peak against
 which a bandwidth is compared.
 
-The figures are in `data/links.csv`, `data/gpus.csv` and `data/published.csv`, each with its source,
-and what others demand is in `data/thresholds.csv`. They are read from there on first use.
-Bandwidths depend on what connects the accelerators and not on their number alone
-(NVIDIA/aicr#1256), so published figures are looked up by it.
+The figures are in links.csv, gpus.csv, published.csv and thresholds.csv (what others demand) of
+`data/`, each with its source. Published figures are looked up by what connects the accelerators
+(NVIDIA/aicr#1256).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from commbench.errors import UsageError, closest, name_error
+from commbench.errors import UsageError, closest
 from commbench.units import GB, parse_size
 
 NODE = "node"
@@ -169,7 +168,9 @@ def find_link(text: str) -> Link:
     by_name = {name: link for link in load_links() for name in (link.name, *link.aliases)}
     if wanted in by_name:
         return by_name[wanted]
-    raise name_error("link", text, list(by_name), lists="`commbench links`")
+    close = closest(wanted, by_name)
+    guess = f"did you mean {close}? " if close else ""
+    raise UsageError(f"unknown link {text!r}", f"{guess}`commbench links` lists them")
 
 
 def parse_peak(text: str, kind: str = "peak", takes_links: bool = True) -> Peak:
@@ -327,10 +328,8 @@ def choose_gpu(text: str, option: str, others: str) -> Gpu:
 
 
 def parse_nics(text: str, gpu: Gpu | None = None) -> Nics:
-    """The adapters of a node: `8x400G` (Gbit/s), `8xib-ndr`, `400GB/s`, `efa`, or a link's name.
-
-    Raises UsageError for a text that is none of these.
-    """
+    """The adapters of a node: `8x400G` (Gbit/s), `8xib-ndr`, `400GB/s`, `efa`, or a link's name;
+    UsageError for another text."""
     wanted = text.strip()
     if wanted.lower() == EFA:
         if gpu is None or not gpu.efa:
@@ -370,10 +369,7 @@ class Hardware(NamedTuple):
 
 def parse_hardware(text: str, option: str, others: str) -> Hardware:
     """The hardware in a text `GPU[:NICS][:K nodes]`, such as `h100:8x400G:2 nodes`; `others` is
-    what the option takes besides.
-
-    Raises UsageError for a text that is not such, or for an accelerator that is not known.
-    """
+    what the option takes besides. UsageError for another text, or an unknown accelerator."""
     name, *fields = (field.strip() for field in text.split(":"))
     gpu = choose_gpu(name, option, others)
     nodes, nics = None, None

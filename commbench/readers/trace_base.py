@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 from commbench.plan.dtypes import DTYPES
 from commbench.plan.operations import OPERATIONS
-from commbench.plan.workload import MOST_RANKS, RECV, SEND, Call
+from commbench.plan.workload import LONGEST_S, MOST_RANKS, RECV, SEND, Call
 from commbench.readers.trace_source import Source
-from commbench.units import LARGEST_SIZE
+from commbench.units import LARGEST_SIZE, MICRO
 
-MICROSECOND = 1e-6
-LONGEST_S = 1e7
 MOST_GROUP_RANKS = 1 << 17
 MOST_RECORDS = 1 << 22
 """Records about communication that are kept of a file, at most."""
@@ -198,14 +196,14 @@ class Fields:
         found = self.counts(name)
         return found if len({*found}) == len(found) else ()
 
-    def seconds(self, name: str, unit: float = MICROSECOND) -> float | None:
+    def seconds(self, name: str, unit: float = MICRO) -> float | None:
         """A time or a duration in seconds; None for what is none."""
         value: Any = self.values.get(name)
         if type(value) not in (int, float) or not -1e20 < value < 1e20:
             return None
         return float(value) * unit
 
-    def duration(self, name: str, unit: float = MICROSECOND) -> float | None:
+    def duration(self, name: str, unit: float = MICRO) -> float | None:
         """A duration in seconds; None for one that is negative or too long."""
         found = self.seconds(name, unit)
         return found if found is not None and 0 <= found <= LONGEST_S else None

@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 from commbench.errors import CommbenchError, RecordsError
 from commbench.plan.case import NOT_PLANNED, Case
 from commbench.plan.cases import MOST_CASES
-from commbench.results import decode, schema
+from commbench.results import journal as lines
+from commbench.results import schema
 from commbench.results.files import is_file, is_folder, reading
 from commbench.results.journal import CHECKSUM, verify
 from commbench.results.records import Check
 from commbench.results.run_folder import JOURNAL, RESULTS_CSV
-from commbench.results.samples import TYPES_OF_RANKS, Batches, RankTimesSum, with_checks
+from commbench.results.samples import (
+    TYPES_OF_RANKS,
+    Batches,
+    RankTimesSum,
+    are_durations,
+    with_checks,
+)
 from commbench.results.schema import COMPLETE, SCHEMA, Batch, Measurement, RankTimes, Run, RunHeader
 from commbench.validation import brief
 
@@ -158,20 +165,20 @@ class JournalReader:
         if self.end and kind not in ("header", "end"):
             raise ValueError("the run had ended before")
         if kind == "header":
-            self._take_header(decode.decode_header(values)._replace(schema=SCHEMA))
+            self._take_header(lines.decode_header(values)._replace(schema=SCHEMA))
         elif kind == "batch":
             digest, index = values.pop("digest", None), values.pop("case")
-            batch = decode.decode_batch(values)
+            batch = lines.decode_batch(values)
             if type(index) is not int or not batch.samples_s:
                 raise ValueError("a batch is of a case, and of at least one iteration")
             self._take_batch(digest, index, batch.samples_s, batch._replace(samples_s=()))
         elif kind == "check":
-            self._take_check(decode.decode_check(values))
+            self._take_check(lines.decode_check(values))
         elif kind == "case":
-            self._take_measurement(decode.decode_measurement(values))
+            self._take_measurement(lines.decode_measurement(values))
         elif kind == "end":
             assert self.header
-            end = decode.decode_end(values)
+            end = lines.decode_end(values)
             self._risen = schema.add_risen(self._risen, end.risen)
             self.end = end._replace(risen=self._risen)
             if end.status == COMPLETE:
@@ -184,7 +191,7 @@ class JournalReader:
     def take_quickly(self, line: bytes) -> bool:
         """Add the line of a usual batch, whose samples are to be checked by `has_durations`; false
         for any other line, which is not taken."""
-        if not (found := decode.split_batch(line)) or self.end:
+        if not (found := lines.split_batch(line)) or self.end:
             return False
         samples, values = found
         del values["kind"], values[CHECKSUM]
@@ -196,7 +203,7 @@ class JournalReader:
                 return True
             fields = {"samples_s": []} | values
             digest = fields.pop("digest", None)
-            batch = decode.decode_batch(fields)
+            batch = lines.decode_batch(fields)
             self._take_batch(digest, index, samples, batch)
         except (struct.error, ArithmeticError, TypeError, ValueError):
             return False
@@ -206,7 +213,7 @@ class JournalReader:
     @property
     def has_durations(self) -> bool:
         """Whether all samples are durations."""
-        return all(decode.are_durations(found.samples.whole) for found in self._batches.values())
+        return all(are_durations(found.samples.whole) for found in self._batches.values())
 
     def _take_header(self, header: RunHeader) -> None:
         if self.header is None:

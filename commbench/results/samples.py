@@ -20,6 +20,10 @@ from commbench.results.schema import OK, WRONG, Batch, Measurement, RankTimes, R
 
 MANY = 20_000
 """From here on numpy sorts faster, although it has to be imported."""
+LONGEST_S = 1e7
+SHORTEST_S = 1e-15
+"""A duration is 0 or lies between these, in seconds: any other is damaged, and would give an
+infinite bandwidth."""
 
 
 class Samples(array):  # type: ignore[type-arg]
@@ -92,6 +96,21 @@ def _sort(whole: array[float]) -> array[float]:
     return whole
 
 
+def are_durations(samples: Sequence[float]) -> bool:
+    """Whether numbers are within the limits of durations; false for none."""
+    low, high = (min(samples), max(samples)) if len(samples) < MANY else _ends(samples)
+    if not high <= LONGEST_S:
+        return False
+    return low >= SHORTEST_S or all(n == 0 or n >= SHORTEST_S for n in samples)
+
+
+def _ends(samples: Sequence[float]) -> tuple[float, float]:
+    import numpy
+
+    whole = numpy.frombuffer(samples)  # type: ignore[call-overload]
+    return whole.min(), whole.max()
+
+
 def concatenated(batches: Sequence[Sequence[float]]) -> array[float]:
     """All samples of some batches; not to be changed."""
     if isinstance(batches, SamplesOfBatches):
@@ -150,7 +169,6 @@ BATCH_FIELDS = ("rank_medians_s", "rank_behind_s", "last_in")
 FLOATS, COUNTS = "f", "I"
 """The types of arrays: 32 bits, little-endian in the journal."""
 SHARE = 0.25
-LONGEST_S = 1.1e7
 TYPES_OF_RANKS = {"medians_s": FLOATS, "behind_s": FLOATS, "last_in": COUNTS}
 
 
@@ -248,7 +266,7 @@ def decode_rank_times(values: dict[str, Any]) -> RankTimes:
         raise ValueError(f"rank_times of launch {found.launch!r} are of {found.iterations!r}")
     for name in ("medians_s", "behind_s"):
         own = arrays[name]
-        if own and not (isfinite(sum(own)) and min(own) >= 0 and max(own) <= LONGEST_S):
+        if own and not (isfinite(sum(own)) and min(own) >= 0 and max(own) <= 1.1 * LONGEST_S):
             raise ValueError(f"{name} has numbers that are no durations")
     return found
 

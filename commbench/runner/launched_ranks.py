@@ -199,11 +199,7 @@ def _make_tasks(
 
 
 def _size_bytes(file: Path) -> int:
-    """The size of a file; 0 where there is none."""
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
+    return file.stat().st_size if file.exists() else 0
 
 
 def _record_failure(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 
 from commbench.errors import UsageError
-from commbench.units import format_sizes, parse_percentage, parse_sizes
+from commbench.units import format_sizes, parse_sizes
 from commbench.validation import brief, require_known, require_within
 
 if TYPE_CHECKING:
@@ -193,25 +193,6 @@ def parse_one_size(given: str | int) -> int:
     if len(sizes) > 1:
         raise UsageError(f"{given!r:.60} is more than one size", "write one size, such as 8")
     return sizes[0]
-
-
-def parse_precision(given: str | float) -> float:
-    """The value of --precision, above 0 and below 1."""
-    value = parse_percentage(str(given), "--precision")
-    if not 0 < value < 1:
-        raise UsageError(
-            f"--precision {str(given).strip()} is not between 0% and 100%",
-            "write --precision 5% or 0.05",
-        )
-    return value
-
-
-def parse_duration(given: str | float) -> float:
-    """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
-    if not found:
-        raise UsageError(f"--duration {given!s:.40} is not a time", "write 90s, 30m or 1h")
-    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
 
 
 def require_label(label: str) -> None:

@@ -6,6 +6,7 @@ the command of ranks under torchrun all read the declaration. Nothing here needs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -34,17 +35,28 @@ from commbench.runner.call_options import (
     apply_nccl_tests_flags,
     declare,
 )
-from commbench.runner.option import (
-    HERE,
-    RANKS,
-    USER,
-    Option,
-    as_label,
-    parse_duration,
-    parse_precision,
-    require_label,
-)
+from commbench.runner.option import HERE, RANKS, USER, Option, as_label, require_label
 from commbench.units import parse_percentage
+
+
+def parse_precision(given: str | float) -> float:
+    """The value of --precision, above 0 and below 1."""
+    value = parse_percentage(str(given), "--precision")
+    if not 0 < value < 1:
+        raise UsageError(
+            f"--precision {str(given).strip()} is not between 0% and 100%",
+            "write --precision 5% or 0.05",
+        )
+    return value
+
+
+def parse_duration(given: str | float) -> float:
+    """Seconds, of a number of them or a text such as `90s`, `30m`, `1h`, `2d`."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]|min)?\s*", str(given))
+    if not found:
+        raise UsageError(f"--duration {given!s:.40} is not a time", "write 90s, 30m or 1h")
+    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+
 
 _how_long = partial(declare, group="How long, and in which order")
 _where = partial(declare, group="Where")

@@ -108,11 +108,7 @@ COLUMNS = (
 
 def document(result: SmokeResult) -> Document:
     """How many operations work, and each of them."""
-
-    def tone(operation: OperationResult) -> str:
-        return BAD if operation.failure else ""
-
-    table = Table("", COLUMNS, result.operations, tone=tone)
+    table = Table("", COLUMNS, result.operations, tone=lambda o: BAD if o.failure else "")
     where = f"{format_count(result.ranks, f'{result.backend} rank')} on {result.device}"
     whole = BAD if result.error else GOOD
     return Document(SUITE, [where], [verdict(result)], [table], tone=whole)

@@ -85,19 +85,10 @@ class Table(NamedTuple):
         return headings, list(zip(*(cells for _, cells in filled), strict=True)), left
 
 
-def text_table(
-    title: str,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    left: Sequence[str] = (),
-    is_bad: Callable[[Sequence[str]], bool] | None = None,
-) -> Table:
-    """A table of texts; the first column names the row, and those of `left` hold text too."""
-    columns = [
-        Column(heading, itemgetter(index), TEXT if not index or heading in left else NUMBER)
-        for index, heading in enumerate(headings)
-    ]
-    return Table(title, columns, rows, tone=is_bad and (lambda row: BAD if is_bad(row) else ""))
+def text_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of texts."""
+    columns = [Column(heading, itemgetter(n), TEXT) for n, heading in enumerate(headings)]
+    return Table(title, columns, rows)
 
 
 def facts_table(title: str, facts: Sequence[tuple[str, str, str]], value: str = "value") -> Table:

@@ -101,8 +101,13 @@ def _notes(
     """What intervals mean, and the marks that the axes leave out."""
     panels: Sequence[pictures.Curves] = picture.panels  # type: ignore[assignment]
     series = [each for panel in panels for each in panel.series if not each.look.fill]
-    if any(e.has_interval for each in series if each.has_band for _, e in each.known):
-        yield f"{'Band' if has_bands else 'Thin vertical line at a point'}: 95 % interval"
+    shown = {
+        "band" if has_bands and each.look.dashes is not None else "thin vertical line at a point"
+        for each in series
+        if each.has_band and any(e.has_interval for _, e in each.known)
+    }
+    if shown:
+        yield f"{' or '.join(sorted(shown)).capitalize()}: 95 % interval"
     beyond = dict.fromkeys(
         m.text for p in panels for m in p.marks if m.text and m.low > limits[p.scale][1]
     )
@@ -118,7 +123,7 @@ def _draw_series(axes: Axes, series: pictures.Series, has_bands: bool, is_small:
     if series.has_band:
         ends = [e.ends if e and e.has_interval else (nan, nan) for _, e in series.points]
         lows, highs = zip(*ends, strict=True)
-        if has_bands:
+        if has_bands and series.look.dashes is not None:
             axes.fill_between(places, lows, highs, color=series.look.colour, alpha=pictures.BAND,
                               linewidth=0)  # fmt: skip
         else:

@@ -91,6 +91,12 @@ class Buffers:
         """The buffers of each tensor."""
         return self.several or (self,)
 
+    @property
+    def has_one_memory(self) -> bool:
+        """Whether one tensor is both sent and received."""
+        send, receive = self.send, self.receive
+        return (send.data_ptr(), send.numel()) == (receive.data_ptr(), receive.numel())
+
     def on_new_group(self) -> Buffers:
         """The same for the process group that was made last, or for one that is made now."""
         return replace(self, group=self.new_groups.last())
@@ -266,7 +272,7 @@ class Arena:
         for start, size in [*own, (_align(last, ALIGNMENT), 0)]:
             guards.append(memory[end : max(end, begin + start)])
             end = max(end, begin + start + size)
-        return bind(self._own[key], buffers.receive, buffers.send, self._comm.device, (*guards,))
+        return bind(self._own[key], buffers, self._comm.device, (*guards,))
 
     def _buffers(
         self, case: Case, view: GroupView, begin: int, alignment: int = ALIGNMENT

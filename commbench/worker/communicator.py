@@ -1,12 +1,19 @@
-"""The process groups of a rank: the one that is measured, and one of its own for control."""
+"""The process groups of a rank: the one that is measured, and one of its own for control, and what
+ranks tell each other over that.
+
+Control traffic goes along a binomial tree, so that no rank talks to more than log2(n) others, and
+rank 0 does not grow with what the ranks hold.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
@@ -16,24 +23,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from commbench.errors import CommbenchError, RankError, UnavailableError, reason_of
+from commbench import errors
+from commbench.errors import CommbenchError, UnavailableError, reason_of
 from commbench.host.gpus import bind_near
 from commbench.plan.case import Case
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan, longest_join_s
-from commbench.worker import control_tree, groups
+from commbench.worker import groups
 from commbench.worker.device import Device, open_device
 from commbench.worker.entrypoint import LOCAL, RankContext
 from commbench.worker.groups import GroupView, GroupViews, NcclLog
 from commbench.worker.watchdog import hangs, heartbeats, rank_state
-from commbench.worker.watchdog.rank_state import CONNECTING, JOINING, set_phase
 from commbench.worker.watchdog.watchdog import Watchdog
 
 TORCH_EXTRA_S = 60.0
 """How much longer than the watchdog torch waits for an operation."""
+_TAG, _SHARE_TAG, _GROUP_TAG = 1, 2, 3
+"""Of the messages that go up and down the tree of all ranks, and up that of a group."""
 
 
-class Communicator(control_tree.ControlTree):
+class Communicator:
     """One rank's view of the ranks that are measured.
 
     `group` is the measured process group; it carries nothing but what is measured. All other
@@ -44,9 +53,9 @@ class Communicator(control_tree.ControlTree):
     def __init__(
         self, rank: int, ranks: int, device: Device, group: Any = None, control: Any = None
     ) -> None:
-        super().__init__(rank, ranks, control)
-        self.device = device
-        self.group = group
+        self.rank, self.ranks, self.device = rank, ranks, device
+        self.group, self.control = group, control
+        self._parent, self._children = _binomial_tree(rank, ranks)
         self.global_ranks: Sequence[int] = range(ranks)
         """The number of each rank in the default process group, as torch.distributed wants it."""
         self.shares_clock = False
@@ -78,10 +87,144 @@ class Communicator(control_tree.ControlTree):
 
     def own_groups(self) -> list[Any]:
         """The process groups that were made and that this rank is in."""
-        found = {
-            id(view.group): view.group for views in self.group_views.values() for view in views
-        }
+        found = {id(v.group): v.group for each in self.group_views.values() for v in each}
         return [group for group in found.values() if group is not self.group]
+
+    def share(self, tensor: torch.Tensor, source: int = 0) -> torch.Tensor:
+        """The tensor of rank `source`, on every rank."""
+        parent, children = self._parent, self._children  # gloo's broadcast takes twice the time
+        if source:
+            parent, children = _binomial_tree((self.rank - source) % self.ranks, self.ranks)
+        if parent is not None:
+            self.control.recv([tensor], (parent + source) % self.ranks, _SHARE_TAG).wait()
+        for child, _ in reversed(children):  # the largest subtree first
+            self.control.send([tensor], (child + source) % self.ranks, _SHARE_TAG).wait()
+        return tensor
+
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank, on rank 0;
+        empty elsewhere."""
+        parts = [tensor.unsqueeze(0)]
+        for child, size in self._children:
+            part = torch.empty((size, *tensor.shape), dtype=tensor.dtype)
+            self.control.recv([part], child, _TAG).wait()
+            parts.append(part)
+        gathered = torch.cat(parts)
+        if self._parent is None:
+            return gathered
+        self.control.send([gathered], self._parent, _TAG).wait()
+        return gathered[:0]
+
+    def reduce_max(self, tensor: torch.Tensor, view: GroupView | None = None) -> torch.Tensor:
+        """The maximum of each element over all ranks, on rank 0; a part of it elsewhere. With
+        `view` over the ranks of that group, on its first rank; the ranks that are in several groups
+        call this in the same order. A rank holds one more tensor, however many ranks there are.
+        """
+        ranks: Sequence[int] = view.ranks if view else range(self.ranks)
+        tag = _GROUP_TAG if view else _TAG
+        parent, children = _binomial_tree(view.rank if view else self.rank, len(ranks))
+        result, part = tensor.clone(), torch.empty_like(tensor)
+        for child, _ in children:
+            self.control.recv([part], ranks[child], tag).wait()
+            torch.maximum(result, part, out=result)
+        if parent is not None:
+            self.control.send([result], ranks[parent], tag).wait()
+        return result
+
+    def all_reduce_max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The maximum of each element over all ranks, on every rank."""
+        return self.share(self.reduce_max(tensor))
+
+    def first_rank(self, flags: Sequence[bool]) -> list[int | None]:
+        """For each flag the lowest rank on which it is set, None where there is none; the same on
+        every rank. All ranks have equally many flags."""
+        if not flags:
+            return []
+        own = torch.tensor([flag * (self.ranks - self.rank) for flag in flags])
+        found = self.all_reduce_max(own).tolist()
+        return [self.ranks - number if number else None for number in found]
+
+    def share_value(self, value: Any, source: int = 0) -> Any:
+        """The JSON value of rank `source`, of any size, on every rank."""
+        data = bytearray(json.dumps(value).encode() if self.rank == source else b"")
+        size = int(self.share(torch.tensor(len(data)), source))
+        found = self.share(_as_bytes(data or bytearray(size)), source)
+        return json.loads(bytes(found.numpy()))
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """The JSON value of each rank, in the order of ranks and without None, on rank 0; empty
+        elsewhere. On the way they stay text, which only rank 0 reads."""
+        texts: list[bytes | bytearray] = [] if value is None else [json.dumps(value).encode()]
+        for child, _ in self._children:
+            size = torch.tensor(0)
+            self.control.recv([size], child, _TAG).wait()
+            if size:
+                data = bytearray(int(size))
+                self.control.recv([_as_bytes(data)], child, _TAG).wait()
+                texts.append(data)
+        joined = bytearray(b",".join(texts))
+        if self._parent is None:
+            return list(json.loads(f"[{joined.decode()}]"))
+        self.control.send([torch.tensor(len(joined))], self._parent, _TAG).wait()
+        if joined:
+            self.control.send([_as_bytes(joined)], self._parent, _TAG).wait()
+        return []
+
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Every rank's `tensor` (same shape and dtype everywhere), stacked by rank."""
+        gathered, shape = self.gather(tensor), (self.ranks, *tensor.shape)
+        return self.share(torch.empty(shape, dtype=tensor.dtype) if self.rank else gathered)
+
+    def first_alike(self, values: Sequence[Any]) -> torch.Tensor:
+        """For each of these JSON values, and each rank, the first rank that has the same: int64
+        [values, ranks], the same on every rank. Ranks compare 64 bits of a hash."""
+        hashes = [hashlib.sha256(json.dumps(value).encode()).digest()[:8] for value in values]
+        own = torch.tensor([int.from_bytes(each, "big", signed=True) for each in hashes])
+        first = torch.empty((len(values), self.ranks), dtype=torch.int64)
+        for found, column in zip(first, self.gather(own).T, strict=True):
+            if self.rank:
+                continue
+            _, kinds = torch.unique(column, return_inverse=True)
+            lowest = torch.full_like(kinds, self.ranks)
+            found[:] = lowest.scatter_reduce(0, kinds, torch.arange(self.ranks), "amin")[kinds]
+        return self.share(first)
+
+    def agree(self, part: Any, decide: Callable[[list[Any]], Any]) -> Any:
+        """What `decide` makes, on rank 0, of every rank's `part` but None; the same on every rank.
+
+        Parts and decision are JSON values. A CommbenchError that `decide` raises is raised on every
+        rank. What can be reduced (first_rank, first_alike, reduce_max) is cheaper than a list of
+        parts.
+        """
+        parts = self.gather_values(part)
+        decision, error = None, None
+        if not self.rank:
+            try:
+                decision = decide(parts)
+            except CommbenchError as caught:
+                error = errors.to_wire(caught)
+        decision, error = self.share_value((decision, error))
+        if error:
+            raise errors.from_wire(error)
+        return decision
+
+
+def _binomial_tree(rank: int, ranks: int) -> tuple[int | None, list[tuple[int, int]]]:
+    """The parent of a rank in the tree that gloo's broadcast from rank 0 uses too (None for rank
+    0), and each child with the number of ranks below and including it.
+
+    The subtree of a child consists of the ranks that follow it, so that parts arrive in order.
+    """
+    children, step = [], 1
+    while step < ranks and not rank & step:
+        if rank + step < ranks:
+            children.append((rank + step, min(step, ranks - rank - step)))
+        step *= 2
+    return (rank - step if rank else None), children
+
+
+def _as_bytes(data: bytearray) -> torch.Tensor:
+    return torch.frombuffer(data, dtype=torch.uint8)
 
 
 _joins = count()
@@ -95,9 +238,8 @@ def _open_store(rank_context: RankContext, timeout: timedelta) -> Any:
     if rank_context.init_method.startswith("file:"):
         path = rank_context.init_method.removeprefix("file:")
         return dist.FileStore(path, rank_context.world_size)
-    context = rank_context
-    found = dist.rendezvous(context.init_method, context.rank, context.world_size, timeout=timeout)
-    return next(iter(found))[0]
+    where = rank_context.init_method, rank_context.rank, rank_context.world_size
+    return next(iter(dist.rendezvous(*where, timeout=timeout)))[0]
 
 
 @contextmanager
@@ -106,7 +248,7 @@ def communicator(
 ) -> Iterator[Communicator]:
     """Join the other ranks; leave the groups on every path, or gloo aborts at exit."""
     join_s = longest_join_s(plan.world_size)
-    set_phase(watchdog.state, JOINING, expected_s=join_s)
+    rank_state.set_phase(watchdog.state, rank_state.JOINING, expected_s=join_s)
     if plan.device == "cpu":
         # One compute thread per rank, as torchrun sets it for several ranks.
         torch.set_num_threads(1)
@@ -147,7 +289,7 @@ def communicator(
         _abort(comm)
         if lost and lost.message and rank_context.is_external:
             watchdog.report_lost_ranks(lost)
-            raise RankError(lost.message, lost.hint, is_reporter=False) from error
+            raise errors.RankError(lost.message, lost.hint, is_reporter=False) from error
         raise
     finally:
         if log:
@@ -188,7 +330,8 @@ def _connect_or_report(
 ) -> None:
     """Connect; where this rank cannot, the error says why. The other ranks may wait for it, so that
     they learn of it as of a lost rank."""
-    set_phase(watchdog.state, CONNECTING, expected_s=longest_join_s(plan.world_size))
+    join_s = longest_join_s(plan.world_size)
+    rank_state.set_phase(watchdog.state, rank_state.CONNECTING, expected_s=join_s)
     try:
         connect(comm)
     except (RuntimeError, ValueError) as error:
@@ -239,10 +382,8 @@ def connect(comm: Communicator) -> None:
 
     Raises whatever torch raises.
     """
-    token = torch.zeros(1, device=comm.device.torch_device)
     for group in [comm.group, *(comm.own_groups() if comm.device.is_async else [])]:
-        comm.device.in_stream(lambda group=group: dist.all_reduce(token, group=group))()  # type: ignore[misc]
-        comm.device.synchronize()
+        groups.call_first(group, comm.device)
 
 
 def _abort(comm: Communicator) -> None:

@@ -89,12 +89,17 @@ def make_groups(plan: Plan, rank: int, default: Any, timeout: timedelta) -> Grou
 def open_idle_groups(plan: Plan, device: Device, timeout: timedelta) -> None:
     """Make the groups that a plan wants to be open while it measures, as a program makes them. On a
     device each makes its communicator in one call."""
-    token = torch.zeros(1, device=device.torch_device)
     for _ in range(plan.open_groups):
         group = dist.new_group(timeout=timeout, pg_options=make_nccl_options(plan, timeout))
         if device.is_async:
-            device.in_stream(lambda group=group: dist.all_reduce(token, group=group))()  # type: ignore[misc]
-            device.synchronize()
+            call_first(group, device)
+
+
+def call_first(group: Any, device: Device) -> None:
+    """Make the first call of a group. Raises whatever torch raises."""
+    token = torch.zeros(1, device=device.torch_device)
+    device.in_stream(lambda: dist.all_reduce(token, group=group))()
+    device.synchronize()
 
 
 @contextmanager

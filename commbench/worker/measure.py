@@ -56,6 +56,7 @@ class Timer:
     """The operation that aligns the ranks, by itself."""
 
     def __init__(self, comm: Communicator, align: Callable[[], object] | None = None) -> None:
+        self.device = comm.device
         self.align = self.aligner = align or partial(dist.barrier, group=comm.group)
 
     def align_over(self, group: Any, kind: Hashable = None) -> None:  # noqa: ARG002
@@ -76,9 +77,6 @@ class Timer:
             ends[index] = now()
 
         return start, stop
-
-    def hold(self, seconds: float) -> None:
-        """Let a device wait for so long before it runs what is queued next."""
 
     def collect(self) -> tuple[list[int], list[int]]:
         """Durations and starts of the last batch in ns; starts are 0 where clocks differ."""
@@ -123,7 +121,7 @@ class DeviceEventTimer(Timer):
     resolution_s = 0.5e-6
 
     def __init__(self, comm: Communicator) -> None:
-        self._device = comm.device
+        self.device = comm.device
         token = torch.zeros(1, device=comm.device.torch_device)
         self._group = comm.group
         self.aligner = comm.device.in_stream(lambda: dist.all_reduce(token, group=self._group))
@@ -146,12 +144,12 @@ class DeviceEventTimer(Timer):
         if len(self._running) > RUN_AHEAD:
             self._running.popleft().synchronize()
         self._began = time.perf_counter_ns()
-        self._device.spin(self._spin_s if self._running else max(self._spin_s, FIRST_SPIN_S))
+        self.device.spin(self._spin_s if self._running else max(self._spin_s, FIRST_SPIN_S))
         self.aligner()
 
     def prepare(self, iterations: int) -> tuple[Stamp, Stamp]:
         while len(self._events) < iterations:
-            pair = self._device.make_event(), self._device.make_event()
+            pair = self.device.make_event(), self.device.make_event()
             for event in pair:
                 event.record()  # the first one allocates
             self._events.append(pair)
@@ -178,11 +176,8 @@ class DeviceEventTimer(Timer):
 
         return start, stop
 
-    def hold(self, seconds: float) -> None:
-        self._device.spin(seconds)
-
     def collect(self) -> tuple[list[int], list[int]]:
-        self._device.synchronize()
+        self.device.synchronize()
         self._running.clear()
         self._queue_s = min(self._queue_s, median(self._spans) * 1e-9)
         wanted_s = SPIN_OVER_QUEUE * self._queue_s
@@ -332,7 +327,7 @@ def loop_overhead_s(timer: Timer) -> float:
     nothing and without alignment. On a device, only iterations count that were queued in time, if
     there are any: a busy host may not queue all of them while the device waits."""
     start, stop = timer.prepare(OVERHEAD_ITERATIONS)
-    timer.hold(OVERHEAD_HOLD_S)
+    timer.device.spin(OVERHEAD_HOLD_S)
     nothing: Call = lambda: None  # noqa: E731
     timed_loop(nothing, nothing, start, stop, OVERHEAD_ITERATIONS, open_state(None, 0))
     durations = timer.collect()[0]

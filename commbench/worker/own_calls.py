@@ -107,12 +107,11 @@ def _refusing(case: Case) -> Iterator[None]:
 
 
 def bind(
-    entry: Any, output: torch.Tensor, sent: torch.Tensor, device: Device,
-    guards: tuple[torch.Tensor, ...],
-) -> BoundCall:  # fmt: skip
-    """A call of the user's object on these tensors: of one tensor, where they are the same."""
-    is_same = (output.data_ptr(), output.numel()) == (sent.data_ptr(), sent.numel())
-    given = (output, output if is_same else sent)
+    entry: Any, buffers: Buffers, device: Device, guards: tuple[torch.Tensor, ...]
+) -> BoundCall:
+    """A call of the user's object on these buffers: of one tensor, where they are the same."""
+    output = buffers.receive
+    given = (output, output if buffers.has_one_memory else buffers.send)
     run = partial(entry, *given)
     own = getattr(entry, "start", None)
     start = partial(own, *given) if own else partial(_start_beside, run, device)
@@ -320,10 +319,8 @@ def _rows_before(parts: Parts) -> Iterator[torch.Tensor]:
     """What each block of the output had before the call: its input, or the opposite of its
     result."""
     for buffers, data in parts:
-        is_same = buffers.send.data_ptr() == buffers.receive.data_ptr()
-        is_same = is_same and buffers.send.numel() == buffers.receive.numel()
         for number, (*_, row, _) in enumerate(verify.results([(buffers, data)])):
-            yield data.sent(number) if is_same else verify.invert(row.clone())
+            yield data.sent(number) if buffers.has_one_memory else verify.invert(row.clone())
 
 
 def _share(parts: Parts, rows: Iterable[torch.Tensor]) -> float:

@@ -37,14 +37,14 @@ from commbench.worker.entrypoint import LaunchTask, RankContext
 from commbench.worker.groups import find_shared_gpus, gloo_group, uses_nccl
 from commbench.worker.introduction import GroupInfo, introduce
 from commbench.worker.recorder import Recorder, RunCollector
-from commbench.worker.scheduler import ResultSink, Scheduler
+from commbench.worker.scheduler import Scheduler
 from commbench.worker.watchdog import hangs, rank_state
 from commbench.worker.watchdog.rank_state import StateBuffer, open_state, set_phase
 from commbench.worker.watchdog.watchdog import ReportError, Watchdog, watching
 
 PROBE_BYTES = 4 << 20
 PROBE_REPEATS = 4
-Sink = TypeVar("Sink", bound=ResultSink)
+Sink = TypeVar("Sink", bound=RunCollector)
 
 
 def run_rank(tasks: Sequence[LaunchTask], rank_context: RankContext, report: ReportError) -> None:

@@ -15,11 +15,14 @@ from commbench.results import journal, records, samples
 from commbench.results.journal_reader import read_run
 from commbench.results.schema import OK, Batch, Measurement, Run, RunEnd, RunHeader, worse_outcome
 from commbench.units import format_GBps, format_time
-from commbench.worker import entrypoint, scheduler
+from commbench.worker import entrypoint
 
 
-class RunCollector(scheduler.ResultSink):
-    """A ResultSink that keeps the results of a run in memory."""
+class RunCollector:
+    """Takes what rank 0 hands on, and keeps the results of a run in memory."""
+
+    soaked_s = 0.0
+    """Seconds of a soak that had passed when this launch was resumed."""
 
     def __init__(self, header: RunHeader) -> None:
         self._started = time.monotonic()
@@ -30,8 +33,22 @@ class RunCollector(scheduler.ResultSink):
         self._measurements: list[Measurement] = []
         self._risen: dict[str, dict[str, int]] = {}
 
+    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
+        """Batches of a case from before this launch was resumed."""
+        return ()
+
+    def started(self, case: Case) -> None:
+        """A batch of a case starts."""
+
     def batch_done(self, case: Case, batch: Batch) -> None:
+        """A batch of a case has ended."""
         self._keep(case, batch)
+
+    def checked(self, check: records.Check) -> None:
+        """Calls of a case were checked in a soak."""
+
+    def advanced(self, done: float) -> None:
+        """So much of all cases is done, 0 to 1."""
 
     def _keep(self, case: Case, batch: Batch) -> Batch:
         """Keep a batch, without what it has of each rank: that is recorded once per case."""
@@ -40,6 +57,7 @@ class RunCollector(scheduler.ResultSink):
         return batch
 
     def finished(self, measurement: Measurement) -> None:
+        """A case has ended; its batches were handed over before."""
         self._measurements.append(self._whole(self._with_ranks(measurement)))
 
     def _with_ranks(self, measurement: Measurement) -> Measurement:
@@ -52,6 +70,7 @@ class RunCollector(scheduler.ResultSink):
         return measurement._replace(batches=tuple(self._batches.pop(measurement.case.index, ())))
 
     def counted(self, risen: dict[str, dict[str, int]]) -> None:
+        """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
         self._risen = risen
 
     def run(self, path: str) -> Run:
@@ -65,7 +84,7 @@ class RunCollector(scheduler.ResultSink):
 
 
 class Recorder(RunCollector):
-    """A ResultSink that writes a run folder while the run goes on: every batch to the journal,
+    """Writes a run folder while the run goes on: every batch to the journal,
     every finished case also to results.csv and to the progress shown to people.
 
     The folder exists. What earlier launches left in it stays, and the batches of this launch are
@@ -87,13 +106,13 @@ class Recorder(RunCollector):
         self._journal = journal.Journal(folder)
         self._csv = ResultsCsv(folder)
         self._journal.header(header)
-        self._grouped: dict[int, ResultRow] = {}
-        """The rows of groups, by case: a group's time alone belongs in that of all together."""
         self._has_related = any(
             case.part or not case.call_form.is_reference for case in header.plan.cases()
         )
-        self._related: dict[tuple[Any, ...], dict[int, ResultRow]] = {}
-        """The finished rows of each case, if it has several forms or parts: they are compared."""
+        """Whether there are several forms or parts of the same calls, which are compared."""
+        self._rows: dict[int, ResultRow] = {}
+        """The finished rows of those and of groups, by case: a group's time alone belongs in that
+        of all together."""
         self._add(*(make_row(self._header, m) for m in earlier))
         self._progress = ProgressListener()
         if not task.is_silent:
@@ -142,25 +161,31 @@ class Recorder(RunCollector):
 
     def _add(self, *rows: ResultRow) -> None:
         """Add rows to results.csv, and again those of other forms and parts of the same calls."""
-        changed = list(rows)
         if self._has_related:
-            for row in rows:
-                key = row.measurement.case.key(*WAYS, "part")
-                self._related.setdefault(key, {})[row.measurement.case.index] = row
-            keys = {row.measurement.case.key(*WAYS, "part") for row in rows}
-            changed = [row for key in keys for row in self._related[key].values()]
-        linked = relate_rows(changed)
-        self._grouped |= {r.measurement.case.index: r for r in linked if r.measurement.case.group}
+            keys = {_calls_of(row) for row in rows}
+            known = [row for row in self._rows.values() if _calls_of(row) in keys]
+            rows = tuple({row.measurement.case.index: row for row in [*known, *rows]}.values())
+        linked = relate_rows(rows)
+        self._rows |= {
+            row.measurement.case.index: row
+            for row in linked
+            if self._has_related or row.measurement.case.group
+        }
         self._csv.add(*linked)
 
     def close(self) -> None:
         """All cases have ended."""
         self._progress.close()
-        if joined := relate_rows([*self._grouped.values()]):
-            self._csv.add(*joined)
+        grouped = [row for row in self._rows.values() if row.measurement.case.group]
+        self._csv.add(*relate_rows(grouped))
         self._journal.end(self._end())
         if any(self._risen.values()) or self._soak:  # a warning of all rows
             self._csv.add(*make_rows(read_run(self._folder)))
+
+
+def _calls_of(row: ResultRow) -> tuple[Any, ...]:
+    """What forms and parts of the same calls have alike."""
+    return row.measurement.case.key(*WAYS, "part")
 
 
 def result_text(row: ResultRow) -> str:

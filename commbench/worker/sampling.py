@@ -7,7 +7,6 @@ them, and tells the other ranks what comes next.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from math import sqrt
@@ -252,30 +251,21 @@ class CaseOrder:
     def __init__(self, order: str, seed: int) -> None:
         self._is_shuffled = order == SHUFFLED
         self._random = Random(seed)
-        self._round: deque[int] = deque()
+        self._round: list[int] = []
 
     def next(self, unfinished: Collection[int], progress: Callable[[int], float]) -> int | None:
         """The case to measure next; None where none is unfinished. `progress` gives the part of
         what a case needs has been measured."""
+        if not self._is_shuffled:
+            return min(unfinished, default=None)
         while unfinished:
             if not self._round:
-                self._round.extend(self._next_round(unfinished, progress))
-            case = self._round[0]
-            if self._is_shuffled or case not in unfinished:
-                self._round.popleft()
-            if case in unfinished:
+                last = min(map(progress, unfinished))
+                self._round = [c for c in sorted(unfinished) if progress(c) < last + MAX_LEAD]
+                self._random.shuffle(self._round)
+            if (case := self._round.pop(0)) in unfinished:
                 return case
         return None
-
-    def _next_round(
-        self, unfinished: Collection[int], progress: Callable[[int], float]
-    ) -> list[int]:
-        if not self._is_shuffled:
-            return sorted(unfinished)
-        last = min(map(progress, unfinished))
-        chosen = [case for case in sorted(unfinished) if progress(case) < last + MAX_LEAD]
-        self._random.shuffle(chosen)
-        return chosen
 
 
 SAMPLED_ROUNDS = 5

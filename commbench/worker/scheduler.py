@@ -12,6 +12,7 @@ from commbench.plan.plan import Plan
 from commbench.results import records, samples
 from commbench.results.schema import FAILED, OK, WRONG, Batch, Measurement
 from commbench.worker import sampling
+from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import CHECK, NUMERICS, Command, QuickSearch, SampleSchedule
 from commbench.worker.verify import CheckResult
 
@@ -23,35 +24,6 @@ Outcome: TypeAlias = CheckResult | records.Numerics | tuple[float, ...] | Batch
 """The result of a command."""
 
 
-class ResultSink:
-    """What rank 0 hands its results to; a sink takes those that it needs."""
-
-    soaked_s = 0.0
-    """Seconds of a soak that had passed when this launch was resumed."""
-
-    def batches_before(self, case: Case) -> tuple[Batch, ...]:  # noqa: ARG002
-        """Batches of a case from before this launch was resumed."""
-        return ()
-
-    def started(self, case: Case) -> None:
-        """A batch of a case starts."""
-
-    def batch_done(self, case: Case, batch: Batch) -> None:
-        """A batch of a case has ended."""
-
-    def checked(self, check: records.Check) -> None:
-        """Calls of a case were checked in a soak."""
-
-    def advanced(self, done: float) -> None:
-        """So much of all cases is done, 0 to 1."""
-
-    def finished(self, measurement: Measurement) -> None:
-        """A case has ended; its batches were handed over before."""
-
-    def counted(self, risen: dict[str, dict[str, int]]) -> None:
-        """All cases have ended, and these counters of faults rose (RunEnd.risen)."""
-
-
 class Scheduler:
     """Decides on rank 0 what all ranks do next, and hands the results on.
 
@@ -61,7 +33,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int,
+        self, plan: Plan, cases: tuple[Case, ...], sink: RunCollector, launch: int,
         search: QuickSearch | None = None,
     ) -> None:  # fmt: skip
         self._plan, self._sink, self._launch = plan, sink, launch

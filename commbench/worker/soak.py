@@ -17,7 +17,8 @@ from commbench.plan.plan import Plan
 from commbench.results.records import Check
 from commbench.results.schema import Batch
 from commbench.worker import sampling, verify
-from commbench.worker.scheduler import CaseProgress, Outcome, ResultSink, Scheduler
+from commbench.worker.recorder import RunCollector
+from commbench.worker.scheduler import CaseProgress, Outcome, Scheduler
 
 SHORT_S, LONG_S, LONG_SOAK_S = 20e-3, 100e-3, 3600.0
 """How long a batch takes about; longer in proportion where the soak is, up to that of an hour."""
@@ -105,7 +106,9 @@ class SoakScheduler(Scheduler):
 
     _unfinished: dict[int, SoakProgress]  # type: ignore[assignment]
 
-    def __init__(self, plan: Plan, cases: tuple[Case, ...], sink: ResultSink, launch: int) -> None:
+    def __init__(
+        self, plan: Plan, cases: tuple[Case, ...], sink: RunCollector, launch: int
+    ) -> None:
         super().__init__(plan, cases, sink, launch)
         self._cycle, self._round = 0, deque[int]()
         """The cycle, and the cases that are still to be measured in it, in order."""

@@ -266,8 +266,7 @@ def poison(parts: Parts, flat: Buffers | None) -> None:
     element has to be written; not needed where it is the send buffer too. Of the flat tensor, if
     there is one, change every element."""
     for buffers, data in parts:
-        send, receive = buffers.send, buffers.receive
-        if (receive.data_ptr(), receive.numel()) != (send.data_ptr(), send.numel()):
+        if not buffers.has_one_memory:
             for _, block, row, _ in results([(buffers, data)]):
                 fill(block, invert(row.clone()))
     if flat:

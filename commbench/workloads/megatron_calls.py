@@ -216,7 +216,8 @@ class StageCalls:
         training, dtype = self.training, self.training.gradient_dtype
         found = self._small("tp", "sum", self.replicated_elements(stage), dtype)
         if self._has_tied_copy(stage):
-            found += self._small(EMBEDDING, "sum", self.embedding_elements(), dtype)
+            embedding = _cut(self.model.outer()[0][0], self.sizes.tp)
+            found += self._small(EMBEDDING, "sum", embedding.elements, dtype)
         for group in self.norm_groups():
             if training.dtype == "float16":  # whether a gradient is infinite
                 found += self._small(group, "max")
@@ -239,10 +240,6 @@ class StageCalls:
     def _has_tied_copy(self, stage: int) -> bool:
         """Whether it has one of two copies of the embedding."""
         return self.model.tied and self._last > 0 and stage in (0, self._last)
-
-    def embedding_elements(self) -> int:
-        """The part of the embedding that a rank has."""
-        return _cut(self.model.outer()[0][0], self.sizes.tp).elements
 
     def replicated_elements(self, stage: int) -> int:
         """The numbers of a stage whose gradients are summed over tensor parallel ranks."""

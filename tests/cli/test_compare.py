@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Commbench
+from page import Page
 from synthetic import plan, steady, synthetic_run
 
 FACTORS = {1 << 10: 0.8, 1 << 14: 1.0, 1 << 18: 1.02, 1 << 20: 1.5}
@@ -54,13 +55,6 @@ def test_csv_and_json_hold_every_row(commbench: Commbench, results: Path) -> Non
     assert last["b"]["time_s"]["value"] == 150e-6
 
 
-def test_fail_if_slower_ends_with_one(commbench: Commbench, results: Path) -> None:  # noqa: ARG001
-    ended = commbench("compare", "ring", "tree", "--fail-if-slower")
-    assert (ended.code, ended.err) == (1, "1 row is slower than in ring\n")
-    assert ended.out.startswith("A = ring, B = tree\n")
-    assert commbench("compare", "ring", "tree", "--fail-if-slower", "--tolerance", "60%").code == 0
-
-
 def test_plots_are_drawn_and_never_overwritten(commbench: Commbench, results: Path) -> None:
     ended = commbench("compare", "ring", "tree", "--plot", "one.png", "--output", "plots")
     drawn = ["one.png", "plots/compare-all-reduce-float32-sum-in-place.png"]
@@ -86,3 +80,15 @@ def test_several_kinds_need_several_pictures(commbench: Commbench, tmp_path: Pat
         "compare-all-reduce-float32-sum-in-place.png",
         "compare-broadcast-float32-in-place-root-0.png",
     ]
+
+
+def test_results_without_samples_can_be_compared_only(commbench: Commbench, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        synthetic_run(tmp_path / name, name)
+        (tmp_path / name / "results.csv").rename(tmp_path / f"{name}.csv")
+    alone = commbench("report", "new.csv")
+    assert alone.code == 2
+    assert "name the run's folder" in alone.err
+    commbench("report", "old.csv", "new.csv", "-o", "both.html").good()
+    page = Page((tmp_path / "both.html").read_text())
+    assert page.texts["h1"] == ["new (B) compared with old (A)"]

@@ -1,9 +1,10 @@
-"""What README and docs/comparing.md tell people to type about comparing works as it stands."""
+"""What the documentation tells people to type about comparing and jobs works as it stands."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,31 @@ from commbench.answers.check.rules import read_rules
 STEP = WORKLOAD._replace(steps=(WORKLOAD.steps[0]._replace(name="step"),))
 """A workload whose step has the name of that in the documentation."""
 ROOT = Path(__file__).parents[2]
-PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/comparing.md")]
-LINES = sorted(
-    {
-        line
-        for page in PAGES
-        for line in re.findall(
-            r"^ {4}(?:- run: )?(commbench (?:compare|check|export) .*)$", page, re.M
-        )
-    }
-)
+NAMES = ("README.md", "docs/comparing.md", "docs/clusters.md")
+PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in NAMES]
+DOCUMENTED = re.compile(r"^ {4}(?:- run: )?(commbench (?:compare|check|export|job) .*)$", re.M)
+ALL_LINES = {line for page in PAGES for line in DOCUMENTED.findall(page)}
+JOBS = sorted(line for line in ALL_LINES if line.startswith("commbench job "))
+LINES = sorted(ALL_LINES - {*JOBS})
 
 
 def test_there_are_such_lines() -> None:
-    assert {line.split()[1] for line in LINES} == {"compare", "check", "export"}
+    assert {line.split()[1] for line in ALL_LINES} == {"compare", "check", "export", "job"}
+
+
+@pytest.mark.parametrize("line", JOBS)
+def test_a_documented_job_is_printed_or_written(
+    commbench: Commbench, tmp_path: Path, line: str
+) -> None:
+    words = shlex.split(line)[1:]
+    ended = commbench(*words)
+    assert (ended.code, ended.err) == (0, "")
+    text = ended.out
+    if "--output" in words:
+        assert text == words[words.index("--output") + 1] + "\n"
+        text = (tmp_path / text.strip()).read_text()
+    if words[1] == "slurm":
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import Commbench
-
-FROZEN = Path(__file__).parents[1] / "data" / "journal-schema-1.jsonl"
+from synthetic import steady, synthetic_run
 
 
 def explained(commbench: Commbench, line: str) -> str:
@@ -17,21 +14,6 @@ def explained(commbench: Commbench, line: str) -> str:
     assert (ended.code, ended.err) == (0, "")
     assert "markdown" in line or "json" in line or max(map(len, ended.out.splitlines())) <= 100
     return ended.out
-
-
-def write_run(folder: Path, samples_s: list[float] | None = None, **of_first_case: Any) -> None:
-    """The frozen run of all_reduce and barrier, its first case changed."""
-    lines = [json.loads(line) for line in FROZEN.read_text().splitlines()]
-    (first,) = (line for line in lines if line["kind"] == "case" and line["case"]["index"] == 0)
-    first |= of_first_case
-    if samples_s is not None:
-        batch, *more = [line for line in lines if line["kind"] == "visit" and line["case"] == 0]
-        batch |= {"samples_s": samples_s, "last_in": [len(samples_s), 0]}
-        drop = more if samples_s else [batch, *more]
-        lines = [line for line in lines if line not in drop]
-    (folder / "run").mkdir()
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "run" / "run.jsonl").write_text(text)
 
 
 def facts_of(commbench: Commbench, line: str) -> dict[str, list[str]]:
@@ -70,6 +52,9 @@ def test_a_quoted_time_is_explained_with_its_figures(
 
 
 def test_a_row_that_was_not_timed_says_why(commbench: Commbench, tmp_path: Path) -> None:
-    write_run(tmp_path, samples_s=[], status="unsupported", reason="gloo refuses it")
+    synthetic_run(
+        tmp_path / "run", "run", lambda case: steady(1e-4) if case.size_bytes > 1024 else None,
+        statuses={1024: "unsupported"},
+    )  # fmt: skip
     text = explained(commbench, "run --size 1K")
-    assert "in_place was not timed: unsupported: gloo refuses it.\n" in " ".join(text.split(" "))
+    assert "in_place was not timed: unsupported: it has no samples.\n" in " ".join(text.split(" "))

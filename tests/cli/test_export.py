@@ -1,19 +1,19 @@
-"""`commbench export`: every format read back, and nothing overwritten."""
+"""`commbench export` and `import`: every format read back, and nothing overwritten."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from commands import Commbench, clean_environment
+from commands import Commbench, run_program_as
 from synthetic import plan, steady, synthetic_run
 
 from commbench.analysis.columns import COLUMNS
 from commbench.answers.show.exporters import EXPORTERS
+
+LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 
 
 @pytest.fixture
@@ -74,25 +74,17 @@ def test_openmetrics_is_what_the_specification_asks(commbench: Commbench, folder
     )  # fmt: skip
 
 
-def test_the_help_of_a_time_says_which_statistic_it_is(
-    commbench: Commbench,
-    folder: Path,  # noqa: ARG001
-) -> None:
-    log = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
-    assert commbench("import", str(log), "--op", "all_reduce", "--output", "log").code == 0
+@pytest.mark.usefixtures("folder")
+def test_the_help_of_a_time_says_which_statistic_it_is(commbench: Commbench) -> None:
+    assert commbench("import", str(LOG), "--op", "all_reduce", "--output", "log").code == 0
     for run, statistic in (
         ("mine", "median over iterations, slowest rank"),
         ("log", "mean over 20 calls, mean over ranks"),
     ):
-        lines = commbench("export", run, "--format", "openmetrics").out.splitlines()
-        assert lines[:3] == [
-            "# TYPE commbench_time_seconds gauge",
-            "# UNIT commbench_time_seconds seconds",
-            f"# HELP commbench_time_seconds Time of a call: {statistic}",
-        ]
-        families = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
-        assert [line.split()[2] for line in lines if line.startswith("# HELP ")] == families
-        assert all(len(line.split()) > 3 for line in lines if line.startswith("# HELP "))
+        text = commbench("export", run, "--format", "openmetrics").out
+        assert f"# HELP commbench_time_seconds Time of a call: {statistic}\n" in text
+        families = read_openmetrics(text)
+        assert re.findall(r"(?m)^# HELP (\w+) \S", text) == list(families)
 
 
 def test_openmetrics_refuses_what_would_be_one_series(commbench: Commbench, folder: Path) -> None:
@@ -115,23 +107,21 @@ def test_parquet_holds_the_same_rows(
     assert frame.to_csv(index=False, lineterminator="\n") == (folder / "results.csv").read_text()
 
 
+WITHOUT_PYARROW = """
+import importlib.util as util
+found = util.find_spec
+util.find_spec = lambda name, *more: None if name == "pyarrow" else found(name, *more)
+"""
+
+
 def test_parquet_without_pyarrow_says_what_to_install(folder: Path, tmp_path: Path) -> None:
-    program = (
-        "import sys, importlib.util as u; found = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'pyarrow' else found(name, *more)\n"
-        "from commbench.cli.main import main\nmain()"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "export", str(folder), "--format", "parquet"],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (
+    ended = run_program_as(tmp_path, WITHOUT_PYARROW, "export", str(folder), "--format", "parquet")
+    assert (ended.code, ended.err) == (
         3,
         "error: parquet needs pyarrow, which is not installed\nhint: pip install 'pyarrow>=15'\n",
     )
 
 
-LOG = Path(__file__).parents[1] / "data" / "nccl-tests" / "nccl_allreduce.log"
 WRITE_A_FILE = (
     "export mine --output PLACE",
     "job slurm --nodes 1 --nproc-per-node 2 --output PLACE -- --op barrier",
@@ -194,3 +184,19 @@ def test_every_format_takes_a_run_without_rows(
     (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\n")
     ended = commbench("export", "results.csv", "--format", name)
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+def test_a_log_becomes_a_run_with_every_row(commbench: Commbench, operation: str) -> None:
+    log = LOG.with_name(f"nccl_{operation.replace('_', '')}.log")
+    ended = commbench("import", str(log), "--op", operation, "--output", "run").good()
+    rows = ended.rows()
+    printed = re.findall(r"(?m)^ +[1-9]\d* ", log.read_text())
+    assert len(rows) == 2 * len(printed) > 30  # out of place and in place
+    seen = {tuple(row[name] for name in ("operation", "world_size", "backend", "timing"))
+            for row in rows}  # fmt: skip
+    assert seen == {(operation, "8", "nccl", "pipelined")}
+    shown = commbench("show", "run")
+    assert (shown.code, shown.out) == (0, ended.out)
+    assert "mean over 20 calls, mean over ranks" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 100

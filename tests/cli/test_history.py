@@ -93,30 +93,6 @@ def test_points_are_exported_and_runs_forgotten(where: Path) -> None:
     assert run_commbench(where, "history", "list", *db).out.splitlines()[2].startswith("0 runs")
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "said"),
-    [
-        ("show --db none.sqlite", 6, "there is no history none.sqlite"),
-        ("show --op all_gather", 2, "no row of results/history.sqlite is chosen"),
-        ("show --op allreduce", 2, "unknown operation 'allreduce'"),
-        ("show --size 1Q", 2, "1Q"),
-        ("show --node node9", 2, "its nodes: node1"),
-        ("show --tolerance 300%", 2, "--tolerance"),
-        ("show --db results", 6, "cannot use the history results: Is a directory"),
-        ("add nothing", 6, "there is no file, folder or run 'nothing'"),
-        ("add cut", 2, "is incomplete"),
-        ("forget", 2, "which runs are forgotten?"),
-        ("forget 99", 2, "has no run '99'"),
-        ("export --op all", 2, "unknown operation 'all'"),
-    ],
-)
-def test_wrong_input_ends_with_two_lines(where: Path, line: str, code: int, said: str) -> None:
-    ended = run_commbench(where, "history", *line.split())
-    assert ended.code == code, ended.err
-    assert [text.split(":")[0] for text in ended.err.splitlines()] == ["error", "hint"]
-    assert said in ended.err and not ended.out
-
-
 @pytest.mark.full
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops the capability of root to write any file")
 def test_a_file_that_is_read_only_can_be_shown_and_not_written(where: Path) -> None:

@@ -51,15 +51,3 @@ def test_no_command_is_silent_about_a_journal_that_was_cut_off(
 def _remove(path: Path) -> None:
     for file in path.iterdir() if path.is_dir() else [path]:
         file.unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("command", [("show", "run"), ("explain", "run")])
-def test_a_case_without_samples_is_said_to_have_none(
-    command: tuple[str, ...], tmp_path: Path
-) -> None:
-    synthetic_run(
-        tmp_path / "run", "run", lambda case: [[1e-3]] if case.size_bytes > 1024 else None
-    )
-    ended = run_commbench(tmp_path, *command)
-    assert "ok: it has no samples" in ended.out + ended.err or command[0] == "explain"
-    assert "1 case of status ok without samples" in " ".join((ended.out + ended.err).split())

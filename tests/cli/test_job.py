@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
-from pathlib import Path
 
 import pytest
 from commands import Commbench
 
-ROOT = Path(__file__).parents[2]
-PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/clusters.md")]
-LINES = sorted(
-    {line for page in PAGES for line in re.findall(r"^ {4}(commbench job .*)$", page, re.M)}
-)
 SLURM = "job slurm --nodes 2 --nproc-per-node 2"
 KUBERNETES = "job kubernetes --nodes 2 --nproc-per-node 2 --image registry.example/commbench:1"
 
@@ -42,15 +34,3 @@ def test_gpus_are_asked_for_where_the_run_needs_them(commbench: Commbench) -> No
         assert ended.code == 0, ended.err
         found = re.findall(r"--gpus-per-node=(\d+)", ended.out)
         assert found == ([] if gpus is None else [str(gpus)])
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_a_documented_line_works(commbench: Commbench, tmp_path: Path, line: str) -> None:
-    words = shlex.split(line)[1:]
-    ended = commbench(*words)
-    assert (ended.code, ended.err) == (0, "")
-    if "--output" in words:
-        assert ended.out == words[words.index("--output") + 1] + "\n"
-    text = (tmp_path / ended.out.strip()).read_text() if "--output" in words else ended.out
-    if words[1] == "slurm":
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True)

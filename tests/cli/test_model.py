@@ -33,7 +33,7 @@ def test_a_form_without_notes_has_its_warnings_on_standard_error(
     ended = commbench(*PREDICT, "--ranks", "4096", "--sizes", "1G,2G", *form)
     assert ended.code == 0
     assert " ".join(ended.err.split()) == (
-        "warning: all_reduce across hosts: they are 8 or more times beyond what was measured: the "
+        "warning: all_reduce across hosts: some are 8 or more times beyond what was measured: the "
         "algorithm may be another one."
     )
     assert "8 or more times" not in ended.out
@@ -76,15 +76,6 @@ def test_a_predicted_csv_can_be_fitted_and_gives_the_same_model_and_intervals(
     for old, new in zip(first, again, strict=True):
         assert float(new["time_high_us"]) >= 0.98 * float(old["time_high_us"])
         assert float(new["time_low_us"]) <= 1.02 * float(old["time_low_us"])
-
-
-def test_what_is_no_machine_file_is_refused(commbench: Commbench, machine: Path) -> None:
-    whole = machine.read_text()
-    for content in ("", "{}", "[]", "null", whole[:-9], "{" * 100_000, "\0"):
-        machine.write_text(content)
-        assert commbench(*PREDICT).code == 6
-    assert commbench("model", "predict", ".", "--ranks", "64").code == 6
-    assert commbench("model", "predict", "absent", "--ranks", "64").code == 6
 
 
 @pytest.mark.full

@@ -113,6 +113,22 @@ REFUSED = {
         --seconds -1: --seconds is -1 ~ it must be above 0
         --json: there is no option --json ~ `commbench doctor --help` lists the options
     """,
+    (2, "history"): """
+        show --op all_gather: no row of results/history.sqlite is chosen
+        show --op allreduce: unknown operation 'allreduce'
+        show --size 1Q: '1Q' has an unknown unit
+        show --node node9: no row of results/history.sqlite is chosen ~ its nodes: node1
+        show --tolerance 300%: --tolerance 300% is not below 100 %
+        add untimed: |is incomplete
+        forget: which runs are forgotten?
+        forget 99: |has no run '99'
+        export --op all: unknown operation 'all'
+    """,
+    (6, "history"): """
+        show --db none.sqlite: there is no history none.sqlite
+        show --db results: cannot use the history results: Is a directory
+        add nothing: there is no file, folder or run 'nothing'
+    """,
     (2, "workload"): """
         show trace.json --format xml: unknown format 'xml'
         import trace.json: --output is missing
@@ -236,6 +252,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         synthetic_run(made / place, label, lambda _: steady(1e-4), plan(**more))
     synthetic_run(made / "untimed", "untimed", lambda _: None)
+    assert run_commbench(made, "history", "add", "results").code == 0
     (made / "frozen").mkdir()
     shutil.copy(FROZEN, made / "frozen" / "run.jsonl")
     (made / "bad.csv").write_text("operation,world_size,size_bytes,time_us\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -83,12 +84,23 @@ def check_named(ended: Ended, rank: int, host: str, seconds: float) -> None:
     assert lines_of(ended.folder)[-1]["kind"] == "batch"
 
 
+def finish(process: subprocess.Popen[str], where: Path) -> Ended:
+    """How a launcher ended."""
+    out, err = process.communicate(timeout=START_TIMEOUT_S)
+    return Ended(process.returncode, out, unwrapped(err), where / "run")
+
+
+def unwrapped(err: str) -> str:
+    """What was printed, with an error and its hint each on one line."""
+    return re.sub(r"\n {6,7}(?=\S)", " ", err)
+
+
 def kill_rank(process: subprocess.Popen[str], folder: Path, rank: int) -> tuple[Ended, float]:
     """Kill a rank in mid-run. How the launcher ended, after so many seconds; nothing is left."""
     ranks = await_the_large_one(process, folder)
     signalled = time.monotonic()
     os.kill(ranks[rank], signal.SIGKILL)
-    out, err = process.communicate(timeout=START_TIMEOUT_S)
+    ended = finish(process, folder.parent)
     seconds = time.monotonic() - signalled
     await_end(ranks)
-    return Ended(process.returncode, out, err, folder), seconds
+    return ended._replace(folder=folder), seconds

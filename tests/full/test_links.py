@@ -7,7 +7,6 @@ Ranks and iperf3 run in real time, so that the links are waited for and not the 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from broken import unwrapped
 from commands import START_TIMEOUT_S, Ended
 from distance import distant_hosts
 from hosts import DEVICE, Cluster, Host, limited_hosts
@@ -81,11 +81,6 @@ def finish(
         Ended(code, out, unwrapped(err), where / "run")
         for code, (out, err) in zip(codes, outputs, strict=True)
     ]
-
-
-def unwrapped(err: str) -> str:
-    """What was printed, with an error and its hint each on one line."""
-    return re.sub(r"\n {6,7}(?=\S)", " ", err)
 
 
 def end_on(cluster: Cluster, where: Path, *arguments: str) -> Ended:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import broken
 import pytest
 from broken import SMALL_THEN_LARGE, check_named, check_resumed, cut_off, kill_rank
-from commands import START_TIMEOUT_S, Ended
+from commands import Ended
 from hosts import Cluster, hosts
 
 pytestmark = pytest.mark.full
@@ -36,10 +37,9 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], where: Path) -> Ended:
-    out, err = process.communicate(timeout=START_TIMEOUT_S)
-    assert process.returncode == 0, err or out
-    assert "\x1b" not in out + err, "mpirun gives ranks a terminal, but this is a pipe"
-    return Ended(0, out, err, where / "run")
+    ended = broken.finish(process, where).good()
+    assert "\x1b" not in ended.out + ended.err, "ranks have a terminal, but this is a pipe"
+    return ended
 
 
 def two_hosts(cluster: Cluster, where: Path, places: str) -> list[str]:

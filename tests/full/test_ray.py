@@ -17,6 +17,7 @@ from broken import (
     await_end,
     await_the_large_one,
     check_resumed,
+    finish,
     kill_rank,
     lines_of,
 )
@@ -74,18 +75,10 @@ def start(address: str, where: Path, *asked: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str], where: Path) -> Ended:
-    out, err = process.communicate(timeout=START_TIMEOUT_S)
-    return Ended(process.returncode, out, err, where / "run")
-
-
 def errors(ended: Ended) -> list[str]:
-    """The error and its hint, the only ones, each on one line."""
-    text = (
-        ended.err[ended.err.index("error: ") :].replace("\n       ", " ").replace("\n      ", " ")
-    )
+    """The error and its hint, the only ones."""
     assert ended.err.count("error: ") == 1 and "Traceback" not in ended.err, ended.err
-    return text.splitlines()
+    return ended.err[ended.err.index("error: ") :].splitlines()
 
 
 ASKED = ("--sizes", "1K,64K", "--iters", "5", "--no-plots", "--output", "run")

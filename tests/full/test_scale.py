@@ -169,12 +169,8 @@ def drive(leaders: list[DrivenLeader], states: list[Any], beat_s: float) -> floa
         time.sleep(0.005)
 
 
-def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
-    """The journal of a run of 10,000 ranks and 40 cases."""
-    chance = Random(1)
-    sizes = tuple(1024 << number for number in range(CASES // 2))
-    plan = Plan(operations=("all_reduce", "broadcast"), sizes=sizes, backend="gloo", device="cpu",
-                world_size=RANKS, launches=launches)  # fmt: skip
+def start_journal(folder: Path, plan: Plan, chance: Random, **more: Any) -> Journal:
+    """The journal of a run of 10,000 ranks, with its header."""
     infos = tuple(
         RankInfo(
             rank, f"node{rank // PER_HOST:05}", chance.randrange(1 << 22), "cpu",
@@ -182,14 +178,22 @@ def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
         )
         for rank in range(RANKS)
     )  # fmt: skip
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
+    journal = Journal(folder)
+    started = "2026-11-27T00:00:00+00:00"
+    journal.header(RunHeader(plan, "many", started, "srun", ranks=infos, num_nodes=HOSTS, **more))
+    return journal
+
+
+def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
+    """The journal of a run of 40 cases."""
+    chance = Random(1)
+    sizes = tuple(1024 << number for number in range(CASES // 2))
+    plan = Plan(operations=("all_reduce", "broadcast"), sizes=sizes, backend="gloo", device="cpu",
+                world_size=RANKS, launches=launches)  # fmt: skip
     usual = [chance.lognormvariate(-9, 0.02) for _ in range(RANKS)]
     for launch in range(launches):
-        journal = Journal(folder)
-        journal.header(
-            RunHeader(plan, "many", "2026-11-27T00:00:00+00:00", "srun", ranks=infos,
-                      num_nodes=HOSTS, launch=launch)
-        )  # fmt: skip
+        journal = start_journal(folder, plan, chance, launch=launch)
         for case in plan.cases():
             added = RankTimesSum()
             for _ in range(batches):
@@ -212,24 +216,14 @@ def make_journal(folder: Path, launches: int = 3, batches: int = 4) -> Path:
 
 
 def make_measured(folder: Path, plan: Plan, make_batch: Callable[[Case, Random], Batch]) -> None:
-    """A complete run of 10,000 ranks with a batch of each case, and links of which 63 are slow."""
+    """A complete run with a batch of each case, and links of which 63 are slow."""
     chance = Random(2)
-    infos = tuple(
-        RankInfo(rank, f"node{rank // PER_HOST:05}", 1000 + rank, "cpu", (rank % PER_HOST,),
-                 "quiet", rank % PER_HOST, "eth0", f"10.0.{rank // 2000}.1")
-        for rank in range(RANKS)
-    )  # fmt: skip
     links = tuple(
         LinkProbe(host * PER_HOST, (host + 1) % HOSTS * PER_HOST, 1 << 22,
                   chance.lognormvariate(-5, 0.05) * (2 if host % 20 == 3 else 1))
         for host in range(HOSTS)
     )  # fmt: skip
-    folder.mkdir()
-    journal = Journal(folder)
-    journal.header(
-        RunHeader(plan, "many", "2026-11-27T00:00:00+00:00", "srun", ranks=infos,
-                  num_nodes=HOSTS, link_probes=links)
-    )  # fmt: skip
+    journal = start_journal(folder, plan, chance, link_probes=links)
     for case in plan.cases():
         added = RankTimesSum()
         journal.batch(case, added.add(make_batch(case, chance), 10))

@@ -8,15 +8,8 @@ import pytest
 from synthetic_rows import plan
 
 from commbench.errors import UsageError
+from commbench.plan import computations
 from commbench.plan.cases import require_ready_case
-from commbench.plan.computations import (
-    PARTS,
-    TILE,
-    expand_overlap,
-    overlap_bytes,
-    parse_overlap,
-    tiled_shape,
-)
 from commbench.plan.plan import Plan
 
 
@@ -37,8 +30,8 @@ def test_a_shape_for_gpus_is_refused_on_a_cpu() -> None:
     ],
 )  # fmt: skip
 def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
-    assert parse_overlap(text) == normal
-    assert parse_overlap(normal) == normal
+    assert computations.parse_overlap(text) == normal
+    assert computations.parse_overlap(normal) == normal
 
 
 @pytest.mark.parametrize(
@@ -49,12 +42,12 @@ def test_a_computation_has_one_normal_form(text: str, normal: str) -> None:
 )  # fmt: skip
 def test_a_wrong_computation_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_overlap(text)
+        computations.parse_overlap(text)
 
 
 def test_a_name_alone_means_the_shapes_of_the_device() -> None:
-    assert expand_overlap(("matmul", "none"), "cpu") == ("matmul:128x128x128", "")
-    assert expand_overlap(("matmul",), "cuda") == ("matmul:exact", "matmul:ragged")
+    assert computations.expand_overlap(("matmul", "none"), "cpu") == ("matmul:128x128x128", "")
+    assert computations.expand_overlap(("matmul",), "cuda") == ("matmul:exact", "matmul:ragged")
 
 
 @pytest.mark.parametrize("multiprocessors", [56, 78, 84, 108, 114, 132, 142, 144, 148, 160])
@@ -63,13 +56,13 @@ def test_exact_shapes_fill_all_multiprocessors_and_ragged_ones_begin_a_second_wa
 ) -> None:
     tiles = {}
     for kind in ("exact", "ragged"):
-        m, n, k = tiled_shape(kind, multiprocessors)
-        assert m % TILE == n % TILE == 0 and k == 4096
-        tiles[kind] = m // TILE * (n // TILE)
-        assert 2 * (m * k + k * n + m * n) <= overlap_bytes(f"matmul:{kind}")
+        m, n, k = computations.tiled_shape(kind, multiprocessors)
+        assert m % computations.TILE == n % computations.TILE == 0 and k == 4096
+        tiles[kind] = m // computations.TILE * (n // computations.TILE)
+        assert 2 * (m * k + k * n + m * n) <= computations.overlap_bytes(f"matmul:{kind}")
     assert tiles["exact"] == multiprocessors
     assert multiprocessors < tiles["ragged"] <= multiprocessors + 8
-    m, n, _ = tiled_shape("ragged", multiprocessors)
+    m, n, _ = computations.tiled_shape("ragged", multiprocessors)
     assert max(m, n) <= 4 * min(m, n)
 
 
@@ -79,7 +72,7 @@ def test_the_memory_of_a_computation_counts() -> None:
 
     assert [case.needed_bytes(0) for case in overlapped("none").cases()] == [4096]
     cases = overlapped("matmul:10x20x30").cases()
-    assert [case.part for case in cases] == list(PARTS)
+    assert [case.part for case in cases] == list(computations.PARTS)
     assert {case.needed_bytes(0) for case in cases} == {4096 + 4 * (300 + 600 + 200)}
     assert {case.needed_bytes(0) for case in overlapped("memory:32M").cases()} == {
         4096 + (32 << 20)
@@ -112,7 +105,7 @@ def test_unequal_blocks_can_be_overlapped() -> None:
         overlap=("matmul",),
     ).cases()  # fmt: skip
     assert {case.status for case in cases} == {"ready"}
-    assert len(cases) == 2 * len(PARTS)
+    assert len(cases) == 2 * len(computations.PARTS)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.001, 1000.0, -1.0])

@@ -122,7 +122,7 @@ operation, the calls of a training step, and what else could be called."""
 
 
 _NAMING_COMMANDS = ("__init__.py", "api/__init__.py", "cli/commands.py",
-                    "cli/measuring_options.py")  # fmt: skip
+                    "cli/measuring_options.py", "errors.py")  # fmt: skip
 """Files that name commands and functions, of which one is `replay`."""
 
 

@@ -210,6 +210,8 @@ def test_a_bucket_begins_when_its_last_byte_is_ready_and_has_the_first_wait_of_i
         (8, ()), (4, (0,)), (0, (1, 2)),
     ]  # fmt: skip
     assert [one.call.compute_s for one in step.calls] == pytest.approx([2.0, 2.0, 1.0])
+    whole = two_ranks(reduction(8, waited_after=0), reduction(8, waited_after=1))
+    assert [one.waits for one in replayed(whole, "bucket:8").calls] == [(0,), (1,)]
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 75), st.data())

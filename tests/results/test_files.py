@@ -14,19 +14,7 @@ from synthetic_workload import WORKLOAD
 
 from commbench.errors import RecordsError
 from commbench.plan.workload import KIND, workload_values
-from commbench.results.files import (
-    is_file,
-    is_folder,
-    is_workload,
-    make_folder,
-    new_file,
-    path_exists,
-    read_workload,
-    why_unreadable,
-    workload_text,
-    write_new,
-    write_workload,
-)
+from commbench.results import files
 
 
 def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
@@ -41,29 +29,29 @@ def test_only_a_regular_file_of_modest_size_is_read(tmp_path: Path) -> None:
         "file/x": "Not a directory", ".": "Is a directory", "x" * 300: "File name too long",
         "a\0b": "embedded null byte",
     }  # fmt: skip
-    assert {name: why_unreadable(tmp_path / name, 1 << 20) for name in expected} == expected
-    assert why_unreadable(Path("/dev/zero")) == "it is no regular file"
+    assert {name: files.why_unreadable(tmp_path / name, 1 << 20) for name in expected} == expected
+    assert files.why_unreadable(Path("/dev/zero")) == "it is no regular file"
     file.write_bytes(b"x" * ((1 << 20) + 1))
-    assert why_unreadable(file, 1 << 20) == "it is larger than 1 MiB"
-    assert why_unreadable(file) == ""
+    assert files.why_unreadable(file, 1 << 20) == "it is larger than 1 MiB"
+    assert files.why_unreadable(file) == ""
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "loop", "absent"])
 def test_what_is_no_path_is_neither_file_nor_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
     path = tmp_path / name
-    assert (is_file(path), is_folder(path)) == (False, False)
-    assert path_exists(path) == (name == "loop")
+    assert (files.is_file(path), files.is_folder(path)) == (False, False)
+    assert files.path_exists(path) == (name == "loop")
 
 
 def test_a_new_file_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
-    with new_file(tmp_path / "a") as file:
+    with files.new_file(tmp_path / "a") as file:
         file.write(b"x")
     assert (tmp_path / "a").read_bytes() == b"x"
-    with pytest.raises(KeyboardInterrupt), new_file(tmp_path / "b"):
+    with pytest.raises(KeyboardInterrupt), files.new_file(tmp_path / "b"):
         raise KeyboardInterrupt
     assert not (tmp_path / "b").exists()
-    with pytest.raises(FileExistsError), new_file(tmp_path / "a"):
+    with pytest.raises(FileExistsError), files.new_file(tmp_path / "a"):
         pass
     assert (tmp_path / "a").read_bytes() == b"x"
 
@@ -73,15 +61,17 @@ def test_a_file_or_folder_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").symlink_to("absent")
     for folder in ("file", "file/deep/er", "broken/x"):
         with pytest.raises(RecordsError) as refused:
-            make_folder(tmp_path / folder)
+            files.make_folder(tmp_path / folder)
         name = folder.partition("/")[0]
         assert refused.value.message == f"{tmp_path / name} is not a folder"
         with pytest.raises(RecordsError, match="there is no folder"):
-            write_new(tmp_path / folder / "new", "text")
-    assert make_folder(tmp_path / "new" / "deep") == make_folder(tmp_path / "new" / "deep")
+            files.write_new(tmp_path / folder / "new", "text")
+    assert files.make_folder(tmp_path / "new" / "deep") == files.make_folder(
+        tmp_path / "new" / "deep"
+    )
     for path, message in (("file", "exists"), ("new", "is a folder")):
         with pytest.raises(RecordsError) as refused:
-            write_new(tmp_path / path, "text")
+            files.write_new(tmp_path / path, "text")
         assert refused.value.message == f"{tmp_path / path} {message}"
 
 
@@ -101,11 +91,11 @@ IN_TWO_PROGRAMS["steps"][0]["programs"][1]["ranks"] = [1, 2]
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "step.json"
-    write_workload(path, WORKLOAD)
-    assert is_workload(path) and read_workload(path) == WORKLOAD
+    files.write_workload(path, WORKLOAD)
+    assert files.is_workload(path) and files.read_workload(path) == WORKLOAD
     assert sum('"operation"' in line for line in path.read_text().splitlines()) == 4
     with pytest.raises(RecordsError, match="exists"):
-        write_workload(path, WORKLOAD)
+        files.write_workload(path, WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +118,11 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_wrong_values_are_refused(values: dict[str, Any], why: str, tmp_path: Path) -> None:
     (path := tmp_path / "step.json").write_text(json.dumps(values))
     with pytest.raises(RecordsError, match=rf"is not a workload\n|a damaged workload: .*{why}"):
-        read_workload(path)
+        files.read_workload(path)
 
 
 def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
-    text, chance = workload_text(WORKLOAD).encode(), random.Random(4)
+    text, chance = files.workload_text(WORKLOAD).encode(), random.Random(4)
     refused = 0
     for number in range(200):
         damaged = bytearray(text)
@@ -141,7 +131,7 @@ def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.json"
         path.write_bytes(damaged)
         try:
-            read_workload(path)
+            files.read_workload(path)
         except RecordsError:
             refused += 1
     assert refused > 100
@@ -150,4 +140,4 @@ def test_a_damaged_file_is_refused_or_is_a_workload(tmp_path: Path) -> None:
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     (path := tmp_path / "deep.json").write_text("[" * 200_000)
     with pytest.raises(RecordsError, match=r"is not a workload\n|a damaged workload"):
-        read_workload(path)
+        files.read_workload(path)

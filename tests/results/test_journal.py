@@ -26,12 +26,17 @@ from commbench.analysis.rows import make_row, make_rows
 from commbench.analysis.statistics import summarise
 from commbench.errors import RecordsError
 from commbench.results import journal_reader, samples
-from commbench.results.decode import LONGEST_S, SHORTEST_S
 from commbench.results.journal import CHECKSUM, Journal, encode_run, write_run
 from commbench.results.journal_reader import JournalReader, decode_run, read_run
 from commbench.results.records import Numerics, WrongElement
 from commbench.results.run_folder import JOURNAL
-from commbench.results.samples import Samples, in_order, with_rank_times
+from commbench.results.samples import (
+    LONGEST_S,
+    SHORTEST_S,
+    Samples,
+    in_order,
+    with_rank_times,
+)  # fmt: skip
 from commbench.results.schema import CUT_OFF, Batch, Measurement, ReportedTiming, Run, RunEnd
 from commbench.validation import texts_of
 

@@ -99,6 +99,7 @@ def test_the_markdown_of_a_run_shows_text_of_files_literally_and_what_nccl_selec
     folder = synthetic_run(tmp_path / "run", "<b>*x*</b>", environment=environment)
     text = commbench.report(folder, format="markdown")
     assert [line for line in text.splitlines() if "RING LL128" in line and "1 KiB" in line]
+    assert "&#124; c &#60;script&#62;" in text
     assert not [part for part in ("<script", "<b>", "\n# b", "nccl_selections") if part in text]
 
 

@@ -253,16 +253,11 @@ def test_a_first_call_that_connects_does_not_spoil_the_schedule(program: Commben
 def test_calls_in_a_graph_are_rows_of_their_own(program: Commbench) -> None:
     options = ("--sizes", "1K", "--iters", "8", "--launch", "both", "--timing", "pipelined")
     ended = run(program, Fake(enqueue_s=0.3e-3), *options, is_hot=False).good()
-    eager, graph = ended.rows()
-    assert [row["buffers"] for row in (eager, graph)] == ["rotating", "rotating"]
-    assert [row["launch_mode"] for row in (eager, graph)] == ["eager", "graph"]
-    assert [row["wrong"] for row in (eager, graph)] == ["0", "0"]
+    found = [(row["buffers"], row["launch_mode"], row["wrong"]) for row in ended.rows()]
+    assert found == [("rotating", "eager", "0"), ("rotating", "graph", "0")]
     # The host queues 2 or more calls by themselves, but a graph with one launch.
-    enqueue = [
-        min(batch["enqueue_s"] for batch in ended.batches(case["case"]["index"]))
-        for case in ended.cases()
-    ]
-    assert enqueue[1] < enqueue[0]
+    eager, graph = (min(batch["enqueue_s"] for batch in ended.batches(case)) for case in (0, 1))
+    assert graph < eager
     assert [case["case"]["launch_mode"] for case in ended.cases()] == ["eager", "graph"]
 
 
@@ -422,13 +417,13 @@ TUNING = (
     "channel{Lo..Hi}={0..7}\n"
 )
 BY_CASE = (
-    "[<lambda>] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
+    "[direct] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo RING proto LL128 "
     "channel{Lo..Hi}={0..7}\n"
     "[windows] node1:7:9 [0] NCCL INFO AllReduce [Symmetric]: 65536 Bytes -> Kernel "
     "AllReduce_AGxLL_R nchannels 4 nthreads 512 nWorks 1\n"
-    "[_async] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo NVLS proto SIMPLE "
+    "[async] node1:7:9 [0] NCCL INFO AllReduce: 65536 Bytes -> Algo NVLS proto SIMPLE "
     "channel{Lo..Hi}={0..15}\n"
-    "[_separate] node1:7:9 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo TREE proto LL "
+    "[separate] node1:7:9 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo TREE proto LL "
     "channel{Lo..Hi}={0..1}\n"
 )
 
@@ -540,20 +535,18 @@ def test_a_hang_is_seen_soon_and_nccl_is_asked_about_it(program: Commbench) -> N
     assert ended.code == 4
     assert time.monotonic() - began < 30
     assert "measuring all_reduce" in ended.err
-    lines = ended.err.splitlines()
+    lines = [line.strip() for line in ended.err.splitlines()]
     at = lines.index(f"NCCL's RAS at {address} says:")
-    assert [line.strip() for line in lines[at + 1 : at + 4]] == [
-        "NCCL version 2.28.9", "Warnings", "Rank 1 launched fewer"
-    ]  # fmt: skip
+    said = ["NCCL version 2.28.9", "Warnings", "Rank 1 launched fewer"]
+    assert lines[at + 1 : at + 4] == said
     assert lines[-2].startswith("error: ")
 
 
 def test_the_ras_of_another_job_is_not_asked_about_a_hang(program: Commbench) -> None:
     asked = ("--sizes", "1K", "--iters", "1000", "--timeout", "1")
     with RasServer(b"NCCL version 2.28.9\n") as ras:  # not in a rank
-        ended = run(
-            program, Fake(hangs_after=30), *asked, NCCL_RAS_ADDR=ras.address, **SHORT_DELAYS
-        )
+        told = SHORT_DELAYS | {"NCCL_RAS_ADDR": ras.address}
+        ended = run(program, Fake(hangs_after=30), *asked, **told)
     assert ended.code == 4
     assert "RAS" not in ended.err
     assert ras.requests == []

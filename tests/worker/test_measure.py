@@ -17,16 +17,10 @@ from commbench.host.cpu import FIELDS, UNKNOWN, CpuCounters
 from commbench.plan.plan import Plan
 from commbench.plan.workload import Call, Program, Step, Workload
 from commbench.results.files import write_workload
+from commbench.worker import measure
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
-from commbench.worker.measure import (
-    DeviceEventTimer,
-    Timer,
-    by_turns,
-    make_iterations,
-    time_batch,
-    timed_loop,
-)
+from commbench.worker.measure import DeviceEventTimer, Timer, by_turns, time_batch, timed_loop
 from commbench.worker.watchdog.rank_state import ITERATION, open_state
 
 
@@ -53,7 +47,7 @@ CASE = Plan(
 def test_calls_take_pieces_of_memory_by_turns_and_leave_none_out(calls: int) -> None:
     made: list[int] = []
     pieces = [partial(made.append, piece) for piece in range(5)]
-    iterations = make_iterations(Cpu(), CASE, pieces, calls)
+    iterations = measure.make_iterations(Cpu(), CASE, pieces, calls)
     for iteration in iterations:
         iteration()
     assert set(made) == set(range(5))

@@ -50,9 +50,8 @@ def test_lines_are_read_once_and_variables_are_the_users_again(
         monkeypatch.setenv("NCCL_DEBUG", wanted)
     path, resets = tmp_path / "nccl.log", []
     log = NcclLog(path, "TUNING", lambda: resets.append(os.environ.get("NCCL_DEBUG")))
-    assert [os.environ[n] for n in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", FILE)] == [
-        "INFO", "TUNING", str(path),
-    ]  # fmt: skip
+    told = [os.environ[name] for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", FILE)]
+    assert told == ["INFO", "TUNING", str(path)]
     assert log.read_more() == []  # NCCL has not made the file yet
     path.write_text("first\nsecond\n")
     assert log.read_more() == ["first", "second"]
@@ -90,9 +89,8 @@ def test_each_option_is_set_where_torch_has_it() -> None:
     )  # fmt: skip
     torch_here = torch_with("cta_policy", "max_ctas", "min_ctas", "net_name")
     options = make_nccl_options(asked, timedelta(seconds=90), torch_here)
-    assert vars(options.config) == {
-        "cta_policy": 2, "max_ctas": 8, "min_ctas": -1, "net_name": "IB"
-    }  # fmt: skip
+    found = {"cta_policy": 2, "max_ctas": 8, "min_ctas": -1, "net_name": "IB"}
+    assert vars(options.config) == found
     assert options.is_high_priority_stream is True
     assert options._timeout == timedelta(seconds=90)
 

@@ -221,21 +221,16 @@ def test_what_rank_0_gets_of_three_ranks() -> None:
     assert found.last_in == (0, 0, 3)
 
 
-def test_of_a_device_the_slowest_host_and_the_most_late_iterations_are_kept() -> None:
-    queued = [
-        samples._replace(enqueue=torch.tensor(enqueue))
-        for samples, enqueue in zip(THREE, ((9_000, 2), (20_000, 0), (15_000, 1)), strict=True)
-    ]
-    batch = reduced(*queued, base_ns=None)
-    assert (batch.enqueue_s, batch.late_iterations) == (pytest.approx(20 * US), 2)
-
-
-def test_of_the_ranks_devices_the_lowest_clock_and_every_reason_are_kept() -> None:
-    states = (
-        GpuState(1980, 650.5, 60, ("temperature",)), GpuState(1500, None, 71, ("power cap",)), None
+def test_of_devices_the_slowest_host_the_lowest_clock_and_every_reason_are_kept() -> None:
+    queued = ((9_000, 2), (20_000, 0), (15_000, 1))
+    hot = GpuState(1980, 650.5, 60, ("temperature",))
+    capped = GpuState(1500, None, 71, ("power cap",))
+    batch = reduced(
+        *(samples._replace(enqueue=torch.tensor(enqueue), state=state)
+          for samples, enqueue, state in zip(THREE, queued, (hot, capped, None), strict=True)),
+        base_ns=None,
     )  # fmt: skip
-    measured = [s._replace(state=state) for s, state in zip(THREE, states, strict=True)]
-    batch = reduced(*measured, base_ns=None)
+    assert (batch.enqueue_s, batch.late_iterations) == (pytest.approx(20 * US), 2)
     assert (batch.clock_mhz, batch.power_w, batch.temperature_c) == (1500, 650.5, 71)
     assert batch.throttle_reasons == ("power cap", "temperature")
     unknown = reduced(*THREE, base_ns=None)

@@ -420,9 +420,7 @@ coordinator.longest_check_s = note_rate
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_smaller_sizes_rate_bounds_a_check(
-    program: Commbench, tmp_path: Path, order: str
-) -> None:
+def test_a_smaller_rate_bounds_a_check(program: Commbench, tmp_path: Path, order: str) -> None:
     path = tmp_path / "rates"
     options = ("--sizes", "64M,1M", "--order", order, "--seed", "2", "--iters", "2", "--no-plots")
     program(NOTED_RATES.format(path=str(path)), *options).good()

@@ -11,18 +11,19 @@ from synthetic_rows import plan
 
 from commbench.plan.case import Case
 from commbench.results.records import Check, WrongElement
-from commbench.results.schema import Batch, Measurement
+from commbench.results.schema import Batch, Measurement, RunHeader
 from commbench.worker import soak
+from commbench.worker.recorder import RunCollector
 from commbench.worker.sampling import CHECK, MEASURE
-from commbench.worker.scheduler import ResultSink
 from commbench.worker.soak import SOAK_ITERATIONS, SoakScheduler
 from commbench.worker.verify import CheckResult
 
 OVERHEAD_S = 1e-3
 
 
-class Sink(ResultSink):
+class Sink(RunCollector):
     def __init__(self, before: dict[int, int], soaked_s: float) -> None:
+        super().__init__(RunHeader(plan(), "made-up", "", "local"))
         self._before, self.soaked_s = before, soaked_s
         self.batches: list[tuple[int, Batch]] = []
         self.checks: list[Check] = []
@@ -47,14 +48,11 @@ class Sink(ResultSink):
 
 
 def drive(
-    monkeypatch: pytest.MonkeyPatch,
-    call_s: Callable[[int], float] = lambda _case: 1e-3,
+    monkeypatch: pytest.MonkeyPatch, call_s: Callable[[int], float] = lambda _case: 1e-3,
     check_s: Callable[[int], float] = lambda _case: 2e-3,
     is_wrong: Callable[[int], bool] = lambda _check: False,
-    before: dict[int, int] | None = None,
-    soaked_s: float = 0.0,
-    **wishes: Any,
-) -> Sink:
+    before: dict[int, int] | None = None, soaked_s: float = 0.0, **wishes: Any,
+) -> Sink:  # fmt: skip
     """Do what the scheduler says until it is over."""
     now = [1000.0]
     monkeypatch.setattr(soak.time, "monotonic", lambda: now[0])
@@ -107,9 +105,7 @@ def test_checks_take_their_part_of_the_time_and_no_more(
     assert found > 0.9 * wanted
 
 
-def test_a_soak_ends_when_its_time_is_over_but_not_before_the_first_cycle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_soak_ends_with_its_time_and_after_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = drive(monkeypatch, soak_s=60.0)
     assert 59.8 < max(batch.start_s or 0 for _, batch in sink.batches) < 60
     assert {m.stop_reason for m in sink.ended} == {"time"}
@@ -117,9 +113,7 @@ def test_a_soak_ends_when_its_time_is_over_but_not_before_the_first_cycle(
     assert sorted(case for case, _ in slow.batches) == [0, 1, 2]
 
 
-def test_a_batch_lasts_as_long_as_the_soak_is_and_few_calls_are_timed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_are_as_long_as_the_soak_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for soak_s, batch_s in ((60.0, 20e-3), (3600.0, 100e-3), (7200.0, 100e-3)):
         assert soak.batch_s(plan(soak_s=soak_s)) == pytest.approx(batch_s)
     sink = drive(monkeypatch, call_s=lambda case: (1e-5, 1e-3, 0.3)[case], soak_s=60.0)

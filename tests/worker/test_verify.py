@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from commands import start_command
+from fake_device import Fake, FakeDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,20 +19,16 @@ from commbench.plan.case import READY, Case
 from commbench.plan.dtypes import DTYPES, REDUCE_OPS
 from commbench.plan.operation import BlockOrigin
 from commbench.plan.operations import OPERATIONS, SINGLE_CALLS
+from commbench.plan.own_calls import describe_calls, parse_calls
 from commbench.plan.plan import Plan
 from commbench.results.records import WrongElement
+from commbench.worker import verify
 from commbench.worker.buffers import Arena, Buffers
+from commbench.worker.call_forms import make_call
 from commbench.worker.communicator import Communicator
 from commbench.worker.device import Cpu
-from commbench.worker.verify import (
-    CHUNK_PERIODS,
-    PERIOD,
-    VerificationData,
-    compare,
-    fill,
-    inspect,
-    verify,
-)
+from commbench.worker.own_calls import Witness
+from commbench.worker.verify import PERIOD, VerificationData, compare, fill, inspect
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # as a rank on the CPU has it
@@ -152,7 +149,7 @@ def test_a_rank_that_is_left_out_shows_in_the_result(reduction: str, dtype: str)
                 assert ((expected - wrong).abs() > mine.tolerance).any(), (ranks, missing)
 
 
-CHUNK = CHUNK_PERIODS * PERIOD
+CHUNK = verify.CHUNK_PERIODS * PERIOD
 
 
 def row_of(dtype: str) -> torch.Tensor:
@@ -372,7 +369,39 @@ def test_an_operation_that_does_nothing_is_found_out(dtype: str) -> None:
             if not case.dtype:
                 continue
             wrong = [
-                verify(case, buffers, 11, lambda: None, Cpu()).wrong
+                verify.verify(case, buffers, 11, lambda: None, Cpu()).wrong
                 for buffers in ranks_of(case, ranks)
             ]
             assert sum(wrong) > case.count / 2, case.name
+
+
+class Copies:
+    """An all_reduce of one rank."""
+
+    operation = "all_reduce"
+
+    def __call__(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        output.copy_(input)
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_call_that_does_not_wait_for_the_stream_has_wrong_results(is_ordered: bool) -> None:
+    (source,) = calls = parse_calls(Copies)
+    plan = Plan(
+        operations=("all_reduce",), sizes=(4096,), placement="out_of_place", backend="gloo",
+        device="cpu", world_size=1, calls=calls, own_calls=describe_calls(calls),
+    )  # fmt: skip
+    (case,) = (case for case in plan.cases() if case.call)
+    device = FakeDevice(0, Fake())
+    comm = Communicator(0, 1, device)
+    arena = Arena(comm, (case,))
+    buffers = arena.buffers(case)
+    run = make_call(case, buffers)
+    call = device.in_stream(lambda: run()) if is_ordered else run
+    found = verify.verify(case, buffers, 7, call, device, Witness(case, buffers, comm))
+    if is_ordered:
+        assert (found.wrong, found.fault) == (0, "")
+    else:
+        assert found.wrong and found.wrong > 500
+        assert found.fault.startswith("the call Copies on rank 0 ")
+    assert source.endswith(":Copies")

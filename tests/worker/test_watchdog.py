@@ -183,9 +183,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_message_takes_the_place_of_a_record_and_is_returned_once(
-    address: tuple[str, int],
-) -> None:
+def test_a_message_replaces_a_record_and_is_returned_once(address: tuple[str, int]) -> None:
     clients = [
         TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=5))
         for _ in range(3)
@@ -205,9 +203,7 @@ def test_a_message_takes_the_place_of_a_record_and_is_returned_once(
     assert one.claim(takes_over=False)
 
 
-def test_ranks_of_a_host_find_one_folder_that_the_last_one_removes(
-    address: tuple[str, int],
-) -> None:
+def test_ranks_of_a_host_find_a_folder_that_the_last_removes(address: tuple[str, int]) -> None:
     found = [SharedFolder(address, rank, 5.0) for rank in range(3)]
     (path,) = {each.path for each in found}
     assert path.stat().st_mode & 0o777 == 0o700

@@ -114,10 +114,8 @@ def expectation_rules(
         least: f"bus bandwidth as expected{what}: {below}",
         most: f"bus bandwidth that the links{what} allow",
     }
-    return [
-        Rule(kind, 0.0, of_row=partial(limit, is_least=kind.is_least), name=name)
-        for kind, name in names.items()
-    ]
+    limits = {kind: partial(limit, is_least=kind.is_least) for kind in names}
+    return [Rule(kind, 0.0, of_row=limits[kind], name=name) for kind, name in names.items()]
 
 
 def call_of(row: Any, hardware: Hardware) -> bound.Call | None:

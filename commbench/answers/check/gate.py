@@ -214,13 +214,8 @@ def check(
             allow_unchecked=allow_unchecked or given.allow_unchecked,
         )
         checks = Checks(partial(_checks, rule, run, comparison))
-        results.append(
-            RuleResult(
-                rule,
-                checks,
-                tuple(rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)),
-            )
-        )
+        said = rule.remarks(run) if rule.remarks else remarks(rule, run, hardware)
+        results.append(RuleResult(rule, checks, tuple(said)))
     return GateResult(run, baseline, comparison, tuple(results), run.incomplete)
 
 
@@ -230,9 +225,8 @@ def _checks(rule: Rule, run: LoadedRun, comparison: Comparison | None) -> Iterat
             yield _check_row(rule, row, row)
         return
     if comparison is None:
-        raise UsageError(
-            f"{rule.title!r} needs a baseline", "name the run to compare with: --against BASELINE"
-        )
+        hint = "name the run to compare with: --against BASELINE"
+        raise UsageError(f"{rule.title!r} needs a baseline", hint)
     for compared in comparison.rows:
         if rule.covers(compared.a):
             yield _check_row(rule, compared, compared.b, compared.a)
@@ -265,9 +259,8 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
     if (estimate := rule.limit.estimate(limited)) is None:  # a barrier has no bandwidth
         is_timed = row.time_s is not None and not has_baseline
         is_unmatched = has_baseline and (_has_time(baseline) or _has_time(row))
-        return _not_measured(
-            rule, row, "no such figure" * is_timed or "nothing timed", is_unmatched
-        )
+        why = "no such figure" if is_timed else "nothing timed"
+        return _not_measured(rule, row, why, is_unmatched)
     if has_baseline and other_work(baseline, row):
         return _not_measured(rule, row, "the baseline computes another amount")
     return _decide(rule, row, estimate, baseline)

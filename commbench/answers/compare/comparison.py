@@ -192,17 +192,11 @@ def compare(a: Run | LoadedRun, b: Run | LoadedRun, tolerance: float = TOLERANCE
     kinds = dict.fromkeys(row.kind for row in sorted(rows, key=lambda row: not row.a.step))
     order = {kind: number for number, kind in enumerate(kinds)}
     rows.sort(key=lambda row: (order[row.kind], row.a.size_bytes))
+    alone_a = tuple(row_at(a.rows, index) for index in only_a)
+    alone_b = tuple(row_at(b.rows, index) for index in only_b)
+    others = environment.differences(a, b)
     return Comparison(
-        a=a,
-        b=b,
-        tolerance=tolerance,
-        rows=tuple(rows),
-        only_a=tuple(row_at(a.rows, index) for index in only_a),
-        only_b=tuple(row_at(b.rows, index) for index in only_b),
-        mismatches=found,
-        differences=environment.differences(a, b),
-        host_changes=changes,
-        is_across_machines=is_across,
+        a, b, tolerance, tuple(rows), alone_a, alone_b, found, others, changes, is_across
     )
 
 

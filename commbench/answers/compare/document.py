@@ -54,10 +54,13 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     first, *names = distinct_names([comparisons[0].a, *(each.b for each in comparisons)])
     if len(comparisons) == 1:
         (only,) = comparisons
-        return doc.Document(f"A = {first}, B = {names[0]}", (), _answer(only), _blocks(only))
+        title = f"{names[0]} (B) compared with {first} (A)"
+        return doc.Document(title, (), _answer(only), _blocks(only))
     named = [*zip(names, comparisons, strict=True)]
     sections = [
-        doc.Section(f"A = {first}, B = {name}", [doc.Items(_answer(each)), *_blocks(each)])
+        doc.Section(
+            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]
+        )
         for name, each in named
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]

@@ -220,7 +220,8 @@ def residual_picture(machine: Machine) -> Picture:
     ranks = sorted({point.world_size for fitted in shown for point in fitted.points})
     looks = {n: pictures.nth_look(number)._replace(dashes=None) for number, n in enumerate(ranks)}
     is_left_out = any(point.is_left_out for fitted in shown for point in fitted.points)
-    notes = ["Hollow: the model was fitted without it"] * is_left_out
+    notes = ["Above 1: the call took longer than the model says"]
+    notes += ["Hollow: the model was fitted without it"] * is_left_out
     if len(machine.fitted) > len(shown):
         notes.append(f"The first {len(shown)} of {len(machine.fitted)} models")
     return Picture(

@@ -28,7 +28,7 @@ MOST_SIZES = 4
 """Curves of a panel against the number of ranks."""
 FAR = 3.0
 """Doublings beyond the measured range from which on a warning is given."""
-FAR_WARNING = "they are 8 or more times beyond what was measured: the algorithm may be another one."
+FAR_WARNING = "some are 8 or more times beyond what was measured: the algorithm may be another one."
 DOT = Look(pictures.GREY, ".", None, size=5)
 FIELDS = {SIZES: "size_bytes", RANKS: "world_size"}
 """What an axis shows of a prediction."""
@@ -263,8 +263,10 @@ def _series(projection: Projection, drawn: Drawn, across: Axis, shown: str) -> I
     for name, look, group in drawn:
         beyond = [p for p in group if p.ranks_distance or p.size_distance]
         hollow = look._replace(dashes=None, is_hollow=True)
+        # Between numbers of ranks the algorithm may change: no line says what is there.
+        own = look if across == SIZES else look._replace(dashes=None)
         several = (
-            Series(name, look, points(group)),
+            Series(name, own, points(group)),
             Series(name, hollow, points(beyond), has_band=False),
             Series("measured", DOT, points(_measured(projection, group, across)), has_band=False),
         )

@@ -103,7 +103,6 @@ class HostBandwidth(NamedTuple):
     """The number of all cores."""
     undisturbed: bool
     """Whether the first three were measured under SCHED_FIFO, ahead of other work."""
-    repeats: int = REPEATS
 
 
 def median_range(values: Iterable[float]) -> Estimate:

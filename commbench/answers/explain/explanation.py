@@ -307,6 +307,8 @@ def _summary(found: Explanation) -> str:
     kinds = units.format_count(len(found.rows), "kind")
     if not bounds:
         return f"{found.name} has {kinds} of calls, of which nothing tells what bounds them."
+    if len(bounds) == 1 and len(found.rows) == bounds.total() > 1:
+        return f"At the largest size, all {kinds} of calls are {next(iter(bounds))}."
     words = [f"{number} {'is' if number == 1 else 'are'} {kind}" for kind, number in bounds.items()]
     return f"At the largest size, of {kinds} of calls {join_words(words)}."
 
@@ -314,8 +316,16 @@ def _summary(found: Explanation) -> str:
 def _notes(found: Explanation) -> list[str]:
     """Where figures of the table come from that are not measured."""
     names = (known.HALF, known.TWICE_RANKS, known.NOT_KNOWN, "predicted", "no share of it")
-    facts = [fact for each in found.rows for fact in each.facts if fact.name in names]
-    texts = dict.fromkeys(f"{fact.name}: {fact.how}." for fact in facts)
+    told = collect(
+        ((fact.name, *fact.how.split(": ", 1)[:1]), (each.row.case.operation, fact.how))
+        for each in found.rows for fact in each.facts if fact.name in names
+    )  # fmt: skip
+    texts = []
+    for (name, how), same in told.items():
+        of_each = {whole: operation for operation, whole in same}
+        parts = [f"{operation} {whole[len(how) + 2 :]}" for whole, operation in of_each.items()]
+        own = f"{how}: {'; '.join(parts)}" if len(of_each) > 1 else same[0][1]
+        texts.append(f"{name}: {own}.")
     return [*texts, "Of each kind of call, the largest size is explained."]
 
 

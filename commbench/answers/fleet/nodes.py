@@ -73,9 +73,8 @@ def _read(path: Path, name: str, hints: ImportHints) -> NodeRun:
     try:
         run = load(path, COLUMNS, hints)
     except RecordsError as error:
-        return NodeRun(
-            name or _path_name(path), str(path), None, f"cannot be read: {error.message}"
-        )
+        why = f"cannot be read: {error.message}"
+        return NodeRun(name or _path_name(path), str(path), None, why)
     return _make(run, name)
 
 

@@ -95,7 +95,7 @@ def causes_text(change: Change) -> str:
 def notes(runs: Sequence[HistoryRun]) -> list[str]:
     """What may mislead: clocks that were wrong, and different systems under one name."""
     found = []
-    if late := [run for run in runs if run.had_wrong_clock]:
+    if late := [run for run in runs if run.placed != run.started]:
         found.append(
             f"{format_count(len(late), 'run')} (such as {late[0].id}) started later than they were "
             "added, by the clocks: they are placed when they were added."
@@ -114,10 +114,6 @@ def _title(found: FittedSeries) -> str:
     return f"{found.series.case.title}, {found.series.system.node}"
 
 
-def _noise(found: FittedSeries) -> float | None:
-    return found.fit.noise and found.fit.noise.deviation
-
-
 CHANGE_COLUMNS = (
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
@@ -133,7 +129,7 @@ ROW_COLUMNS = (
     Column("runs", lambda f: f.last.number, cells.NUMBER),
     Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
     Column("steps", lambda f: len(f.fit.steps) or None, cells.NUMBER, 7),
-    Column("noise", _noise, cells.SHARE, 6),
+    Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, cells.SHARE, 6),
 )
 VIEW = View(document, schema=1)
 

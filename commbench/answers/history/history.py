@@ -302,16 +302,13 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
         f"{change.run.time:%Y-%m-%d %H:%M} UTC ({format_count(len(change.steps), 'row')}). The run "
         "is compared with what came after; `commbench history show` says what changed then."
         for change in find_changes(fitted, environments)
-        if change.ratio.value > 1 and change.is_current and _is_new(change, fitted)
+        if change.ratio.value > 1
+        and change.is_current
+        and sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
     ]
     path = history.path if history else run.path / "history"
     name = f"history of {system.node}"
     return Baseline(LoadedRun(name, path, run.columns, rows), tuple(notes))
-
-
-def _is_new(change: Change, fitted: Sequence[FittedSeries]) -> bool:
-    """Whether few runs came after a change."""
-    return sum(run.placed >= change.run.placed for run in runs_of(fitted)) <= MOST_NEW
 
 
 def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:

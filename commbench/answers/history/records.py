@@ -66,11 +66,6 @@ class HistoryRun(NamedTuple):
         """`placed` as a time."""
         return datetime.fromisoformat(self.placed)
 
-    @property
-    def had_wrong_clock(self) -> bool:
-        """Whether it started later than it was added, by the two clocks."""
-        return self.placed != self.started
-
 
 class Point(NamedTuple):
     """A run in a series."""

@@ -10,18 +10,9 @@ from statistics import median
 from typing import Any
 
 from commbench.analysis.csv_file import make_csv
+from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs import slow_parts as parts
-from commbench.answers.pairs.matrix import (
-    BANDWIDTH,
-    LATENCY,
-    Pair,
-    Quantity,
-    RankMatrix,
-    has_matrix,
-    main_matrices,
-    make_cells,
-    pair_matrices,
-)
+from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Pair, Quantity, RankMatrix
 from commbench.answers.pairs.slow_parts import Diagnosis, Finding, find_slow
 from commbench.output.text import read_sections
 from commbench.plan.pairs import QUICK
@@ -56,13 +47,12 @@ Diagnosed = tuple[RankMatrix, Diagnosis]
 
 def diagnose_pairs(run: Run) -> list[Diagnosed]:
     """The matrices of a run; none for a run that does not measure pairs in rounds."""
-    matrices = pair_matrices(run) if has_matrix(run.header.plan) else []
-    return [(matrix, find_slow(matrix)) for matrix in matrices]
+    return [(matrix, find_slow(matrix)) for matrix in matrices.matrices_of_rounds(run)]
 
 
 def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     """A sentence: which parts are slow and by how much, or that none is; and what was compared."""
-    main = main_matrices(matrix for matrix, _ in diagnosed)
+    main = matrices.main_matrices(matrix for matrix, _ in diagnosed)
     own = [(matrix, found) for matrix, found in diagnosed if matrix in main]
     tested = [each for each in own if each[1].findings or each[1].link_limit is not None]
     slow = [
@@ -139,7 +129,7 @@ def _matrix_section(matrix: RankMatrix, diagnosis: Diagnosis, plan: Plan) -> Sec
              "lower quartile of a pair's batches."),
         Table("Slow", findings, diagnosis.findings, tone=lambda _: BAD),
         Items([*describe_unknown(matrix, diagnosis, plan.iterations or 0)]),
-        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix, MOST_PAIRS)),
+        Table("Slowest pairs", pairs[: 4 if number > 1 else 3], slowest_pairs(matrix)),
     ]  # fmt: skip
     if number > 1:
         blocks += [_grid(matrix, unit), *_ranks_tables(matrix, unit)]
@@ -213,13 +203,13 @@ def format_value(quantity: Quantity, value: float) -> str:
     return f"{float(text):.0f}" if "e+" in text else text.rstrip(".")
 
 
-def slowest_pairs(matrix: RankMatrix, most: int) -> list[tuple[Pair, float, float]]:
+def slowest_pairs(matrix: RankMatrix) -> list[tuple[Pair, float, float]]:
     """The slowest pairs, each with its value and its speed over the median of pairs of the same
     kind: within a host or across hosts. The slowest is first; those that are faster than the median
     are left out; of two ranks both ways are there."""
     import numpy
 
-    cells = make_cells(matrix)
+    cells = matrices.make_cells(matrix)
     speeds = cells.quality.copy()
     for of_class in (cells.is_within, ~cells.is_within):
         if of_class.any():
@@ -230,7 +220,7 @@ def slowest_pairs(matrix: RankMatrix, most: int) -> list[tuple[Pair, float, floa
         for pair, speed in zip(pairs, numpy.exp(speeds).tolist(), strict=True)
     ]
     slow = [row for row in rows if row[2] <= 1 or len(rows) == 2]
-    return sorted(slow, key=itemgetter(2, 0))[:most]
+    return sorted(slow, key=itemgetter(2, 0))[:MOST_PAIRS]
 
 
 def _grid(matrix: RankMatrix, unit: Unit) -> Table:
@@ -279,16 +269,16 @@ def pairs_files(run: Run) -> dict[str, str]:
     """The CSV files of a run by their names: pairs.csv with a line for each ordered pair, and for
     each quantity of up to MOST_SQUARE ranks a square: a line for each rank that sends, a column for
     each that receives."""
-    if not has_matrix(run.header.plan) or not (matrices := main_matrices(pair_matrices(run))):
+    if not (main := matrices.main_matrices(matrices.matrices_of_rounds(run))):
         return {}
-    both = [{m.quantity: m for m in matrices}.get(quantity) for quantity in (LATENCY, BANDWIDTH)]
-    sizes, hosts = [matrix and matrix.size_bytes for matrix in both], matrices[0].hosts
+    both = [{m.quantity: m for m in main}.get(quantity) for quantity in (LATENCY, BANDWIDTH)]
+    sizes, hosts = [matrix and matrix.size_bytes for matrix in both], main[0].hosts
     lines: list[tuple[Any, ...]] = [HEADINGS]
-    for pair in sorted({pair for matrix in matrices for pair in matrix.values}):
+    for pair in sorted({pair for matrix in main for pair in matrix.values}):
         values = [matrix and _written(matrix, pair) for matrix in both]
         lines.append((*pair, *(hosts[rank] for rank in pair), *values, *sizes))
     files = {"pairs.csv": make_csv(lines)}
-    for matrix in matrices if matrices[0].ranks <= MOST_SQUARE else ():
+    for matrix in main if main[0].ranks <= MOST_SQUARE else ():
         ranks = range(matrix.ranks)
         square = [[first, *(_written(matrix, (first, to)) for to in ranks)] for first in ranks]
         files[f"{matrix.quantity.name}.csv"] = make_csv([[matrix.quantity.unit, *ranks], *square])

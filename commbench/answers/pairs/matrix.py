@@ -188,6 +188,11 @@ def pair_matrices(run: Run) -> list[RankMatrix]:
     )
 
 
+def matrices_of_rounds(run: Run) -> list[RankMatrix]:
+    """The matrices of a run that measures pairs in rounds; none of another."""
+    return pair_matrices(run) if has_matrix(run.header.plan) else []
+
+
 def main_matrices(matrices: Iterable[RankMatrix]) -> list[RankMatrix]:
     """One matrix for each quantity: the latency of the smallest size, the bandwidth of the
     largest."""

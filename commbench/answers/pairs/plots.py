@@ -6,7 +6,7 @@ ranks there are the medians of hosts.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from math import floor, inf, log10
 from statistics import median
@@ -39,8 +39,8 @@ _LATENCY_LIMIT = 4.0
 class Rows(NamedTuple):
     """What the rows of a picture are, which are its columns, too."""
 
-    of_rank: Mapping[int, int]
-    """The row of each rank that is drawn."""
+    of_rank: Sequence[int]
+    """The row of each rank."""
     names: Sequence[str]
     hosts: Sequence[str]
     """Of each row; blocks of ranks have names of their own."""
@@ -57,35 +57,23 @@ def pair_pictures(runs: Sequence[Run]) -> list[Picture]:
         notes = [f"{run.name}: {run.header.describe_ranks()}",
                  "All pairs of a round at once; lower quartile of batches",
                  *pairs_answer(diagnosed)]  # fmt: skip
-        pictures += [*heat_maps(found, notes)] if found else []
+        pictures += [draw_pairs(found, notes)] if found else []
     return pictures
 
 
-def heat_maps(
+def draw_pairs(
     found: Sequence[tuple[RankMatrix, Sequence[Finding]]], notes: Sequence[str] = ()
-) -> Iterator[Picture]:
-    """The pictures of matrices of the same ranks, each with at least one value, and of what is slow
+) -> Picture:
+    """The picture of matrices of the same ranks, each with at least one value, and of what is slow
     in them."""
-    first, number = found[0][0], found[0][0].ranks
-    if number <= MOST_DRAWN:
-        yield _picture("pairs", found, _make_rows(first, range(number)), notes)
-        return
-    notes = [*notes, "A cell is the median of its pairs"]
-    yield _picture("pairs", found, _make_blocks(first), notes)
-
-
-def _picture(
-    name: str, found: Sequence[tuple[RankMatrix, Sequence[Finding]]], rows: Rows,
-    notes: Sequence[str],
-) -> Picture:  # fmt: skip
-    """The picture of these rows, which are ranks or hosts."""
-    panels, texts = [], []
+    rows, panels, texts = _make_rows(found[0][0]), [], []
+    if rows.what == "host":
+        notes = [*notes, "A cell is the median of its pairs"]
     for matrix, findings in found:
         quantity, row_of = matrix.quantity, rows.of_rank
         gathered = collect(
             ((row_of[a], row_of[b]), value / quantity.scale)
             for (a, b), value in matrix.values.items()
-            if a != b and a in row_of and b in row_of
         )
         values = {place: median(own) for place, own in gathered.items()}
         panels.append(_heat_map(matrix, findings, rows, values))
@@ -96,7 +84,7 @@ def _picture(
             f"median {middle}, highest {high} {quantity.unit}; {marks}."
         )
     what = " and ".join(matrix.quantity.name for matrix, _ in found).capitalize()
-    return Picture(name, f"{what} between {rows.what}s", " ".join(texts), panels, notes)
+    return Picture("pairs", f"{what} between {rows.what}s", " ".join(texts), panels, notes)
 
 
 def _heat_map(
@@ -111,7 +99,7 @@ def _heat_map(
     limit = inf if quantity.is_better_high else _LATENCY_LIMIT
     most = {kind: min(max(own), limit * median(own)) for kind, own in scales.items()}
     texts = format_values([*values.values()], number)
-    has_blocks = rows.names == rows.hosts
+    has_blocks, spans = rows.names == rows.hosts, _spans(hosts)
     cells = {} if has_blocks else {(row, row): Cell(None) for row in range(number)}
     for (place, value), text in zip(values.items(), texts, strict=True):
         shade = min(1.0, value / most[kinds[place]])
@@ -126,7 +114,9 @@ def _heat_map(
         quantity.name.capitalize() + size,
         names if has_blocks else _row_labels(rows), {} if has_blocks else names, cells,
         (number, number), [frame for each in findings for frame in _frames(each, rows)],
-        _separators(hosts), COLOURS[quantity.is_better_high], bars,
+        # Lines between hosts with several ranks.
+        [(row, 0.8) for row, _ in spans[1:]] if 2 * len(spans) <= number else [],
+        COLOURS[quantity.is_better_high], bars,
         down=f"from {rows.what}", across=f"to {rows.what}", is_of_pairs=True,
     )  # fmt: skip
 
@@ -141,12 +131,6 @@ def _row_labels(rows: Rows) -> dict[float, str]:
         + (f"  {rows.names[start]}" if end == start + 1 else "")
         for start, end in spans
     }
-
-
-def _separators(hosts: Sequence[str]) -> list[tuple[int, float]]:
-    """Lines between hosts with several ranks."""
-    starts = [start for start, _ in _spans(hosts)[1:]]
-    return [(row, 0.8) for row in starts] if 2 * (len(starts) + 1) <= len(hosts) else []
 
 
 def _spans(values: Sequence[object]) -> list[tuple[int, int]]:
@@ -170,39 +154,35 @@ def format_values(values: Sequence[float], rows: int) -> list[str]:
     return [f"{value:.{decimals}f}" for value in values]
 
 
-def _make_rows(matrix: RankMatrix, ranks: Sequence[int]) -> Rows:
-    of_rank = {rank: row for row, rank in enumerate(ranks)}
-    return Rows(of_rank, [*map(str, ranks)], [matrix.hosts[rank] for rank in ranks])
-
-
-def _make_blocks(matrix: RankMatrix) -> Rows:
-    """A row for each host, or for several neighbours, or for some ranks where hosts are few."""
+def _make_rows(matrix: RankMatrix) -> Rows:
+    """A row for each rank; of many for each host, or for several neighbours, or for some ranks
+    where hosts are few."""
+    ranks = range(matrix.ranks)
+    if matrix.ranks <= MOST_DRAWN:
+        return Rows(ranks, [*map(str, ranks)], matrix.hosts)
     is_of_hosts = len(set(matrix.hosts)) >= 4
-    units = matrix.hosts if is_of_hosts else [f"rank {rank}" for rank in range(matrix.ranks)]
+    units = matrix.hosts if is_of_hosts else [f"rank {rank}" for rank in ranks]
     different = list(dict.fromkeys(units))
     per = -(-len(different) // MOST_BLOCKS)
     at = {unit: number // per for number, unit in enumerate(different)}
     more = " …" if per > 1 and is_of_hosts else ""
     names = [f"{unit}{more}" for unit in different[::per]]
-    return Rows({rank: at[unit] for rank, unit in enumerate(units)}, names, names, "host")
+    return Rows([at[unit] for unit in units], names, names, "host")
 
 
 def _frames(finding: Finding, rows: Rows) -> list[Frame]:
     """The frames around what a finding says: rows, columns, or the cells of a link."""
-    first, second = (
-        {rows.of_rank[rank] for rank in ranks if rank in rows.of_rank}
-        for ranks in (finding.ranks, finding.to_ranks)
-    )
     number = len(rows.hosts)
-    if finding.kind != LINK:
-        second = set(range(number))
+    ends: list[Container[int]] = [
+        {rows.of_rank[rank] for rank in ranks} for ranks in (finding.ranks, finding.to_ranks)
+    ]
+    first, second = ends if finding.kind == LINK else (ends[0], range(number))
     is_both = finding.direction == BOTH
     areas = [(first, second)] * (is_both or finding.direction == OUT)
     areas += [(second, first)] * (is_both or finding.direction == IN)
     return [
         Frame("slow", SLOW, top, left, bottom - top, right - left)
         for down, across in areas
-        if first and second
         for top, bottom in _runs(down, number)
         for left, right in _runs(across, number)
     ]

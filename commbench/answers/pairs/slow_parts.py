@@ -16,19 +16,8 @@ from random import Random
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.answers.pairs.matrix import (
-    LEAST_FREEDOM,
-    Cells,
-    Quantity,
-    RankMatrix,
-    group_medians,
-    make_cells,
-    median_polish,
-    median_variance,
-    number,
-    robust_scale,
-    t_quantile,
-)
+from commbench.answers.pairs import matrix as matrices
+from commbench.answers.pairs.matrix import Cells, Quantity, RankMatrix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,7 +143,7 @@ def find_slow(
     `false_alarms` is the probability that scatter alone gives a finding in a sound matrix. No part
     is named that is not slower than its peers by the share `least`.
     """
-    measured = cells = make_cells(matrix)
+    measured = cells = matrices.make_cells(matrix)
     every = [*filter(None, (_find_parts(kind, cells, matrix) for kind in PARTS))]
     tests = sum(int(parts.labels.max()) + 1 for parts in every)
     findings: list[Finding] = []
@@ -187,7 +176,7 @@ def _find_parts(kind: Part, cells: Cells, matrix: RankMatrix) -> _Parts | None:
     names: Sequence[object] = matrix.hosts if kind.is_of_hosts else range(matrix.ranks)
     if kind.name == INTERFACE:
         names = [*zip(matrix.hosts, matrix.interfaces, strict=True)]
-    ends = number(names)
+    ends = matrices.number(names)
     index = numpy.flatnonzero(is_used.get(kind.scope, cells.is_within | True))
     senders, receivers = ends[cells.senders[index]], ends[cells.receivers[index]]
     if kind.name == LINK:
@@ -230,11 +219,11 @@ class _Scan:
         for of_class in self._classes:
             part = Cells(*(column[of_class] for column in cells))
             level = float(numpy.median(part.quality))
-            self._usual.append((level, robust_scale(part.quality - level)))
+            self._usual.append((level, matrices.robust_scale(part.quality - level)))
             self._above[of_class] = part.quality - numpy.quantile(part.quality, 0.75)
             is_many = len(part.quality) >= _PER_RANK * len({*part.senders, *part.receivers})
             self._links[of_class] = (
-                median_polish(part, matrix.ranks) if is_many else part.quality - level
+                matrices.median_polish(part, matrix.ranks) if is_many else part.quality - level
             )
 
     def find(self, parts: _Parts) -> Iterator[_Candidate]:
@@ -245,7 +234,7 @@ class _Scan:
         is_told = not kind.is_of_hosts or self._hosts > _PER_RANK
         compared = self._links if kind.name == LINK and is_told else self._above
         values = compared[parts.values]
-        medians = group_medians(labels, values, int(labels.max()) + 1)
+        medians = matrices.group_medians(labels, values, int(labels.max()) + 1)
         gains = numpy.bincount(labels, numpy.abs(values) - numpy.abs(values - medians[labels]))
         gains[~(medians < -self._least)] = 0
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
@@ -256,7 +245,7 @@ class _Scan:
             cells = numpy.unique(parts.values[labels == label])
             spread = 0.0  # by which sound parts of a kind differ: their standard deviation
             if len(others) >= _ENOUGH:
-                spread = robust_scale(others, with_tail=kind.name == LINK)
+                spread = matrices.robust_scale(others, with_tail=kind.name == LINK)
             if found := self._compare(cells, spread):
                 effect, gain, limit, peers = found
                 slowness = -effect
@@ -279,17 +268,17 @@ class _Scan:
             count = int(of_class.sum()) - len(own)
             if not len(own) or not count:
                 continue
-            if count + len(own) - 2 < LEAST_FREEDOM:
+            if count + len(own) - 2 < matrices.LEAST_FREEDOM:
                 return None
             if count <= _MANY:  # of more, all values say the same as those of the peers
                 is_peer = of_class.copy()
                 is_peer[own] = False
                 level = float(numpy.median(quality[is_peer]))
                 own_scatter = quality[own] - numpy.median(quality[own])
-                scale = robust_scale(numpy.append(quality[is_peer] - level, own_scatter))
+                scale = matrices.robust_scale(numpy.append(quality[is_peer] - level, own_scatter))
             deviations.append(quality[own] - level)
-            error = t_quantile(self._z, count + len(own) - 2) * scale / self._z
-            of_both = median_variance(len(own)) + median_variance(count)
+            error = matrices.t_quantile(self._z, count + len(own) - 2) * scale / self._z
+            of_both = matrices.median_variance(len(own)) + matrices.median_variance(count)
             variances.append(len(own) * error**2 * of_both)
             peers += count
         if not deviations:
@@ -306,10 +295,10 @@ class _Scan:
         limit = _ALONE * self._least
         for of_class in self._classes:
             values = self._links[of_class]
-            if len(values) - 2 < LEAST_FREEDOM:
+            if len(values) - 2 < matrices.LEAST_FREEDOM:
                 return None
-            factor = t_quantile(self._z, len(values) - 2)
-            limit = max(limit, factor * robust_scale(values, with_tail=True))
+            factor = matrices.t_quantile(self._z, len(values) - 2)
+            limit = max(limit, factor * matrices.robust_scale(values, with_tail=True))
         return exp(-limit) if self._classes else None
 
 

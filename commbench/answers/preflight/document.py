@@ -10,7 +10,7 @@ from typing import Any
 
 from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
 from commbench.answers.preflight.preflight import PREFLIGHT_JOURNAL, PreflightResult
-from commbench.answers.preflight.verdicts import FLAPPING, VERDICTS, Attempt
+from commbench.answers.preflight.stages import FLAPPING, VERDICTS, Attempt
 from commbench.output.text import list_some
 from commbench.units import format_count
 from commbench.views.cells import NUMBER, TEXT, Column

@@ -17,14 +17,8 @@ from pathlib import Path
 from random import Random
 
 from commbench.answers.fleet.fleet import DRAIN, PASS
-from commbench.answers.preflight.stages import PAIRS, Group, Stage, make_stages, retry_waves
-from commbench.answers.preflight.verdicts import (
-    VERDICTS,
-    Attempt,
-    HostVerdict,
-    good_hosts,
-    judge_hosts,
-)
+from commbench.answers.preflight import stages
+from commbench.answers.preflight.stages import PAIRS, Attempt, Group, HostVerdict, Stage
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, Interrupted, UsageError
 from commbench.launch.hosts import HostRun, HostStarter, Outcome, find_address, run_on_hosts
 from commbench.results.journal import Journal
@@ -107,7 +101,7 @@ class PreflightResult(Result, view="answers.preflight.document", rows="hosts"):
     @property
     def lists(self) -> dict[str, list[str]]:
         """The names of the hosts with each verdict."""
-        return {verdict: self.names(verdict) for verdict in VERDICTS}
+        return {verdict: self.names(verdict) for verdict in stages.VERDICTS}
 
     @property
     def is_ready(self) -> bool:
@@ -160,8 +154,9 @@ class _Preflight:
         """What is known now."""
         options = self._options
         return PreflightResult(
-            tuple(judge_hosts(options.hosts, self._attempts)), tuple(self._attempts), options.need,
-            time.monotonic() - self._started, options.folder, options.starter.command,
+            tuple(stages.judge_hosts(options.hosts, self._attempts)), tuple(self._attempts),
+            options.need, time.monotonic() - self._started, options.folder,
+            options.starter.command,
         )  # fmt: skip
 
     def give_up(self, reason: str) -> None:
@@ -171,7 +166,7 @@ class _Preflight:
 
     def carry_out(self) -> None:
         """Run the stages until nothing is left to test, or no time."""
-        for stage in make_stages(self._good):
+        for stage in stages.make_stages(self._good):
             self._stage = stage.name
             if self._left_s < LEAST_S:
                 return self.give_up("--limit left no time")
@@ -190,7 +185,7 @@ class _Preflight:
         proven = [h for a in attempts if a.passed for h in a.hosts if h not in accused]
         if stage.size > 2:
             proven += [host for host in self._good() if host not in accused]
-        waves = retry_waves(stage, failed, [*dict.fromkeys(proven)])
+        waves = stages.retry_waves(stage, failed, [*dict.fromkeys(proven)])
         for wave in waves:
             self._run(stage, wave)
         if waves:
@@ -213,7 +208,8 @@ class _Preflight:
         return [attempt for attempt in self._attempts if attempt.stage == stage.name]
 
     def _good(self) -> list[str]:
-        return good_hosts(self._options.hosts, self._attempts)
+        found = stages.judge_hosts(self._options.hosts, self._attempts)
+        return [host.name for host in found if host.verdict == PASS]
 
     @property
     def _left_s(self) -> float:
@@ -224,11 +220,9 @@ class _Preflight:
         self._journal.write({"kind": "attempt", **attempt._asdict()})
 
     def _leave_out(self, group: Group, reason: str) -> None:
-        accused = group.retried or group.hosts
+        accused, retried = group.retried or group.hosts, group.retried
         self._record(
-            Attempt(
-                self._stage, group.hosts, False, reason, accused, group.retried, is_undecided=True
-            )
+            Attempt(self._stage, group.hosts, False, reason, accused, retried, is_undecided=True)
         )
 
     def _run(self, stage: Stage, groups: Sequence[Group]) -> None:
@@ -299,8 +293,9 @@ class _Preflight:
         others are about those that wait."""
         for kind, number, names in _NAMED.findall(error.partition(";")[0]):
             ranks = 1 if kind == "node" else self._options.ranks_per_host
-            if names:
-                yield from (h for h in hosts for name in names.split(", ") if _is_same(h, name))
+            if names:  # each as a host has it for itself
+                short = {name.partition(".")[0] for name in names.split(", ")}
+                yield from (host for host in hosts if host.partition(".")[0] in short)
             elif ranks or number == "0":
                 yield from hosts[(at := int(number) // (ranks or 1)) : at + 1]
 
@@ -315,8 +310,3 @@ def _why(outcome: Outcome, errors: Sequence[str]) -> str:
     code = next((code for code in outcome.codes if code), 0)
     last = next(filter(None, outcome.last_lines), "")
     return f"ended with exit code {code}" + f": {last}" * bool(last)
-
-
-def _is_same(host: str, name: str) -> bool:
-    """Whether a name that a host has for itself is that of the list."""
-    return host.partition(".")[0] == name.partition(".")[0]

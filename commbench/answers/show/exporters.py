@@ -33,7 +33,6 @@ from commbench.readers.source import NCCL_TESTS as NCCL_TESTS_NAMES
 from commbench.readers.source import OF_FILES
 from commbench.results.schema import OK, is_imported
 from commbench.units import MICRO, seven_digits
-from commbench.validation import choose
 from commbench.views.cells import BANDWIDTH, BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.markdown import escape, table
 
@@ -275,14 +274,3 @@ EXPORTERS: dict[str, Callable[[LoadedRun], str | bytes | Iterable[str]]] = {
     "inductor": inductor_text,
 }
 """What writes the content of a file, or its parts. Bytes are not printed to a terminal."""
-
-
-def require_exporter(format_: str) -> None:
-    """Raise UsageError for an unknown format."""
-    choose("format", format_, EXPORTERS)
-
-
-def export_run(source: LoadedRun, format_: str) -> Iterable[Any]:
-    """The run in that format, in parts: texts, or one of bytes."""
-    content = EXPORTERS[format_](source)
-    return [content] if isinstance(content, str | bytes) else content

@@ -117,15 +117,11 @@ class ShownRun:
             replay = {name: getattr(workload, name) for name in ("world_size", "notes")}
             verdict = replay_answer(self.run, self.steps)
             replay |= {"workload": workload.name, "steps": self.steps, "verdict": verdict}
-        facts: dict[str, Any] = {
-            "rows": loaded.rows,
-            "warnings": self.warnings,
-            "shapes": self.shapes,
-        }
+        facts: dict[str, Any] = {"rows": loaded.rows, "warnings": self.warnings}
+        facts |= {"shapes": self.shapes}
         facts |= {"numerics": self.numerics} if self.numerics.rows else {}
-        facts |= {REPLAY: replay}
         facts |= {"soak": self.soak} if self.soak else {}
-        return json_facts(loaded) | facts
+        return json_facts(loaded) | facts | {REPLAY: replay}
 
 
 def document(shown: ShownRun) -> doc.Document:
@@ -153,6 +149,7 @@ def document(shown: ShownRun) -> doc.Document:
     each_group = shapes.groups_blocks(of_groups)
     start_up = describe_start_up(run.header)
     notes = run.header.environment.get("notes", ()) if is_imported(run.header) else ()
+    notes = [note for note in notes if "left out" not in note]
     are_there = {
         "summary": kinds,
         "pairs": has_matrix(run.header.plan),
@@ -168,9 +165,7 @@ def document(shown: ShownRun) -> doc.Document:
         doc.Items(missing, "Not measured"),
         doc.Items(wrong, "What is wrong"),
         doc.Items(left_out(run.header.plan)),
-        doc.Items(
-            [note for note in notes if "left out" not in note], "Notes about the imported file"
-        ),
+        doc.Items(notes, "Notes about the imported file"),
         *numerics.blocks(shown.numerics),
         run_table.timings_table(rows),
         *run_table.overlap_blocks(rows),

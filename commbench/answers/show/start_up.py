@@ -56,14 +56,10 @@ class StartUps:
     runs: Sequence[Run]
 
     @property
-    def headers(self) -> list[RunHeader]:
-        """The headers of the runs."""
-        return [run.header for run in self.runs]
-
-    @property
     def joined(self) -> list[Joining]:
         """How the ranks of each run joined."""
-        return [(header.plan, header.start_up) for header in self.headers if header.start_up]
+        headers = (run.header for run in self.runs)
+        return [(header.plan, header.start_up) for header in headers if header.start_up]
 
     @cached_property
     def calls(self) -> list[Calls]:
@@ -96,7 +92,7 @@ class StartUps:
 def document(found: StartUps) -> Document:
     """How the ranks joined, a row for each run; and a row for each way to make a group, and for
     each operation, by the number of ranks and groups."""
-    headers = found.headers
+    headers = [run.header for run in found.runs]
     sizes = dict.fromkeys(header.plan.world_size for header in headers)
     others = "".join(f"; {size} ranks" for size in list(sizes)[1:])
     missing = [

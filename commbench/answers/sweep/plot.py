@@ -114,9 +114,8 @@ def _sides(
 
 
 def _heat_map(
-    heading: str, names: Sequence[Sequence[str]],
-    times: Times, highest: float,
-) -> HeatMap:  # fmt: skip
+    heading: str, names: Sequence[Sequence[str]], times: Times, highest: float
+) -> HeatMap:
     """A heat map of times, each over the best of its point."""
     cells, frames = {}, []
     for place, (point, each) in times.items():

@@ -202,14 +202,10 @@ def make_points(results: Sequence[SettingResult], tolerance: float) -> tuple[Swe
             ranks = row.case.ranks if row.case.step else 0
             key = (row.case.title_without(*varied), row.case.size_bytes, ranks)
             found.setdefault(key, {})[result.setting] = row
-    points = [
-        SweepPoint(
-            kind,
-            named_bytes(next(iter(rows.values())).case),
-            _make_times(settings, rows, tolerance),
-        )
-        for (kind, *_), rows in found.items()
-    ]
+    points = []
+    for (kind, *_), rows in found.items():
+        size = named_bytes(next(iter(rows.values())).case)
+        points.append(SweepPoint(kind, size, _make_times(settings, rows, tolerance)))
     return tuple(sorted(points, key=lambda point: not point.case.step))
 
 
@@ -268,9 +264,8 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
     two runs."""
     found = []
     for kind in dict.fromkeys(point.kind for point in points):
-        same = sorted(
-            (point for point in points if point.kind == kind), key=attrgetter("size_bytes")
-        )
+        same = [point for point in points if point.kind == kind]
+        same.sort(key=attrgetter("size_bytes"))
         ranked = [rank.setting for rank in rank_settings(same)]
         for first, setting in product(ranked[:1], ranked[1:]):
             rows = []

@@ -148,15 +148,9 @@ def _make_sweep(options: SweepOptions) -> runner.Sweep:
         environments.append(tuple(variables))
         backends.append(target.backend)
     return runner.Sweep(
-        settings=options.settings,
-        arguments=tuple(arguments),
-        environments=tuple(environments),
-        rounds=options.rounds,
-        seed=options.runs[0].seed,
-        label=options.label or "",
-        tolerance=options.tolerance,
-        backends=tuple(backends),
-    )
+        options.settings, tuple(arguments), tuple(environments), options.rounds,
+        options.runs[0].seed, options.label or "", options.tolerance, tuple(backends),
+    )  # fmt: skip
 
 
 def _on_one_device(

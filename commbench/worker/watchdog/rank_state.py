@@ -29,18 +29,10 @@ from commbench.plan.case import Case
 from commbench.units import format_count
 
 PHASES = (
-    "starting",
-    "joining the others",
-    "making the communicator",
-    "trying every operation once",
-    "measuring the links between hosts",
-    "waiting for the next command of rank 0",
-    "checking",
-    "measuring",
-    "sending its times",
-    "leaving",
-    "done",
-)
+    "starting", "joining the others", "making the communicator", "trying every operation once",
+    "measuring the links between hosts", "waiting for the next command of rank 0", "checking",
+    "measuring", "sending its times", "leaving", "done",
+)  # fmt: skip
 """What a rank does, in the order in which it does it between two commands of rank 0."""
 STARTING, JOINING, CONNECTING, TRYING, PROBING, WAITING = range(6)
 CHECKING, MEASURING, HANDING_IN, LEAVING, DONE = range(6, len(PHASES))

@@ -144,18 +144,16 @@ def test_hardware_is_an_accelerator_its_network_and_nodes(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "foo", "h100:", "h100:efa:efa", "h100:0 nodes", "h100:x nodes", "mi300x:efa"]
+    "text",
+    ["", "foo", "h100:", "h100:efa:efa", "h100:0 nodes", "h100:x nodes", "mi300x:efa", "h20:efa"],
 )
 def test_hardware_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_hardware(text, "--expect", "run")
     assert refused.value.hint
-
-
-def test_a_misspelt_accelerator_is_refused_with_the_closest_name() -> None:
-    with pytest.raises(UsageError, match="--expect 'h20' is no known accelerator") as refused:
-        parse_hardware("h20:8x400G", "--expect", "run")
-    assert refused.value.hint.startswith("did you mean h200? `commbench expect --help` lists them")
+    if text.startswith("h20:"):
+        assert refused.value.message == "--expect 'h20' is no known accelerator"
+        assert refused.value.hint.startswith("did you mean h200? `commbench expect --help` lists")
 
 
 def test_the_tolerance_alone_is_refused_and_a_csv_names_no_hardware(tmp_path: Path) -> None:

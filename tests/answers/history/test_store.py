@@ -103,7 +103,7 @@ def test_runs_are_ordered_by_their_start_and_a_start_in_the_future_by_its_adding
     assert [run.started[:10] for run in runs] == [
         "2026-09-01", "2026-09-02", "2026-09-03", "2027-10-06",
     ]  # fmt: skip
-    assert [run.had_wrong_clock for run in runs] == [False] * 3 + [True]
+    assert [run.placed != run.started for run in runs] == [False] * 3 + [True]
     assert runs[-1].time == now
 
 

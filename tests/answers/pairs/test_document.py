@@ -9,13 +9,12 @@ from io import StringIO
 
 import pytest
 from pictures import legend_texts, require_readable
-from synthetic_matrix import Defect, planted_matrix
-from synthetic_pairs import Speed, pairs_plan, pairs_run
+from synthetic_pairs import Defect, Speed, pairs_plan, pairs_run, planted_matrix
 
 from commbench.answers.pairs import document as pairs_document
 from commbench.answers.pairs.document import diagnose_pairs, pairs_answer, pairs_blocks, pairs_files
 from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Quantity, RankMatrix
-from commbench.answers.pairs.plots import MOST_DRAWN, heat_maps, pair_pictures
+from commbench.answers.pairs.plots import MOST_DRAWN, draw_pairs, pair_pictures
 from commbench.answers.pairs.slow_parts import ALL, BOTH, HOST, LINK, OUT, RANK, find_slow
 from commbench.answers.show.run_document import ShownRun, document
 from commbench.results.schema import Run
@@ -153,7 +152,7 @@ def test_a_run_of_halves_has_no_matrix() -> None:
 
 def drawn(matrix: RankMatrix) -> tuple[Picture, HeatMap]:
     """The picture of a matrix, and its only panel."""
-    (picture,) = heat_maps([(matrix, find_slow(matrix).findings)])
+    picture = draw_pairs([(matrix, find_slow(matrix).findings)])
     (panel,) = picture.panels
     assert isinstance(panel, HeatMap)
     return picture, panel

@@ -8,8 +8,7 @@ from math import exp
 import numpy
 import pytest
 from synthetic import header
-from synthetic_matrix import ACROSS_HOSTS, Defect, planted_matrix
-from synthetic_pairs import MIB, pairs_plan
+from synthetic_pairs import ACROSS_HOSTS, MIB, Defect, pairs_plan, planted_matrix
 
 from commbench.analysis.rows import make_rows
 from commbench.answers.pairs import matrix as matrices
@@ -90,8 +89,8 @@ def test_batches_count_by_their_iterations_and_those_without_ranks_do_not() -> N
     (case,) = asked.cases()
     batches = (
         Batch(samples_s=(1.0,), rank_medians_s=(5e-6, 9e-6)),
-        Batch(samples_s=(1.0,) * 9, rank_medians_s=(9e-6, 7e-6)),
-        Batch(samples_s=(1.0,) * 99),
+        Batch(samples_s=(1.0,) * 9, rank_medians_s=(9e-6, 7e-6), launch=1),
+        Batch(samples_s=(1.0,) * 99, launch=1),
     )
     run = Run("", header(asked, ""), (Measurement(case, "ok", batches=batches),), None)
     (found,) = pair_matrices(run)

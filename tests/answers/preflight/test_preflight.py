@@ -1,4 +1,5 @@
-"""`commbench preflight` on hosts that are this one under several names: 127.0.0.1, 127.0.0.2, ...
+"""What attempts say about hosts: failures, retries, findings about times; and `commbench preflight`
+on hosts that are this one under several names: 127.0.0.1, 127.0.0.2, ...
 
 The starter is a script that can make a host hang, fail or be slow to answer.
 """
@@ -10,17 +11,150 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import Commbench, forked_python, start_command
 
+from commbench.answers.fleet.fleet import AGAIN, DRAIN, MISSING, PASS
+from commbench.answers.preflight.stages import (
+    FLAPPING,
+    VERDICTS,
+    Attempt,
+    Stage,
+    judge_hosts,
+    make_stages,
+    retry_waves,
+    slow_runs,
+)
 from commbench.errors import UsageError
 from commbench.launch.hosts import allocated_hosts, find_starter
+
+
+def passed(stage: str, hosts: str, retried: str = "") -> Attempt:
+    return Attempt(stage, tuple(hosts), True, retried=tuple(retried))
+
+
+def failed(stage: str, hosts: str, accused: str, retried: str = "", **more: Any) -> Attempt:
+    more = {"folder": "made-up", **more}
+    return Attempt(stage, tuple(hosts), False, "broken", tuple(accused), tuple(retried), **more)
+
+
+ALONE = [passed("alone", host) for host in "abcd"]
+SILENT = {"is_answered": False}
+UNDECIDED = {"is_undecided": True}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "verdicts"),
+    [
+        (ALONE, {}),
+        ([failed("alone", "a", "a")], {"a": AGAIN}),
+        ([failed("alone", "a", "a"), failed("alone", "a", "a", "a")], {"a": DRAIN}),
+        ([failed("alone", "a", "a"), passed("alone", "a", "a")], {"a": FLAPPING}),
+        (
+            [failed("alone", "a", "a", **SILENT), failed("alone", "a", "a", "a", **SILENT)],
+            {"a": MISSING},
+        ),
+        # Undecided at first, and then it passed.
+        ([failed("alone", "a", "a", **UNDECIDED), passed("alone", "a", "a")], {}),
+        (
+            [failed("alone", "a", "a", **UNDECIDED), failed("alone", "a", "a", "a", **UNDECIDED)],
+            {"a": AGAIN},
+        ),
+        # The pair failed because of b, which failed with c, too.
+        (
+            [*ALONE, failed("pairs", "ab", "ab"), passed("pairs", "cd"),
+             passed("pairs", "ad", "a"), failed("pairs", "bc", "b", "b")],
+            {"b": DRAIN},
+        ),
+        # The pair failed, and each of the two passed with another one: nothing explains it.
+        (
+            [*ALONE, failed("pairs", "ab", "ab"), passed("pairs", "cd"),
+             passed("pairs", "ad", "a"), passed("pairs", "bc", "b")],
+            {"a": FLAPPING, "b": FLAPPING},
+        ),
+        # No time for a retry.
+        ([*ALONE, failed("pairs", "ab", "ab")], {"a": AGAIN, "b": AGAIN}),
+        # Half of a group failed again: which host it is, is not known.
+        (
+            [failed("groups of 4", "abcd", "abcd"), failed("groups of 4", "abef", "ab", "ab"),
+             passed("groups of 4", "cdef", "cd")],
+            {"a": AGAIN, "b": AGAIN, "c": FLAPPING, "d": FLAPPING},
+        ),
+        # What passed before does not help a host that fails later.
+        (
+            [*ALONE, failed("all", "abcd", "c"), failed("all", "cabd", "c", "c")],
+            {"c": DRAIN},
+        ),
+    ],
+)  # fmt: skip
+def test_verdicts_follow_from_attempts(attempts: list[Attempt], verdicts: dict[str, str]) -> None:
+    found = judge_hosts("abcd", attempts)
+    assert {host.name: host.verdict for host in found if host.verdict != PASS} == verdicts
+    assert all(host.reason and host.stage for host in found if host.verdict != PASS)
+
+
+@pytest.mark.parametrize(
+    ("size", "failures", "proven", "expected"),
+    [
+        # Every accused host is retried with hosts that have passed.
+        (2, [failed("pairs", "ab", "ab"), failed("pairs", "cd", "cd")], "efg",
+         [["a", "b", "c"], ["d"]]),
+        # A host whose pairs are slow is measured with two other hosts.
+        (2, [failed("pairs", "a", "a", folder="")], "bcd", [["a"], ["a"]]),
+        # There is no proven partner.
+        (2, [failed("pairs", "ab", "ab")], "", []),
+        # A group is halved, and a named host is retried alone.
+        (4, [failed("pairs", "abcd", "abcd"), failed("pairs", "efgh", "f")], "eghxyz",
+         [["ab", "cd"], ["f"]]),
+        (4, [failed("pairs", "abcd", "ab")], "cdef", [["a"], ["b"]]),
+    ],
+)  # fmt: skip
+def test_accused_hosts_are_retried_with_hosts_that_have_passed(
+    size: int, failures: list[Attempt], proven: str, expected: list[list[str]]
+) -> None:
+    waves = retry_waves(Stage("pairs", size, "run", [], slow_runs), failures, proven)
+    assert [["".join(group.retried) for group in wave] for wave in waves] == expected
+    for wave in waves:
+        hosts = [host for group in wave for host in group.hosts]
+        assert len(hosts) == len({*hosts}) == size * len(wave)
+    groups = [group for wave in waves for group in wave]
+    if size == 4 and len(failures) == 2:  # hosts that it has not met come first
+        assert {"x", "y", "z"} == {*groups[-1].hosts} - {"f"}
+    assert len({group.hosts for group in groups}) == len(groups)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 9, 33])
+def test_stages_hold_every_host_once_in_a_round(number: int) -> None:
+    hosts = [f"n{index}" for index in range(number)]
+    stages = [*make_stages(lambda: hosts)]
+    for each in stages:
+        for groups in each.rounds:
+            members = [host for group in groups for host in group]
+            assert len(members) == len({*members}) and {*members} <= {*hosts}
+    names = [each.name for each in stages]
+    sizes = [f"groups of {4 << n}" for n in range(5) if 4 << n < number]
+    assert names == ["alone", *["pairs"] * (number > 1), *sizes, *["all"] * (number > 2)]
+    if number > 2:
+        pairs = [frozenset(pair) for groups in stages[1].rounds for pair in groups]
+        assert len(pairs) == len({*pairs})
+        assert {host for pair in pairs for host in pair} == {*hosts}
+
+
+def test_all_that_remain_run_again_where_one_of_them_failed() -> None:
+    hosts = ["a", "b", "c", "d"]
+    names = []
+    for each in make_stages(lambda: hosts):
+        names.append(each.name)
+        if each.name == "all":
+            hosts.remove("c")
+    assert names == ["alone", "pairs", "all", "all again"]
+
 
 HOSTS = "127.0.0.1,127.0.0.2,127.0.0.3"
 BRIEF = ("--", "--op", "all_reduce", "--sizes", "1K", "--iters", "2")
 HERE = ("--nproc-per-node", "1", "--start", "env HOST={host}")
-VERDICTS = ("drain", "missing", "flapping", "again", "pass")
 
 
 def lists(folder: Path) -> dict[str, list[str]]:

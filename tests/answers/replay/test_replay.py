@@ -151,10 +151,15 @@ def test_variants_are_compared_with_the_step_with_gaps_where_it_was_measured() -
 
 def test_a_generated_step_has_no_times_of_a_trace() -> None:
     workload = WORKLOAD._replace(steps=(without_times(STEP),))
-    (found,) = analyse_replay(replay_run(workload, lambda case: steady(seconds(case))))
+    run = replay_run(workload, lambda case: steady(seconds(case)))
+    (found,) = analyse_replay(run)
     assert (found.communication_s, found.transfer_s, found.over_trace) == (None, None, None)
     assert "gaps" not in [each.variant for each in found.variants]
     assert [one.traced.operation for one in found.operations] == ["all_reduce", "send", "recv"]
+    text = sentences(run)
+    assert "in its trace" not in text and "traced" not in text
+    assert "over all calls" in text and "trace: " not in text
+    assert "all_reduce over world takes most here: 100 % of the time." in text
 
 
 def test_a_peak_gives_the_least_time_of_the_calls_that_it_bounds() -> None:
@@ -199,24 +204,6 @@ def sentences(run: Recorded) -> str:
     return " ".join(text.split())
 
 
-def test_the_answer_says_whether_communication_is_slower_and_what_would_be_saved() -> None:
-    run = replay_run(
-        samples=lambda case: steady(16e-3 if case.variant == "calls" else seconds(case))
-    )
-    assert (
-        "Communication is slower than in the trace: the calls, one after another, take 16.00 ms "
-        "here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
-        "would save most: 10"
-    ) in sentences(run)
-
-
-def test_where_the_trace_and_the_replay_differ_in_what_takes_most_both_are_named() -> None:
-    slow = replay_run(samples=lambda case: steady(1.0 if case.pairs else seconds(case)))
-    text = sentences(slow)
-    assert "all_reduce over world takes most in the trace: 90 % of the time." in text
-    assert "recv over pp takes most here: 49 % of the time." in text
-
-
 def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
     name = "a_long_name_of_a_step_of_a_model_with_many_layers " * 3
     long = WORKLOAD._replace(steps=(STEP._replace(name=name.strip()),))
@@ -224,14 +211,6 @@ def test_a_long_name_of_a_step_is_wrapped_and_fits_the_picture() -> None:
     sentences(run)
     for picture in run_pictures([run]):
         require_readable(picture)
-
-
-def test_a_generated_step_has_columns_of_the_replay_only() -> None:
-    workload = WORKLOAD._replace(steps=(without_times(STEP),))
-    text = sentences(replay_run(workload, lambda case: steady(seconds(case))))
-    assert "in its trace" not in text and "traced" not in text
-    assert "over all calls" in text and "trace: " not in text
-    assert "all_reduce over world takes most here: 100 % of the time." in text
 
 
 def test_a_trace_of_one_rank_says_nothing_of_waiting() -> None:
@@ -258,12 +237,6 @@ def test_a_step_on_fewer_ranks_is_not_compared_with_the_network_of_the_trace() -
     assert "communication is slower" not in text and "communication is faster" not in text
 
 
-def test_the_verdict_says_that_no_variant_saves_time() -> None:
-    slow = {**VARIANTS, "bucket:4M": 22e-3, "bucket:16M": 24e-3}
-    run = replay_run(samples=lambda case: steady(slow.get(case.variant) or 1e-3))
-    assert "no variant of the step is faster." in sentences(run)
-
-
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
@@ -275,9 +248,18 @@ def test_the_verdict_says_that_no_variant_saves_time() -> None:
          "whether a variant of the step is faster is not decided."),
         (lambda case: [[seconds(case)]],
          "buckets of 4 MiB would save most: 10 % of the step, without an interval"),
+        (lambda case: steady(1.0 if case.pairs else seconds(case)),
+         "all_reduce over world takes most in the trace: 90 % of the time. recv over pp takes most "
+         "here: 49 % of the time."),
+        (lambda case: steady(22e-3 if case.variant.startswith("bucket") else seconds(case)),
+         "no variant of the step is faster."),
+        (lambda case: steady(16e-3 if case.variant == "calls" else seconds(case)),
+         "Communication is slower than in the trace: the calls, one after another, take 16.00 ms "
+         "here and 10.0 ms in the trace, 1.600 (1.595 … 1.605) times as long; buckets of 4 MiB "
+         "would save most: 10"),
     ],
 )  # fmt: skip
-def test_a_run_that_was_cut_off_still_has_its_tables(
+def test_the_answer_says_what_the_times_allow_also_of_a_run_that_was_cut_off(
     samples: Callable[[Case], list[list[float]] | None], expected: str
 ) -> None:
     assert expected in sentences(replay_run(samples=samples))
@@ -291,6 +273,8 @@ def test_the_picture_has_a_bar_for_the_trace_and_one_for_here() -> None:
     operations, *_ = (panel for panel in picture.panels if isinstance(panel, Bars))
     assert [row.name for row in operations.rows] == ["all_reduce, world", "recv, pp", "send, pp"]
     trace, here = operations.rows[0].bars
+    keys = (trace.key[0], trace.more_key[0], here.key[0])
+    assert keys == ("in the trace", "waiting in the trace", "here")
     assert (trace.time.value, trace.more_s) == pytest.approx((9e-3, 5e-4))
     assert here.time.value == pytest.approx(12e-3)
     # A bar of two parts has both numbers.

@@ -105,14 +105,6 @@ def test_several_nodes_on_one_host_are_counted() -> None:
         assert f"2 gloo {said} node1" in found.subtitle[0]
 
 
-def test_forms_are_compared_with_one_direct_call_of_the_same_bytes() -> None:
-    factors = {"flat": 1, "separate": 4, "async": 1.5}
-    asked = plan(sizes=(1 << 10, MIB), tensors=("4",), forms=("separate", "async"), iterations=9)
-    run = run_of(asked, lambda case: usual_ms(case) * factors[case.form])
-    rows = table_of(described(run), "Every row")
-    assert column(rows, "over flat") == ["", "", "4.00", "4.00", "1.50", "1.50"]
-
-
 def test_many_rows_are_summarised_in_a_terminal() -> None:
     sizes = tuple(1 << n for n in range(10, 27))
     run = run_of(plan(operations=OPERATION_SETS["all"], sizes=sizes, iterations=9))

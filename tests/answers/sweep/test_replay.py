@@ -42,12 +42,31 @@ def result(tmp_path: Path) -> SweepResult:
     return load_sweep(tmp_path / "sweep")
 
 
-def test_each_step_and_variant_has_a_winner_before_the_single_calls(result: SweepResult) -> None:
-    steps = [point for point in result.points if point.case.step]
-    assert [point.case.variant for point in steps] == VARIANTS
-    assert list(result.points[: len(steps)]) == steps
-    assert [winner.best for winner in result.winners] == ["A=one"] * 4 + ["A=two"] * 3
-    assert [winner.size_bytes for winner in result.winners[:4]] == [0] * 4
+def test_steps_come_first_in_a_table_of_their_own_each_with_a_winner(result: SweepResult) -> None:
+    assert [point.case.variant for point in result.points if point.case.step] == VARIANTS
+    assert [bool(point.case.step) for point in result.points] == [True] * 4 + [False] * 3
+    assert [(w.best, w.size_bytes > 0) for w in result.winners] == (
+        [("A=one", False)] * 4 + [("A=two", True)] * 3
+    )
+    steps, calls, *_ = [block for block in document(result).blocks if isinstance(block, Table)]
+    assert [point.case.variant for point, *_ in steps.rows[::2]] == VARIANTS
+    assert {point.kind for point, *_ in calls.rows} == {"all_reduce float32 sum in_place"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("dtype=float32,int8 --workload step.json", "--dtype has no effect with --workload"),
+        ("cpu-mode=plain,quiet step.json", "error: there is one argument too many: step.json\n"
+         "hint: `commbench run --help` lists the options\n"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_swept_with_a_workload_is_refused(
+    commbench: Commbench, tmp_path: Path, arguments: str, error: str
+) -> None:
+    write_workload(tmp_path / "step.json", WORKLOAD)
+    refused = commbench("sweep", "--vary", *arguments.split())
+    assert (refused.code, error in refused.err) == (2, True), refused.err
 
 
 def test_the_answer_is_the_setting_for_the_step_as_it_is_made_and_a_faster_variant(
@@ -100,21 +119,6 @@ def test_a_sweep_keeps_the_workload_so_that_it_can_be_resumed(
     assert "1 of them measured before" in again.err
 
 
-def test_options_that_choose_calls_cannot_be_swept_beside_a_workload(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    write_workload(tmp_path / "step.json", WORKLOAD)
-    refused = commbench("sweep", "--vary", "dtype=float32,int8", "--workload", "step.json")
-    assert refused.code == 2
-    assert "--dtype has no effect with --workload" in refused.err
-
-
-def test_steps_have_a_table_of_their_own(result: SweepResult) -> None:
-    steps, calls, *_ = [block for block in document(result).blocks if isinstance(block, Table)]
-    assert [point.case.variant for point, *_ in steps.rows[::2]] == VARIANTS
-    assert {point.kind for point, *_ in calls.rows} == {"all_reduce float32 sum in_place"}
-
-
 def test_steps_with_other_calls_or_on_other_ranks_are_not_compared(tmp_path: Path) -> None:
     (step,) = WORKLOAD.steps
     (program,) = step.programs
@@ -133,18 +137,6 @@ def test_steps_with_other_calls_or_on_other_ranks_are_not_compared(tmp_path: Pat
         )  # fmt: skip
         (answer,) = document(load_sweep(tmp_path / name)).answer
         assert answer == "replay train: nothing to compare: its calls differ."
-
-
-def test_a_file_without_its_option_is_refused_with_the_option(
-    commbench: Commbench, tmp_path: Path
-) -> None:
-    write_workload(tmp_path / "step.json", WORKLOAD)
-    refused = commbench("sweep", "--vary", "cpu-mode=plain,quiet", "step.json")
-    assert refused.code == 2
-    assert refused.err.splitlines() == [
-        "error: there is one argument too many: step.json",
-        "hint: `commbench run --help` lists the options",
-    ]
 
 
 def test_the_tuner_gets_the_selections_of_the_setting_that_is_best_for_the_step(

@@ -10,8 +10,6 @@ import os
 import pickle
 import re
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 import pytest
 import real_trace
 from damage import damaged
+from peak import measure_process
 from synthetic_traces import CHAKRA, DUMP, inspected
 
 from commbench.api import workload
@@ -296,29 +295,20 @@ def test_a_damaged_trace_gives_an_answer_or_two_lines(count: int, tmp_path: Path
 GIGABYTE = 10**9
 MOST_TIMES = 3.0
 """The time that a streaming JSON reader alone needs, as the issue of traces asks for."""
-MOST_MEMORY = 1 << 30
+MOST_MIB = 1024
 _TIME = re.compile(r'"ts": ([\d.]+)')
 _ID = re.compile(r'"External id": (\d+)')
 _STEP = re.compile(r"ProfilerStep#(\d)")
 _PERIOD_US = 1e6
 READ = """
-import resource, sys, time
-from pathlib import Path
-from commbench.workloads.trace import analyse_traces
-from commbench.readers.trace_formats import read_traces
-start = time.process_time()
-analysis = analyse_traces(read_traces([Path(sys.argv[1])]))
-taken = time.process_time() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(taken, peak, len(analysis.calls))
+from commbench.api import workload
+assert len(workload.analyse(sys.argv[1]).calls) == int(sys.argv[2])
 """
 READ_JSON = """
-import sys, time, ijson
-start = time.process_time()
+import ijson
 with open(sys.argv[1], "rb") as file:
     for _ in ijson.basic_parse(file, use_float=True):
         pass
-print(time.process_time() - start)
 """
 
 
@@ -344,23 +334,12 @@ def make_trace(path: Path, size: int) -> int:
     return times
 
 
-def run(program: str, path: Path) -> list[float]:
-    """The numbers that a program of its own prints."""
-    ended = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return [float(number) for number in ended.stdout.split()]
-
-
 @pytest.mark.full
 def test_a_trace_of_one_gigabyte_takes_little_time_and_memory(tmp_path: Path) -> None:
     times = make_trace(path := tmp_path / "rank0.json", GIGABYTE)
-    taken, peak, calls = run(READ, path)
-    (json_alone,) = run(READ_JSON, path)
-    print(json.dumps({"seconds": taken, "of ijson": json_alone, "peak MiB": peak / 2**20}))
-    assert calls == 21 * times
-    assert peak < MOST_MEMORY
+    mib, taken = measure_process(READ, str(path), str(21 * times), cwd=tmp_path)
+    _, json_alone = measure_process(READ_JSON, str(path), cwd=tmp_path)
+    assert mib < MOST_MIB
     assert taken < MOST_TIMES * json_alone
 
 

@@ -16,7 +16,6 @@ from commbench.errors import RecordsError
 from commbench.plan.workload import UNKNOWN_GROUP, Call
 from commbench.readers.trace_base import RankTrace
 from commbench.readers.trace_formats import read_trace
-from commbench.workloads.document import VIEW
 from commbench.workloads.trace import TraceAnalysis, analyse_traces
 from commbench.workloads.trace_steps import WHOLE_TRACE
 
@@ -102,20 +101,6 @@ def test_each_call_has_its_kernel_its_group_and_its_type(whole: RankTrace) -> No
     assert whole.calls[2].time_s == pytest.approx(3306.963e-6, rel=1e-3)
 
 
-def test_steps_and_the_overlap_with_kernels_are_found(whole: RankTrace) -> None:
-    analysis = analyse_traces([whole])
-    assert analysis.steps == ("ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6")
-    assert analysis.step_s == pytest.approx(0.222442, rel=1e-4)
-    assert whole.has_kernels and analysis.overlap
-    assert analysis.overlap.communication_s == pytest.approx(12.3000e-3, rel=1e-3)
-    assert analysis.overlap.hidden_s == pytest.approx(1.7604e-3, rel=1e-2)
-    reduced = analysis.totals[0]
-    assert (reduced.group, reduced.ranks, reduced.calls) == ("world", 2, 5)
-    assert reduced.busbw == pytest.approx(sum(real_trace.SIZES) / reduced.time_s)  # type: ignore[operator]
-    assert reduced.waiting_s is None
-    assert "only rank 0 of 2 was traced" in analysis.workload.notes[0]
-
-
 def test_an_older_trace_has_sizes_where_shapes_were_recorded(tmp_path: Path) -> None:
     def older(event: Event) -> Event:
         found = without(*METADATA)(event)
@@ -190,13 +175,12 @@ def test_each_cut_of_a_trace_divides_by_its_whole_steps(tmp_path: Path) -> None:
     assert found == {1, 2}
 
 
-def test_a_trace_that_ends_in_its_first_step_says_so(tmp_path: Path) -> None:
+def test_a_trace_that_ends_in_its_first_step_has_none(tmp_path: Path) -> None:
     text = real_trace.small_text()
     analysis = analyse(tmp_path, text[: text.index('"ProfilerStep#5')])
     assert analysis.steps == (WHOLE_TRACE,)
-    cut = "rank0.json ends early, in ProfilerStep#4: this step is left out; what the calls before"
+    cut = "rank0.json ends early, in ProfilerStep#4: this step is left out; "
     assert any(note.startswith(cut) for note in analysis.workload.notes)
-    assert "no steps" in VIEW.write(analysis)
 
 
 def test_a_list_of_events_is_a_trace_too(tmp_path: Path) -> None:
@@ -244,16 +228,6 @@ def test_splits_in_rows_become_elements_and_a_wait_finds_its_call(tmp_path: Path
     assert (found.operation, found.size_bytes) == ("all_to_all_v", 80)
     assert (found.send_splits, found.receive_splits) == ((10, 30), (20, 40))
     assert found.asynchronous and found.waited_s == pytest.approx(30e-6)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "{}", '{"traceEvents": []}', '{"traceEvents": 7}', '{"schemaVersion": 1}',
-     '{"traceEvents": [7, "x", null]}', "\x1f\x8bx", "not a trace", '{"a": 1}'],
-)  # fmt: skip
-def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(RecordsError):
-        read(tmp_path, text)
 
 
 @pytest.mark.parametrize("bad", [-1, None, "5", 1e300])

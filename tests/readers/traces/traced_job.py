@@ -1,8 +1,7 @@
 """A training job of gloo ranks that torch.profiler traces; test_traced_jobs.py reads the traces.
 
 Arguments: a folder, the kind of job, the number of ranks. Each rank writes the trace of two steps,
-`trace/rankR.json`, the dump of its flight recorder, `recorder/rankR.json`, and what a hook counted,
-`counted-R.json`: each operator of c10d with the bytes of its tensors.
+`trace/rankR.json`, and the dump of its flight recorder, `recorder/rankR.json`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
-from torch.utils._python_dispatch import TorchDispatchMode
 
 folder, kind, ranks, rank = (
     Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(os.environ["RANK"]),
@@ -32,23 +30,6 @@ store = dist.FileStore(str(folder / "store"), ranks)
 dist.init_process_group(
     "gloo", store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60)
 )
-counted: list[list[Any]] = []
-
-
-class Counter(TorchDispatchMode):
-    """Notes the operators of c10d that the main thread calls."""
-
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.name().partition(".")[0]
-        if name.startswith(("c10d::", "_c10d_functional::all_", "_c10d_functional::reduce_")):
-            first = args[0] if args else []
-            parts = [first] if isinstance(first, torch.Tensor) else first
-            counted.append([name, sum(map(size_of, parts))])
-        return func(*args, **(kwargs or {}))
-
-
-def size_of(tensor: Any) -> int:
-    return tensor.numel() * tensor.element_size() if isinstance(tensor, torch.Tensor) else 0
 
 
 def linear_layers(number: int, width: int) -> nn.Sequential:
@@ -150,16 +131,10 @@ with profile(
     for number in range(1 + active):
         if number == 1:
             first = len(recorder().get("entries", []))
-        with Counter():
-            if number == 0:
-                step()
-                counted.clear()
-            else:
-                step()
+        step()
         profiler.step()
 recorded = recorder()
 recorded["entries"] = recorded.get("entries", [])[first:]
 (folder / "recorder").mkdir(exist_ok=True)
 (folder / "recorder" / f"rank{rank}.json").write_text(json.dumps(recorded))
-(folder / f"counted-{rank}.json").write_text(json.dumps(counted))
 dist.destroy_process_group()
