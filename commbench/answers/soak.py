@@ -388,7 +388,7 @@ def _pictures(result: SoakResult) -> list[Picture]:
     panel = pictures.Curves(heading, series, pictures.RATIOS, across, marks, inches=3.2)
     answer = " ".join(soak_answer(result))
     notes = [answer, *([f"{more} more cases are not drawn"] if more else [])]
-    return [Picture("soak", f"Times during the soak {result.name}", answer, [panel], notes)]
+    return [Picture("soak", "Times during a soak", answer, [panel], notes)]
 
 
 def _curve(row: SoakRow) -> list[tuple[float, Estimate | None]]:

@@ -223,6 +223,9 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
             number = parse_time(value) if name == "time" else parse_bandwidth(value, f"--{name}")
         else:
             number = float(value)
+            if name != "time" and 0 < number < 1e6:
+                hint = f"write {name}={number:g}e9, or {name}='{number:g}GB/s'"
+                raise UsageError(f"{name}={value} is {number:g} bytes per second", hint)
         if not 0 < number < 1e30:
             raise UsageError(f"--{name} is {value}", "write a number above 0 and below 1e30")
         if name == "busbw":

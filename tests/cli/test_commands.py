@@ -100,8 +100,8 @@ def test_a_dry_run_prints_everything_and_starts_nothing(commbench: Commbench) ->
     for expected in (
         "would measure with 3 gloo ranks on cpu, cpu mode quiet (there is no GPU) "
         "Cases: 3; a rank needs at most 1.3 KiB for buffers. "
-        "It takes about 1 s at most, and 3 starts of the ranks; longer where calls take over "
-        "33 ms. "
+        "Timing takes about 1 s, longer where calls take over 33.3 ms; "
+        "besides 3 starts and checks. "
         "On this host: 3 ranks, 1.9 KiB for all buffers; ",
         " precision 5 % budget 0.2 s timing isolated ",
         " gather float32 out_of_place root 0 996 B 83 1.3 KiB barrier Not",

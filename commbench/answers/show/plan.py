@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from commbench.analysis.row_names import name_rows
-from commbench.output.text import about, list_some, seconds
+from commbench.output.text import about, list_some
 from commbench.plan.case import READY, Case
 from commbench.plan.cases import count_allocations, find_oversized
 from commbench.plan.dimensions import DIMENSIONS, used_plan_fields
@@ -17,7 +17,7 @@ from commbench.plan.pairs import BACK, EVERY_PAIR, QUICK, count_pairs, count_rou
 from commbench.plan.plan import Plan
 from commbench.plan.workload import Workload, make_workload
 from commbench.stats import collect
-from commbench.units import format_about, format_bytes, format_count
+from commbench.units import format_about, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import Code, Document, Facts, Items, Table
 
@@ -103,14 +103,13 @@ SLOWEST_CALLS = 6
 
 
 def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
-    """How long a run with a budget takes at most, warm-up and checks included: in each launch not
-    longer than the budget for a case, of which the timed calls have their part only."""
+    """How long a run with a budget measures: in each launch the budget of each case."""
     if plan.iterations is not None or plan.is_soak or not cases:
         return
     most = about(len(cases) * plan.launches * plan.budget_s)
-    slow = seconds(plan.budget_s / SLOWEST_CALLS, digits=2)
+    slow = format_time(plan.budget_s / SLOWEST_CALLS)
     start = format_count(plan.launches, "start")
-    yield f"It takes {most} at most, and {start} of the ranks; longer where calls take over {slow}."
+    yield f"Timing takes {most}, longer where calls take over {slow}; besides {start} and checks."
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:

@@ -32,6 +32,8 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
+WAITED = "Ranks waited for a core most of the time: this shows the host, not the network."
+"""The answer where they did so: no time is that of the network."""
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -175,7 +177,7 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         return ""
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
     if (row.interference.queued_share or 0.0) >= MOST_QUEUED:
-        return "Ranks waited for a core most of the time: this shows the host, not the network."
+        return WAITED
     size = format_bytes(row.case.size_bytes)
     sizes = {each.case.size_bytes for kind in kinds for each in kind.rows if each.busbw}
     if row.case.size_bytes < LATENCY_BOUND and len(sizes) == 1:

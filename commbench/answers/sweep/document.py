@@ -8,10 +8,12 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show.numerics import ways_sentence
+from commbench.answers.show.rows import WAITED
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
@@ -110,7 +112,10 @@ def answers(result: SweepResult) -> list[str]:
         for step, setting, variant, ratio in result.faster_variants
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
-    return [*sentences, *variants] or ["Nothing was timed."]
+    rows = [each.row for point in result.points for each in point.by_time]
+    waited = [r for r in rows if r and (r.interference.queued_share or 0.0) >= MOST_QUEUED]
+    first = [WAITED] * (2 * len(waited) > len(rows))
+    return [*first, *sentences, *variants] or ["Nothing was timed."]
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:

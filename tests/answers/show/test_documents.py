@@ -140,7 +140,7 @@ def test_the_plan_of_a_replay_names_its_workload_and_the_memory_of_steps() -> No
     assert memory["replay train calls"] == "6.0 MiB"
     assert found.answer == [
         "Cases: 7; a rank needs at most 6.0 MiB for buffers.",
-        "It takes about 1 s at most, and 1 start of the ranks; longer where calls take over 33 ms.",
+        "Timing takes about 1 s, longer where calls take over 33.3 ms; besides 1 start and checks.",
     ]
     assert Items(["the trace has no start times"], "Notes on the workload") in found.blocks
 
