@@ -13,6 +13,7 @@ from commbench.analysis.rows import make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
+from commbench.answers.show.run_notes import find_warnings, warnings_section
 from commbench.answers.show.shapes import find_shapes, shapes_sentence
 from commbench.plan.call_forms import DIRECT
 from commbench.plan.plan import Plan
@@ -20,7 +21,7 @@ from commbench.results.records import StartUp
 from commbench.results.schema import Run, RunHeader
 from commbench.stats import Estimate
 from commbench.units import format_count, format_time
-from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, Column
+from commbench.views.cells import BYTES, NUMBER, TEXT, TIME, TIME_INTERVAL, Column
 from commbench.views.document import Document, Items, Table
 from commbench.views.formats import View
 
@@ -124,6 +125,7 @@ def document(found: StartUps) -> Document:
             Table("", calls, found.calls),
             Items([*_notes(headers)]),
             Items(list_missing(missing), "Not measured"),
+            warnings_section(find_warnings([row for run in found.runs for row in make_rows(run)])),
         ],
     )
 
@@ -150,6 +152,10 @@ CALLS = (
     Column("first", attrgetter("first"), TIME),
     Column("second", attrgetter("second"), TIME),
     Column("later", attrgetter("later"), TIME),
+    *(
+        Column(f"95 %\nof {name}", attrgetter(name), TIME_INTERVAL, -1 - number)
+        for number, name in enumerate(("first", "second", "later"))
+    ),
     Column("memory", lambda row: row.group_bytes and row.group_bytes // 1024 * 1024, BYTES),
 )
 
