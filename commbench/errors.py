@@ -81,9 +81,10 @@ _CALLS = {
     "import": "import_results", "workload import": "workload.load", "expect RUN": "expect_run",
     "workload show": "workload.analyse",
 }  # fmt: skip
-"""Commands whose Python names differ, and those that have the same."""
+"""The calls of commands that have another name in Python."""
 _SAME_NAMES = ("advise", "check", "compare", "doctor", "expect", "explain", "export", "fleet",
                "pairs", "plot", "replay", "report", "run", "smoke", "soak", "sweep")  # fmt: skip
+"""The commands whose call has the same name."""
 _COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
 _NOT_QUOTED = re.compile(r"'.*'|[A-Z]+|-?\d+(\.\d+)?(e-?\d+)?")
 _NO_VALUES = ("and", "or", "as", "to", "of", "in", "on", "with", "is", "has", "for", "alone")

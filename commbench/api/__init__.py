@@ -238,7 +238,7 @@ def check(
     if rules is None or isinstance(rules, (str, Path)):
         given = locals()  # each limit is a keyword of this function, by its name in LIMITS
         limits = {name: given[name] for name in LIMITS}
-        texts = {name: _texts(given) for name, given in limits.items()}
+        texts = {name: _texts(values) for name, values in limits.items()}
         path = Path(rules) if rules else None
         rules = select_rules(texts, path, against is not None, has_others=expect is not None)
     hints = ImportHints(ranks, op, dtype)

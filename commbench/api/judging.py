@@ -32,17 +32,14 @@ from commbench.units import parse_size, parse_time, parse_tolerance
 from commbench.validation import choose, require_within
 
 if TYPE_CHECKING:
-    from commbench.answers.fleet.fleet import FleetResult
-    from commbench.answers.preflight.preflight import PreflightResult
-    from commbench.api.runs import AnyRun
-    from commbench.runner.run_options import RunOptions
-
-if TYPE_CHECKING:
     from commbench.analysis.load import LoadedRun
     from commbench.answers.check.rules import Rule
     from commbench.answers.expect.curves import Curve, OnCurves
+    from commbench.answers.fleet.fleet import FleetResult
+    from commbench.answers.preflight.preflight import PreflightResult
     from commbench.api.runs import AnyRun
     from commbench.plan.links import Hardware
+    from commbench.runner.run_options import RunOptions
 
 
 def fleet(

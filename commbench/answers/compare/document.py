@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
@@ -20,7 +19,7 @@ from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_n
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
-from commbench.answers.show.rows import WAITED
+from commbench.answers.show.rows import waited_sentences
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.text import join_words
 from commbench.results.schema import Run
@@ -107,11 +106,9 @@ def known_causes(found: Comparison) -> list[str]:
     if len({*launches}) > 1:
         first, second = launches
         words.append(f"{a} has {first} launch{'es' * (first > 1)}, {b} has {second}")
-    compared = [row for row in found.rows if row.ratio]
-    waited = [r for r in compared if max(s.queued_share or 0 for s in (r.a, r.b)) >= MOST_QUEUED]
+    queued = [max(s.queued_share or 0 for s in (r.a, r.b)) for r in found.rows if r.ratio]
     causes = [f"{'; '.join([*words, *more])}."] * bool(words)
-    causes += [WAITED] * (2 * len(waited) > len(compared))
-    return causes + [
+    return [*causes, *waited_sentences(queued)] + [
         f"The host was {'slower' if change.ratio.value > 1 else 'faster'} during {b}: "
         f"{change.takes} took {cells.ratio_with_interval_text(change.ratio)} times as long. "
         "All intervals are widened for it."

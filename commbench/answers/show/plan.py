@@ -106,10 +106,10 @@ def _duration(plan: Plan, cases: Sequence[Case]) -> Iterator[str]:
     """How long a run with a budget measures: in each launch the budget of each case."""
     if plan.iterations is not None or plan.is_soak or not cases:
         return
-    most = about(len(cases) * plan.launches * plan.budget_s)
+    timing = about(len(cases) * plan.launches * plan.budget_s)
     slow = format_time(plan.budget_s / SLOWEST_CALLS)
     start = format_count(plan.launches, "start")
-    yield f"Timing takes {most}, longer where calls take over {slow}; besides {start} and checks."
+    yield f"Timing takes {timing}, longer where calls take over {slow}; besides {start} and checks."
 
 
 def _host_texts(plan: Plan, cases: Sequence[Case], host: HostMemory) -> Iterator[str]:

@@ -190,6 +190,13 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
     return f"The highest bus bandwidth is {busbw}: {title} at {size}."
 
 
+def waited_sentences(queued: Sequence[float | None]) -> list[str]:
+    """The answer of rows of which more than half say that ranks waited for a core; `queued` has the
+    part of the time of each row, None where it is not known."""
+    waited = [share for share in queued if (share or 0.0) >= MOST_QUEUED]
+    return [WAITED] * (2 * len(waited) > len(queued))
+
+
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:
     """What the numbers of a kind mean where it is not one call of all ranks, and whether they are
     plausible; a sentence that is about several kinds once."""

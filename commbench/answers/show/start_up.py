@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis.nccl_log import describe_init
-from commbench.analysis.rows import make_rows
+from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
 from commbench.answers.show.plan import list_missing
 from commbench.answers.show.rows import size_of, time_of
@@ -56,6 +56,11 @@ class StartUps:
 
     runs: Sequence[Run]
 
+    @cached_property
+    def rows(self) -> list[ResultRow]:
+        """The rows of all runs."""
+        return [row for run in self.runs for row in make_rows(run)]
+
     @property
     def joined(self) -> list[Joining]:
         """How the ranks of each run joined."""
@@ -66,7 +71,7 @@ class StartUps:
     def calls(self) -> list[Calls]:
         """The times of the first, the second and later calls, and the memory of a group."""
         found: dict[Calls, Calls] = {}
-        for row in (row for run in self.runs for row in make_rows(run)):
+        for row in self.rows:
             if row.time and not row.case.group_ranks:
                 name = row.case.operation + (f" over {row.case.group}" if row.case.group else "")
                 plan = row.header.plan
@@ -125,7 +130,7 @@ def document(found: StartUps) -> Document:
             Table("", calls, found.calls),
             Items([*_notes(headers)]),
             Items(list_missing(missing), "Not measured"),
-            warnings_section(find_warnings([row for run in found.runs for row in make_rows(run)])),
+            warnings_section(find_warnings(found.rows)),
         ],
     )
 

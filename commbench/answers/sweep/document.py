@@ -8,12 +8,11 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show.numerics import ways_sentence
-from commbench.answers.show.rows import WAITED
+from commbench.answers.show.rows import waited_sentences
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
@@ -113,9 +112,8 @@ def answers(result: SweepResult) -> list[str]:
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
     rows = [each.row for point in result.points for each in point.by_time]
-    waited = [r for r in rows if r and (r.interference.queued_share or 0.0) >= MOST_QUEUED]
-    first = [WAITED] * (2 * len(waited) > len(rows))
-    return [*first, *sentences, *variants] or ["Nothing was timed."]
+    queued = [row.interference.queued_share if row else None for row in rows]
+    return [*waited_sentences(queued), *sentences, *variants] or ["Nothing was timed."]
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
@@ -266,12 +264,11 @@ def _ranges(result: SweepResult) -> Table:
         Column("other", lambda row: names[row.against], cells.TEXT, 5, is_wrapped=True),
         *map(_of_pooled, RANGE_COLUMNS),
     ]
+    settings = collect((row.pooled.kind, row.setting) for row in result.pooled)
     brief = []
     for row in rows:
-        same = [
-            *dict.fromkeys(r.setting for r in result.pooled if r.pooled.kind == row.pooled.kind)
-        ]
-        if len(same) <= MOST_COMPARED or row.setting in (same[0], same[-1]):
+        same = settings[row.pooled.kind]
+        if len({*same}) <= MOST_COMPARED or row.setting in (same[0], same[-1]):
             brief.append(row)
     title = "Ranges of sizes; ratio: the time under the setting over that under the other"
     return Table(title, columns, rows, lambda row: name_range(titles, row.pooled), brief=brief)

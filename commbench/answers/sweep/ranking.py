@@ -332,13 +332,8 @@ def make_ranges(
     for point in sorted(compared, key=attrgetter("kind", "size_bytes")):
         slower = {each.slower_at(point) for each in pooled}
         best = tuple(s for s in point.not_slower if s not in slower) or point.not_slower
-        verdict = (
-            stats.FASTER
-            if len(best) == 1
-            else stats.SAME
-            if {*best} <= {*point.tied}
-            else stats.UNDECIDED
-        )
+        others = stats.SAME if {*best} <= {*point.tied} else stats.UNDECIDED
+        verdict = stats.FASTER if len(best) == 1 else others
         last = ranges[-1] if ranges and ranges[-1][:2] == (point.kind, verdict) else None
         if last and (verdict == stats.UNDECIDED or {*best} == {*last.best}):
             every = tuple(dict.fromkeys((*last.best, *best)))
