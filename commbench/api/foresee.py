@@ -136,7 +136,10 @@ def predict(
     else:
         found = read_machine(machine) if isinstance(machine, (str, Path)) else machine
     if not isinstance(found, Machine):
-        raise UsageError("a run predicts nothing", "fit it first: predict(fit_model(run), ranks=8)")
+        raise UsageError(
+            "machine: this is no machine that fit_model made, and no path of its file",
+            "fit the runs first: predict(fit_model(run), ranks=8)",
+        )
     names = op.split(",") if isinstance(op, str) else op or ()
     several = (ranks,) if isinstance(ranks, int) else ranks
     request = Request(

@@ -140,6 +140,10 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
+    if question.backward_s is None:
+        alone = format_time(found.step.backward_s)
+        answer += f", if the backward pass takes as long as the communication ({alone})"
+        answer += ": give --backward"
     within, now, chosen = f"within {_percent(question)}", found.now, found.recommended
     marks = {now: "now"}
     if chosen != now and verdict in _CHOSEN:
@@ -169,10 +173,8 @@ def _bucket_facts(found: BucketAdvice, question: Question) -> Iterator[tuple[str
     step, largest = found.step, found.table.largest
     yield f"within {_percent(question)} of the best", format_range(*found.good_bytes)
     yield "gradients", format_about(step.gradient_bytes)
-    assumed = "assumed: as long as the communication (give --backward)"
-    alone = format_time(step.backward_s)
-    alone = alone if question.backward_s else f"{_about_time(step.backward_s)}, {assumed}"
-    yield "backward alone", alone
+    assumed = "" if question.backward_s else ", assumed; the intervals are for this time"
+    yield "backward alone", f"{format_time(step.backward_s)}{assumed}"
     sent = f"buckets of {format_bytes(found.recommended.bucket_bytes)}, one after another"
     yield "all_reduce alone", f"{_about_time(found.communication_s)} ({sent})"
     of_work, of_calls, source = found.slowdown

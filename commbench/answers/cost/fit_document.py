@@ -62,11 +62,12 @@ def _sentence(fitted: FittedModel) -> str:
     if latency := intervals.find_figure(fitted, ranks, per_node, 1, 0):
         said.append(f"latency {cells.time_with_interval_text(latency)}")
     speed = intervals.find_figure(fitted, ranks, per_node, 0, -1)
-    if factor and speed and fitted.smallest_bytes < fitted.largest_bytes:
-        busbw = speed.scaled(factor(ranks))
-        interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
-        is_known = busbw.ends[1] < UNKNOWN * busbw.ends[0]
-        value = f"{cells.bandwidth_text(busbw)} GB/s{interval}" if is_known else "not known"
+    if factor and fitted.smallest_bytes < fitted.largest_bytes:
+        value = "not known"
+        if speed and speed.ends[1] < UNKNOWN * speed.ends[0]:
+            busbw = speed.scaled(factor(ranks))
+            interval = cells.in_brackets(cells.bandwidth_interval_text(busbw))
+            value = f"{cells.bandwidth_text(busbw)} GB/s{interval}"
         said.append(f"bus bandwidth {value}")
     error = fitted.best.cv_error
     tested = "not tested" if error is None else f"off by {percent(error)} on average"
@@ -172,6 +173,8 @@ def percent(log_error: float) -> str:
 def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
     """Value and interval, with the digits that the interval supports; empty where not known."""
     low, high = found.low, found.high
+    if found.value == 0:
+        return "0", _texts(found._replace(value=None))[1]
     value = high if found.value is None else found.value
     if found.parameter.unit == intervals.HALF.unit:
         text, interval = format_about(value), f"{format_about(low)} … {format_about(high)}"
@@ -187,10 +190,10 @@ def _texts(found: intervals.ParameterEstimate) -> tuple[str, str]:
 
 
 def _meaning(found: intervals.ParameterEstimate) -> str:
-    if found.parameter != BETA or not found.value:
+    if found.parameter != BETA or not (found.value and found.low):
         return found.parameter.meaning
-    ends = (1 / found.high, 1 / found.low) if found.low else ()
-    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(Estimate(1 / found.value, *ends))} GB/s"
+    speed = Estimate(1 / found.value, 1 / found.high, 1 / found.low)
+    return f"{BETA.meaning}: 1/beta {cells.bandwidth_text(speed)} GB/s"
 
 
 COLUMNS = (

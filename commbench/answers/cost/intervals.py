@@ -35,6 +35,8 @@ UNTESTED_ERROR = log(2) / Z
 """The standard deviation of log(time) of a fit that nothing tests: the interval reaches from half
 to twice the time."""
 SMALLEST_VARIANCE = 1e-8
+UNKNOWN_WIDTH = 1.0
+"""A value whose logarithm has an interval of so much to each side may be 0 as well."""
 _WINSORIZED_AT = 3.0
 """Standard deviations above which an error counts as one of so many."""
 _NEARLY_FREE = 1e-6
@@ -226,10 +228,52 @@ def parameter_intervals(fitted: machine.FittedModel) -> list[tuple[float, float]
     found: list[list[float]] = [[] for _ in cost_models.PARAMETERS]
     for candidate, errors in candidate_errors(fitted):
         for index, value in enumerate(candidate.curve.parameters):
-            powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
-            width = Z * candidate.error_scale * errors.deviation(*powers)
-            found[index] += [value * max(0.0, 1 - width), value * (1 + width)]
+            if value:
+                powers = [float(each == index) for each in range(len(cost_models.PARAMETERS))]
+                found[index] += _ends(value, _width(candidate, errors, *powers))
+            else:
+                found[index] += (0.0, _most(fitted, candidate, errors, index))
     return [(min(ends), max(ends)) for ends in found]
+
+
+def _width(candidate: machine.Candidate, errors: Errors, *powers: float) -> float:
+    """The 95 % interval of the logarithm of a product of the parameters' powers, half of it."""
+    return Z * candidate.error_scale * errors.deviation(*powers)
+
+
+def _ends(value: float, width: float) -> tuple[float, float]:
+    """The interval of a value from that of its logarithm; from 0 where the error is as large as the
+    value, and then not symmetric in the logarithm: the times are sums of the parameters."""
+    is_known = width < UNKNOWN_WIDTH
+    return value * exp(-width) if is_known else 0.0, value * max(1 + width, exp(min(width, 1)))
+
+
+def _most(
+    fitted: machine.FittedModel, candidate: machine.Candidate, errors: Errors, index: int
+) -> float:
+    """How large a parameter may be that is 0 in the fit: what it adds is within the error of every
+    time."""
+    found = [
+        point.time_s * Z * error_at(candidate, errors, point[:3]) / term
+        for point in fitted.fitted_points
+        if (term := candidate.curve.model.terms(*point[:3])[index])
+    ]
+    return min(found, default=0.0)
+
+
+def unseen_time(
+    fitted: machine.FittedModel, candidate: machine.Candidate, errors: Errors,
+    point: tuple[int, int, int],
+) -> float:  # fmt: skip
+    """The most that parameters of 0 may add in seconds beyond the measured sizes and ranks."""
+    terms, parameters = candidate.curve.model.terms, candidate.curve.parameters
+    measured = [terms(*each[:3]) for each in fitted.fitted_points]
+    return sum(
+        _most(fitted, candidate, errors, index)
+        * max(0.0, term - max(own[index] for own in measured))
+        for index, term in enumerate(terms(*point))
+        if not parameters[index]
+    )
 
 
 def find_figure(
@@ -237,17 +281,18 @@ def find_figure(
 ) -> Estimate | None:
     """The product of powers of the latency (fixed and alpha) and of the time of a byte, in seconds,
     with the intervals of all candidates: (1, 0) is the latency, (1, -1) n-half. Candidates do not
-    count that have 0 for one of them; None where all do."""
+    count whose latency is 0; None where all do, or where the time of a byte may be 0."""
     found: list[Estimate] = []
     for candidate, errors in candidate_errors(fitted):
         curve = candidate.curve._replace(size_factors=())
         fixed, steps, byte = curve.parts(world_size, ranks_per_node, 1)
+        if of_byte and (not byte or _width(candidate, errors, 0, 0, 1) >= UNKNOWN_WIDTH):
+            return None
         latency = fixed + steps
-        if (latency or not of_latency) and (byte or not of_byte):
+        if latency or not of_latency:
             share = of_latency / latency if latency else 0.0
-            deviation = errors.deviation(share * fixed, share * steps, of_byte)
-            factor = exp(min(Z * candidate.error_scale * deviation, LARGEST_ERROR))
+            width = _width(candidate, errors, share * fixed, share * steps, of_byte)
             value = latency**of_latency * byte**of_byte
-            found.append(Estimate(value, value / factor, value * factor))
+            found.append(Estimate(value, *_ends(value, width)))
     ends = [end for each in found for end in each.ends]
     return Estimate(found[0].value, min(ends), max(ends)) if found else None

@@ -22,11 +22,13 @@ from math import ceil, isfinite, log
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostics import DIAGNOSTICS
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.statistics import Z
 from commbench.answers.cost.cost_models import ACROSS, kind_of
-from commbench.answers.cost.machine import Point
+from commbench.answers.cost.machine import WARNING, Point
 from commbench.errors import CommbenchError, RecordsError
+from commbench.output.text import join_words
 from commbench.plan import dimensions, operations
 from commbench.plan.case import Case
 from commbench.plan.groups import ALONE
@@ -65,9 +67,9 @@ class Observation(NamedTuple):
 
 def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> list[Observation]:
     """The times of a run. `ranks_per_node` is for files that do not name the hosts. Adds to `notes`
-    which rows are not used, and why."""
+    what warns of the times, and which rows are not used and why."""
     unused: Counter[str] = Counter()
-    found = []
+    found, warned = [], set[str]()
     for index, row in enumerate(run.rows):
         why = _why_unused(row)
         shape = (0, 0) if why else _shape(run, index, row, ranks_per_node)
@@ -79,7 +81,10 @@ def observe(run: LoadedRun, ranks_per_node: int | None, notes: list[str]) -> lis
         known = uncertainty(*row.time)
         point = Point(*shape, row.size_bytes, row.time_s, channels=channels, uncertainty=known)
         words = (_word(name, getattr(row, name)) for name in VARYING)
+        warned.update((row.warnings or "").split())
         found.append(Observation(row.operation, point, (*words, selected)))
+    if doubts := [each.words for each in DIAGNOSTICS if each.name in warned]:
+        notes.append(f"{WARNING}the times of {run.name} have warnings: {join_words(doubts)}.")
     for why, number in unused.items():
         notes.append(f"{run.name}: {format_count(number, 'row')} not used: {why}.")
     header = run.header

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from commbench.analysis import rows, statistics
 from commbench.answers.cost.cost_models import ACROSS, WITHIN, kind_of
 from commbench.answers.cost.fit import SHORTEST_S, doublings_beyond
-from commbench.answers.cost.intervals import candidate_errors, error_at
+from commbench.answers.cost.intervals import candidate_errors, error_at, unseen_time
 from commbench.answers.cost.machine import Curve, FittedModel, Machine, Point
 from commbench.answers.cost.observations import PER_HOST, SELECTED
 from commbench.errors import UnavailableError, UsageError
@@ -238,7 +238,7 @@ def _predict_call(
         factor = exp(statistics.Z * max(measured, error_at(candidate, errors, at)))
         times.append(time_s)
         lows.append(time_s / factor)
-        highs.append(time_s * factor)
+        highs.append(time_s * factor + unseen_time(fitted, candidate, errors, at))
     for near in _nearest(fitted, at):
         expected = max(_longest(fitted.best.curve, *near[:3]), least, SHORTEST_S)
         lows.append(times[0] * near.time_s / expected)
