@@ -201,7 +201,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", "queued",
     ),
     _diagnostic(
-        "queued", lambda row: row.interference.queued_share, figures.MOST_QUEUED, "too_few_cores",
+        "queued", lambda row: row.queued_share, figures.MOST_QUEUED, "too_few_cores",
         "throttled",
     ),
     _diagnostic("drift", figures.drift, 0.10),

@@ -15,6 +15,7 @@ from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowC
 from commbench.answers.check.rules import steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
+from commbench.answers.show.rows import waited_sentences
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -51,8 +52,16 @@ def document(gate: GateResult) -> Document:
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    causes = comparing.known_causes(gate.comparison) if gate.comparison else []
-    return Document(title, (), [verdict(gate), *causes], blocks, tone=_TONES[gate.outcome])
+    return Document(title, (), [verdict(gate), *_causes(gate)], blocks, tone=_TONES[gate.outcome])
+
+
+def _causes(gate: GateResult) -> list[str]:
+    """What may have caused a change, or that ranks waited for a core."""
+    if gate.comparison:
+        return comparing.known_causes(gate.comparison)
+    covers = [result.rule.covers for result in gate.results]
+    rows = [row for row in gate.run.rows if any(covered(row) for covered in covers)]
+    return waited_sentences([row.queued_share for row in rows])
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:

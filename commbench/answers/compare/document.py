@@ -76,6 +76,8 @@ def _answer(found: Comparison) -> list[str]:
         return [*known_causes(found), *pooled_sentences(found), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
+    if waited := sum(pooled.waited > 0 for pooled in found.pooled):
+        words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
     return [*known_causes(found), text, *_single_rows(found)]
 
@@ -123,14 +125,17 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     label, across = _range_label(found), "across machines, " * found.is_across_machines
     return [
         f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
-        f"as long as {a}: {pooled.verdict}{_undisturbed(pooled)}."
+        f"as long as {a}: {pooled.verdict}{_why(pooled)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
 
 
-def _undisturbed(pooled: PooledRatio) -> str:
-    """What the 5th percentiles add to the medians; empty where they say the same."""
+def _why(pooled: PooledRatio) -> str:
+    """Why it has no verdict, or what the 5th percentiles add to the medians; empty where they say
+    the same."""
+    if pooled.reason:
+        return f", {pooled.reason}"
     if not pooled.undisturbed or pooled.verdict == stats.SAME:
         return ""
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
@@ -215,11 +220,16 @@ RANGE_COLUMNS = (
     Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
     Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
+    Column("rows that\nwaited", lambda pooled: pooled.waited or None, cells.NUMBER, 9),
 )
 
 
 def _tone(row: ComparedRow | PooledRatio) -> str:
     return _TONES.get(row.verdict, "")
+
+
+def _waited(row: ComparedRow) -> str:
+    return row.reason.rpartition(" in ")[2] if row.has_waited else ""
 
 
 def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
@@ -237,6 +247,7 @@ ROW_COLUMNS = (
     Column("p5\nB/A", _if_compared("undisturbed"), cells.RATIO, 5),
     Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("waited\nfor a core", _waited, cells.TEXT, 9),
 )
 
 
@@ -285,14 +296,14 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 
 
 def _remarks(found: Comparison) -> list[str]:
-    """Each remark on rows, with those rows, but for the common one that an interval is wide; and
-    the rows that only one side has."""
+    """Each remark on rows, with those rows, but for the common one that an interval is wide, and
+    for what a column says; and the rows that only one side has."""
     unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
     concerned: dict[str, list[Any]] = stats.collect(
         (why, row.a)
         for row in found.rows
         for why, applies in (
-            (row.reason, row.reason not in ("", OVERLAP)),
+            (row.reason, row.reason not in ("", OVERLAP) and not row.has_waited),
             (unsure, row.verdict in stats.CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
         )
         if applies
@@ -326,7 +337,7 @@ def launches_of(run: LoadedRun) -> int | None:
 
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
-    if all(pooled.verdict != stats.UNDECIDED for pooled in found.pooled):
+    if all(pooled.verdict != stats.UNDECIDED or pooled.waited for pooled in found.pooled):
         return []
     return [
         f"For a clearer answer measure both again with {more_precisely(found.b.header)} on a quiet "

@@ -11,6 +11,7 @@ from typing import Any
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.compare.ratio import WAITED
 from commbench.answers.show.numerics import ways_sentence
 from commbench.answers.show.rows import waited_sentences
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
@@ -52,7 +53,7 @@ def document(result: SweepResult) -> Document:
     if len(answer) > MOST_SENTENCES and result.ranks:
         best = result.names[result.ranks[0].setting]
         text = f"Over all {len(answer)} kinds of calls, {best} has the shortest times on average."
-        answer, items = [text], answer
+        answer, items = [*_waited_first(result), text], answer
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
@@ -111,9 +112,11 @@ def answers(result: SweepResult) -> list[str]:
         for step, setting, variant, ratio in result.faster_variants
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
-    rows = [each.row for point in result.points for each in point.by_time]
-    queued = [row.interference.queued_share if row else None for row in rows]
-    return [*waited_sentences(queued), *sentences, *variants] or ["Nothing was timed."]
+    return [*_waited_first(result), *sentences, *variants] or ["Nothing was timed."]
+
+
+def _waited_first(result: SweepResult) -> list[str]:
+    return waited_sentences([e.row.queued_share for point in result.points for e in point.by_time])
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
@@ -160,10 +163,22 @@ def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRang
     )
     shown, others = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
     shown.sort(key=lambda same: (same[0].verdict == UNDECIDED, same[0].low_bytes))
-    texts = [f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}" for same in shown]
+    texts = [
+        f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}{_why(result, same)}"
+        for same in shown
+    ]
     more = sum(len(each.points) for same in others for each in same)
     texts += [format_count(more, "more size")] * (more > 0)
     return f"{title} {'; '.join(texts)}.".replace(" :", ":")
+
+
+def _why(result: SweepResult, ranges: Sequence[ranking.SizeRange]) -> str:
+    """Why it is undecided which setting is the fastest, where ranks waited for a core."""
+    every = [each for found in ranges for point in found.points for each in point.by_time]
+    names = dict.fromkeys(result.names[each.setting] for each in every if each.has_waited)
+    if ranges[0].verdict != UNDECIDED or not names:
+        return ""
+    return f" ({WAITED} under {list_some([*names], MOST_NAMED)})"
 
 
 def _sizes(ranges: Sequence[ranking.SizeRange]) -> str:
@@ -221,6 +236,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
+        Column("waited\nfor a core", lambda row: _waited(row[2]), cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
@@ -243,6 +259,11 @@ def _place(point: ranking.SweepPoint, row: ranking.SettingTime | None) -> str:
     if row.place == ranking.BEST:
         return "fastest" if len(point.not_slower) == 1 else "shortest"
     return row.place or SLOWER
+
+
+def _waited(row: ranking.SettingTime | None) -> float | None:
+    """For how much of the time its ranks waited for a core, where that allows no verdict."""
+    return row.row.queued_share if row and row.has_waited else None
 
 
 def _selected(row: ranking.SettingTime | None) -> str:
