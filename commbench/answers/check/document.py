@@ -10,12 +10,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.diagnostics import more_precisely, waited_sentences
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
-from commbench.answers.show.rows import waited_sentences
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    measure_launches,
+    more_precisely,
+    waited_sentences,
+)
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
@@ -19,7 +24,6 @@ from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_n
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
-from commbench.answers.show.rows import waited_sentences
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.text import join_words
 from commbench.results.schema import Run

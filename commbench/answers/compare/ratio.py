@@ -39,6 +39,7 @@ from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
 from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
@@ -50,7 +51,6 @@ from commbench.stats import Estimate
 from commbench.views.formats import fields_of
 
 OVERLAP = "the interval reaches over the tolerance"
-WAITED = "ranks waited for a core most of the time"
 NO_INTERVAL = "decided by the two times alone, because no interval is known"
 FEWEST = 4
 """With three values against three, no rank test can reach 5 %."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.row_names import column_meanings
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
@@ -133,7 +134,9 @@ def document(shown: ShownRun) -> doc.Document:
     kinds = run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
-    found = [highest, *(special or [shapes.shapes_sentence(run.header, shown.shapes)])]
+    queued = [] if shown.soak else [row.queued_share for row in rows if row.time]
+    found = waited_sentences(queued) or [highest]
+    found += special or [shapes.shapes_sentence(run.header, shown.shapes)]
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
     is_last = is_bad and not shown.soak

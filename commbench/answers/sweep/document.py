@@ -8,12 +8,11 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
+from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
-from commbench.answers.compare.ratio import WAITED
 from commbench.answers.show.numerics import ways_sentence
-from commbench.answers.show.rows import waited_sentences
 from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges

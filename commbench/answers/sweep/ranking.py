@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
 from commbench.analysis.diagnostic_figures import has_waited
-from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.diagnostics import WAITED, diagnose_row
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
@@ -252,7 +252,7 @@ def _make_times(
             place = BEST
         elif best and time:
             behind = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
-            why = comparing.WAITED if comparing.why_undecided(rows[best], row) else ""
+            why = WAITED if comparing.why_undecided(rows[best], row) else ""
             place = stats.UNDECIDED if why else _PLACES[stats.decide(behind, tolerance)]
         over_first = None if setting == settings[0] else stats.ratio(time, times.get(settings[0]))
         found.append(SettingTime(setting, row, time, over_first, place, behind, why))
