@@ -172,6 +172,10 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
         """The run, and the baseline where there is one."""
         return [run for run in (self.run, self.baseline) if run]
 
+    def covers(self, case: Any) -> bool:
+        """Whether a rule covers a case, or a row."""
+        return any(result.rule.covers(case) for result in self.results)
+
     @property
     def exit_code(self) -> int:
         """The exit code of `commbench check`."""

@@ -24,7 +24,12 @@ from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_n
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
-from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
+from commbench.answers.show.run_notes import (
+    RowsWarning,
+    find_warnings,
+    warnings_section,
+    warnings_sentence,
+)
 from commbench.output.text import join_words
 from commbench.results.schema import Run
 from commbench.stats import Estimate
@@ -44,6 +49,8 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
+Warned = Sequence[tuple[str, RowsWarning]]
+"""Warnings, each with the name of its run."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
 
 
@@ -60,16 +67,19 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     if len(comparisons) == 1:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
-        return doc.Document(title, (), _answer(only), _blocks(only))
-    named = [*zip(names, comparisons, strict=True)]
+        warnings = run_warnings([only.a, only.b])
+        answer = [*_answer(only), *warnings_sentence([w for _, w in warnings])]
+        return doc.Document(title, (), answer, _blocks(only, warnings))
+    warned = [run_warnings([each.a, each.b]) for each in comparisons]
     sections = [
         doc.Section(
-            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]
+            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each, own)]
         )
-        for name, each in named
+        for name, each, own in zip(names, comparisons, warned, strict=True)
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
     summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
+    summary += warnings_sentence([w for own in warned for _, w in own])
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
@@ -166,7 +176,7 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[doc.Block]:
+def _blocks(found: Comparison, warnings: Warned) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
     notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
     return [
@@ -184,7 +194,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
-        warnings_block([found.a, found.b]),
+        warnings_block(warnings),
         doc.Pictures(lambda: _pictures(found)),
         doc.Folded("What the columns mean", [doc.Facts(meanings("compare"))]),
     ]  # fmt: skip
@@ -349,9 +359,7 @@ def _advice(found: Comparison) -> list[str]:
     ]
 
 
-def run_warnings(
-    runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
-) -> list[tuple[str, RowsWarning]]:
+def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:
     """The name of each run with each of its warnings about the cases that `covers` accepts, the
     most important first; those that a results.csv names are without figures."""
 
@@ -365,6 +373,11 @@ def run_warnings(
     ]
 
 
+def warnings_block(found: Warned) -> doc.Block:
+    """The warnings of runs, and what they mean."""
+    return warnings_section([w._replace(name=f"{run}: {w.name}") for run, w in found])
+
+
 def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
     covered = filter(covers, run.rows) if "warnings" in run.columns else ()
     named = Counter(row.warnings for row in covered)
@@ -374,13 +387,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWar
         if number := sum(concerned):
             rows = f"{number} of {format_count(len(run.rows), 'row')}"
             message = one.explanation.partition(". ")[0]
-            yield RowsWarning(one.name, rows, message, one.explanation, "")
-
-
-def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> doc.Block:
-    """The warnings of these runs about what `covers` accepts, and what they mean."""
-    found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs, covers)]
-    return warnings_section(found)
+            yield RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
 def _csv(found: Comparisons) -> str:

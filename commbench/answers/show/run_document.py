@@ -18,7 +18,6 @@ from commbench.answers.show import rows as run_table
 from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.output.text import join_words
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import REPLAY
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
@@ -265,8 +264,7 @@ def _status(shown: ShownRun) -> Iterator[str]:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
-    if names := [f"{each.words} ({each.name})" for each in shown.warnings]:
-        yield f"Read the warnings before you use the times: {join_words(names)}."
+    yield from run_notes.warnings_sentence(shown.warnings)
 
 
 def _measured(run: Run) -> str:

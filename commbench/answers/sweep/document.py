@@ -13,7 +13,12 @@ from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
 from commbench.answers.show.numerics import ways_sentence
-from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
+from commbench.answers.show.run_notes import (
+    RowsWarning,
+    find_warnings,
+    warnings_section,
+    warnings_sentence,
+)
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
@@ -61,6 +66,7 @@ def document(result: SweepResult) -> Document:
         Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
+    warnings = _warnings(result)
     blocks = [
         Items(items),
         Items(bits_sentences(result)),
@@ -69,10 +75,11 @@ def document(result: SweepResult) -> Document:
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
-        _warnings(result),
+        warnings_section(warnings),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
     ]
+    answer += warnings_sentence(warnings)
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
 
 
@@ -313,7 +320,7 @@ def _ranking(result: SweepResult) -> Table:
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _warnings(result: SweepResult) -> Block:
+def _warnings(result: SweepResult) -> list[RowsWarning]:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
     names = {setting.name: name for setting, name in result.names.items()}
@@ -323,10 +330,10 @@ def _warnings(result: SweepResult) -> Block:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    return warnings_section([
+    return [
         RowsWarning(*(text.replace("launches", "rounds") for text in warning))
         for warning in find_warnings(rows, under)
-    ])  # fmt: skip
+    ]
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:
