@@ -20,12 +20,7 @@ from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
 
 from commbench import stats
-from commbench.analysis.diagnostic_figures import (
-    BIMODAL,
-    find_interference,
-    find_two_groups,
-    has_waited,
-)
+from commbench.analysis import diagnostic_figures as figures
 from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
@@ -166,12 +161,12 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
         for batch, value in zip(batches, values, strict=True)
     )
     first, last, drift = find_drift(values)
-    queued = find_interference(batches, ()).queued_share
-    groups = find_two_groups(sorted(values))
-    is_double = groups is not None and groups.separation > BIMODAL
+    queued = figures.find_interference(batches, ()).queued_share
+    groups = figures.find_two_groups(sorted(values))
+    is_double = groups is not None and groups.separation > figures.BIMODAL
     return SoakRow(
         found.case, points, median(sorted(values)), first, last,
-        drift, UNDECIDED if has_waited(queued) else stats.decide(drift, tolerance),
+        drift, UNDECIDED if figures.has_waited(queued) else stats.decide(drift, tolerance),
         (groups.low_s, groups.high_s) if groups and is_double else (),
         sum(check.calls for check in checks), sum(sum(check.wrong_elements) for check in checks),
         queued,

@@ -22,14 +22,9 @@ from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
+from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
-from commbench.answers.show.run_notes import (
-    RowsWarning,
-    find_warnings,
-    warnings_section,
-    warnings_sentence,
-)
 from commbench.output.text import join_words
 from commbench.results.schema import Run
 from commbench.stats import Estimate
@@ -49,7 +44,7 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
-Warned = Sequence[tuple[str, RowsWarning]]
+Warned = Sequence[tuple[str, run_notes.RowsWarning]]
 """Warnings, each with the name of its run."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
 
@@ -68,7 +63,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
         warnings = run_warnings([only.a, only.b])
-        answer = [*_answer(only), *warnings_sentence([w for _, w in warnings])]
+        answer = [*_answer(only), *run_notes.warnings_sentence([w for _, w in warnings])]
         return doc.Document(title, (), answer, _blocks(only, warnings))
     warned = [run_warnings([each.a, each.b]) for each in comparisons]
     sections = [
@@ -79,7 +74,7 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
     summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
-    summary += warnings_sentence([w for own in warned for _, w in own])
+    summary += run_notes.warnings_sentence([w for own in warned for _, w in own])
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
@@ -363,8 +358,8 @@ def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
     """The name of each run with each of its warnings about the cases that `covers` accepts, the
     most important first; those that a results.csv names are without figures."""
 
-    def find(run: Run) -> list[RowsWarning]:
-        return find_warnings([row for row in make_rows(run) if covers(row.case)])
+    def find(run: Run) -> list[run_notes.RowsWarning]:
+        return run_notes.find_warnings([row for row in make_rows(run) if covers(row.case)])
 
     return [
         (name, warning)
@@ -375,10 +370,10 @@ def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
 
 def warnings_block(found: Warned) -> doc.Block:
     """The warnings of runs, and what they mean."""
-    return warnings_section([w._replace(name=f"{run}: {w.name}") for run, w in found])
+    return run_notes.warnings_section([w._replace(name=f"{run}: {w.name}") for run, w in found])
 
 
-def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
+def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_notes.RowsWarning]:
     covered = filter(covers, run.rows) if "warnings" in run.columns else ()
     named = Counter(row.warnings for row in covered)
     texts = [({*text.split()}, number) for text, number in named.items()]
@@ -387,7 +382,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWar
         if number := sum(concerned):
             rows = f"{number} of {format_count(len(run.rows), 'row')}"
             message = one.explanation.partition(". ")[0]
-            yield RowsWarning(one.name, rows, message, one.explanation, "", one.words)
+            yield run_notes.RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
 def _csv(found: Comparisons) -> str:

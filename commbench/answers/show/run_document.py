@@ -278,6 +278,8 @@ def _measured(run: Run) -> str:
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     if part := len(measured) - len(whole):
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
+    if alone := sum(bool(m.case.group_ranks) for m in measured):
+        parts.append(f"{alone} of them a group alone, of which rows show the slowest")
     others = Counter(m.status for m in found if m.status != OK)
     parts += [f"{number} {status}" for status, number in others.items()]
     if has_wrong(run):

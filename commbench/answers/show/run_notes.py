@@ -70,8 +70,8 @@ def find_warnings(
 
 def warnings_sentence(found: Sequence[RowsWarning]) -> list[str]:
     """The sentence of an answer that names the warnings; none where there are none."""
-    names = dict.fromkeys(f"{each.words} ({each.name})" for each in found)
-    return [f"Read the warnings before you use the times: {join_words([*names])}."] * bool(names)
+    names = [*dict.fromkeys(f"{each.words} ({each.name})" for each in found)]
+    return [f"Read the warnings before you use the times: {join_words(names)}."] if names else []
 
 
 def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:

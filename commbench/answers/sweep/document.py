@@ -12,13 +12,8 @@ from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.show import run_notes
 from commbench.answers.show.numerics import ways_sentence
-from commbench.answers.show.run_notes import (
-    RowsWarning,
-    find_warnings,
-    warnings_section,
-    warnings_sentence,
-)
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
@@ -75,11 +70,11 @@ def document(result: SweepResult) -> Document:
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
-        warnings_section(warnings),
+        run_notes.warnings_section(warnings),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
     ]
-    answer += warnings_sentence(warnings)
+    answer += run_notes.warnings_sentence(warnings)
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
 
 
@@ -320,7 +315,7 @@ def _ranking(result: SweepResult) -> Table:
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _warnings(result: SweepResult) -> list[RowsWarning]:
+def _warnings(result: SweepResult) -> list[run_notes.RowsWarning]:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
     names = {setting.name: name for setting, name in result.names.items()}
@@ -331,8 +326,8 @@ def _warnings(result: SweepResult) -> list[RowsWarning]:
 
     rows = [row for each in result.settings for row in each.rows]
     return [
-        RowsWarning(*(text.replace("launches", "rounds") for text in warning))
-        for warning in find_warnings(rows, under)
+        run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning))
+        for warning in run_notes.find_warnings(rows, under)
     ]
 
 
