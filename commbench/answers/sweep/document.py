@@ -176,7 +176,7 @@ def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRang
 def _why(result: SweepResult, ranges: Sequence[ranking.SizeRange]) -> str:
     """Why it is undecided which setting is the fastest, where ranks waited for a core."""
     every = [each for found in ranges for point in found.points for each in point.by_time]
-    names = dict.fromkeys(result.names[each.setting] for each in every if each.has_waited)
+    names = dict.fromkeys(result.names[each.setting] for each in every if each.waited)
     if ranges[0].verdict != UNDECIDED or not names:
         return ""
     return f" ({WAITED} under {list_some([*names], MOST_NAMED)})"
@@ -237,7 +237,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
-        Column("waited\nfor a core", lambda row: _waited(row[2]), cells.SHARE, 9),
+        Column("waited\nfor a core", lambda row: row[2] and row[2].waited, cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
@@ -260,11 +260,6 @@ def _place(point: ranking.SweepPoint, row: ranking.SettingTime | None) -> str:
     if row.place == ranking.BEST:
         return "fastest" if len(point.not_slower) == 1 else "shortest"
     return row.place or SLOWER
-
-
-def _waited(row: ranking.SettingTime | None) -> float | None:
-    """For how much of the time its ranks waited for a core, where that allows no verdict."""
-    return row.row.queued_share if row and row.has_waited else None
 
 
 def _selected(row: ranking.SettingTime | None) -> str:

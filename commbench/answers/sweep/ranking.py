@@ -50,9 +50,9 @@ class SettingTime(NamedTuple):
     """Why the place is UNDECIDED although the interval of that ratio may decide it."""
 
     @property
-    def has_waited(self) -> bool:
-        """Whether its ranks waited for a core most of the time: then it has no verdict."""
-        return has_waited(self.row.queued_share)
+    def waited(self) -> float | None:
+        """For how much of the time its ranks waited for a core; None where it has a verdict."""
+        return self.row.queued_share if has_waited(self.row.queued_share) else None
 
     @property
     def time(self) -> Estimate:
@@ -325,13 +325,10 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
             if point.case.step == made.case.step and each.setting == made.best.setting
             and point.case.variant not in AS_TRACED
         ]  # fmt: skip
-        if not others:
-            continue
-        time, fastest, row = min(others, key=itemgetter(0))
-        gain = stats.ratio(time, made.best.time)
-        if comparing.why_undecided(made.best.row, row):
-            continue
-        if gain and stats.decide(gain, tolerance) == stats.FASTER:
+        none = None, "", made.best.row
+        time, fastest, row = min(others, key=itemgetter(0), default=none)
+        gain, why = stats.ratio(time, made.best.time), comparing.why_undecided(made.best.row, row)
+        if gain and not why and stats.decide(gain, tolerance) == stats.FASTER:
             found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
     return tuple(found)
 
