@@ -207,9 +207,7 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     sizes = tuple(sorted(times))
     estimates = tuple(times[size] for size in sizes)
     waits = any(has_waited(row.queued_share) for row in rows)
-    if len(sizes) < 2:
-        return None
-    return TimeTable(rows[0].case.title, sizes, estimates, has_waited=waits)
+    return TimeTable(rows[0].case.title, sizes, estimates, None, waits) if len(sizes) > 1 else None
 
 
 def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:

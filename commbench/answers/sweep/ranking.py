@@ -77,7 +77,6 @@ class SettingTime(NamedTuple):
             "busbw_bytes_per_s": self.row.busbw if self.estimate else None,
             "status": self.row.measurement.status,
             "warnings": [each.name for each in diagnose_row(self.row)],
-            "queued_share": self.row.queued_share,
             **fields_of(self, "selection", without=("row", "estimate")),
         }
 
