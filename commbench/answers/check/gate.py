@@ -26,7 +26,7 @@ from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 
-CHECKED = (*COMPARED, "wrong", "stop_reason", "warnings")
+CHECKED = (*COMPARED, "wrong", "stop_reason")
 """The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 COMPARED = (
     *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
-    "work", "queued_share",
+    "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
 
