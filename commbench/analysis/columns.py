@@ -166,7 +166,7 @@ COLUMNS: dict[str, Column] = {
         Column("launch_max_us", lambda row: max(row.launch_medians, default=None), unit=MICRO),
         Column("operation_us", lambda row: row.interference.operation_s, unit=MICRO),
         Column("stalled_share", lambda row: row.interference.stalled_share),
-        Column("queued_share", lambda row: row.interference.queued_share),
+        Column("queued_share", lambda row: row.queued_share),
         Column("switches_per_iteration", lambda row: row.interference.switches_per_iteration),
         Column("warnings", lambda row: " ".join(d.name for d in diagnose_row(row)), TEXT),
         _of_time("time_p5_us", "p5"),

@@ -144,6 +144,19 @@ def more_precisely(header: RunHeader | None = None) -> str:
     return more_time(header, **values, precision=f"{100 * precision:g}%")
 
 
+WAITED = "ranks waited for a core most of the time"
+
+
+def waited_sentences(queued: Sequence[float | None]) -> list[str]:
+    """The answer to rows of which more than half say that ranks waited for a core, and what to do;
+    `queued` has the part of the time of each row, None where it is not known."""
+    text = (
+        f"{WAITED.capitalize()}: this shows the host, not the network. "
+        "Use fewer ranks, an idle host or another CPU mode: `commbench doctor`."
+    )
+    return [text] * (2 * sum(map(figures.has_waited, queued)) > len(queued))
+
+
 def measure_launches(headers: Sequence[RunHeader | None]) -> str:
     """What shows how much launches of these runs differ."""
     if headers and all(header and is_in_process(header) for header in headers):
@@ -201,7 +214,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
         "stolen", "queued",
     ),
     _diagnostic(
-        "queued", lambda row: row.interference.queued_share, figures.MOST_QUEUED, "too_few_cores",
+        "queued", lambda row: row.queued_share, figures.MOST_QUEUED, "too_few_cores",
         "throttled",
     ),
     _diagnostic("drift", figures.drift, 0.10),

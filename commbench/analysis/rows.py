@@ -74,6 +74,11 @@ class ResultRow:
         return find_overlap(communication, computation, self.time, self.measurement.batches)
 
     @property
+    def queued_share(self) -> float | None:
+        """The part of the time that its ranks waited for a core; None where it is not known."""
+        return self.interference.queued_share
+
+    @property
     def algbw(self) -> float | None:
         """Algorithm bandwidth in bytes/s: S over the median time."""
         return self.algbw_at(self.time.median if self.time else None)

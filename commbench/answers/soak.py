@@ -20,7 +20,8 @@ from statistics import NormalDist, linear_regression
 from typing import Any, NamedTuple
 
 from commbench import stats
-from commbench.analysis.diagnostic_figures import BIMODAL, find_two_groups
+from commbench.analysis import diagnostic_figures as figures
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.statistics import Z, median, medians, summarise
 from commbench.errors import GATE_FAILS, UsageError, WrongResultError
 from commbench.output.text import list_some
@@ -61,11 +62,14 @@ class SoakRow(NamedTuple):
     last_s: Estimate | None
     drift: Estimate | None
     drift_verdict: str
-    """One of stats.verdict: `slower` is a drift beyond the tolerance."""
+    """One of stats.verdict: `slower` is a drift beyond the tolerance. Undecided where ranks waited
+    for a core most of the time."""
     two_speeds_s: tuple[float, ...]
     """The means of two separate groups of cycles; empty where there are none."""
     checked_calls: int
     wrong: int
+    queued_share: float | None = None
+    """The part of the time that ranks waited for a core; None where it is not known."""
 
     def as_json(self) -> dict[str, Any]:
         """The fields; of each cycle the number, the start and the time."""
@@ -157,13 +161,15 @@ def _analyse_case(found: Measurement, checks: Sequence[Check], tolerance: float)
         for batch, value in zip(batches, values, strict=True)
     )
     first, last, drift = find_drift(values)
-    groups = find_two_groups(sorted(values))
-    is_double = groups is not None and groups.separation > BIMODAL
+    queued = figures.find_interference(batches, ()).queued_share
+    groups = figures.find_two_groups(sorted(values))
+    is_double = groups is not None and groups.separation > figures.BIMODAL
     return SoakRow(
         found.case, points, median(sorted(values)), first, last,
-        drift, stats.decide(drift, tolerance),
+        drift, UNDECIDED if figures.has_waited(queued) else stats.decide(drift, tolerance),
         (groups.low_s, groups.high_s) if groups and is_double else (),
         sum(check.calls for check in checks), sum(sum(check.wrong_elements) for check in checks),
+        queued,
     )  # fmt: skip
 
 
@@ -281,6 +287,8 @@ def soak_answer(result: SoakResult) -> list[str]:
         share = format_percent(seen) if seen < 0.9999 else "more than 99.99 %"
         text = f"A fault of 1 call in 1,000 would have been seen with a probability of {share}."
         answer = [f"The results of all {calls} are right.", text]
+    waited = waited_sentences([row.queued_share for row in result.rows])
+    answer = [*answer, *waited] if result.wrong else [*waited, *answer]
     answer.append(_drift_sentence(result))
     if minutes:
         worst = max(result.slow_minutes, key=lambda each: each.ratio.value)

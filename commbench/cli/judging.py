@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from commbench.cli.commands import Show
-from commbench.errors import UsageError
+from commbench.errors import NO_VERDICT_REACHED, UsageError
 from commbench.output.ci import add_to_summary
 from commbench.output.console import print_status, print_workflow_command
 from commbench.output.text import runs_in_actions
 from commbench.results.files import require_new, write_new
+from commbench.units import format_count
 from commbench.views.formats import JSON, MARKDOWN
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def compare(
         rows = f"{slower} {'row is' if slower == 1 else 'rows are'}"
         print_status(f"{rows} slower than in {comparisons[0].a.name}")
         raise typer.Exit(1)
+    if fail_if_slower and (waited := sum(comparison.waited for comparison in comparisons)):
+        print_status(f"no verdict: ranks waited for a core in {format_count(waited, 'row')}")
+        raise typer.Exit(NO_VERDICT_REACHED)
 
 
 def check(show: Show, run: str, junit: Path | None, json: Path | None, **given: Any) -> None:

@@ -138,7 +138,9 @@ COMPARE = {
     "verbose": switch("Print all rows, p-values of the rank test, and all warnings."),
     "plot": Option("FILE", "Draw one picture into a new file: .png, .svg, .pdf.", type=Path),
     "output": Option("DIR", "Draw a picture of each operation into this folder.", type=Path),
-    "fail_if_slower": switch("Exit with 1 if any row or range of sizes is slower."),
+    "fail_if_slower": switch(
+        "Exit with 1 if any row or range of sizes is slower, with 7 if ranks waited for a core."
+    ),
     **FILE_HINTS,
 }  # fmt: skip
 DB = Option("FILE", "The history.  [default: results/history.sqlite]", type=Path)

@@ -115,6 +115,7 @@ CASES = (
       for options in ("", "--format markdown", "--format csv", "--format json", "--verbose")),
     "compare results/made_up_old results/made_up_new --fail-if-slower --tolerance 10%",
     "compare results/two_ranks results/plain results/three_ranks --force",
+    "compare results/pairs results/pairs_quick --fail-if-slower",
     "compare results/two_ranks results/four_ranks",
     "compare results/two_ranks results/point_to_point",
     "compare results/two_ranks results/four_ranks --force",

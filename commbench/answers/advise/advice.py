@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.rows import ResultRow
 from commbench.answers.advise import choices, simulation
@@ -90,6 +91,8 @@ class AdviceReport(Result, view="answers.advise.document", rows="advice"):
     """About the runs that the advice rests on."""
     crowd: str = ""
     """`4 ranks share 2 cores`, where they do."""
+    waited: tuple[str, ...] = ()
+    """What is said first where ranks waited for a core."""
     apart: tuple[tuple[str, ...], ...] = ()
     """The runs on as many ranks that differ in devices or CPU mode: each group has own advice."""
 
@@ -117,6 +120,7 @@ def find_advice(runs: Sequence[Run], question: Question) -> AdviceReport:
     return AdviceReport(
         names, question, advice, tuple(lacking.values()),
         tuple(find_warnings(rows)), find_crowd([*{id(r.header): r.header for r in rows}.values()]),
+        tuple(waited_sentences([row.queued_share for row in rows if row.time])),
         tuple(each.runs for each in groups if not each.is_only),
     )  # fmt: skip
 
@@ -157,7 +161,8 @@ def _bucket_advice(table: TimeTable, measured: Measured, question: Question) -> 
     if found.largest_sent > table.largest and not table.grows:
         where = "" if measured.is_only else f" in {join_words(measured.runs)}"
         return Missing(DDP + where, *commands.growth_needs(table, measured.header))
-    decided = UNDECIDED if found.is_guess else decide(found.gain, question.tolerance)
+    is_open = found.is_guess or table.has_waited
+    decided = UNDECIDED if is_open else decide(found.gain, question.tolerance)
     verdict = {SLOWER: CHANGE, UNDECIDED: UNDECIDED}.get(decided, KEEP)
     mib = found.recommended.bucket_bytes / simulation.MIB
     paste = choices.fill_lines("bucket", mib=mib) if verdict == CHANGE else ()

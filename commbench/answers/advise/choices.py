@@ -146,6 +146,8 @@ class RangeAdvice(NamedTuple):
     others."""
     fallback: Setting | None = None
     """The best one that is not FLAT, where `best` is."""
+    has_waited: bool = False
+    """Whether it is undecided because ranks waited for a core."""
 
 
 class Crossing(NamedTuple):
@@ -310,9 +312,11 @@ def _decide_range(
     may_gain = [s for s, g in gains.items() if g.ends[1] > 1 + tolerance]
     named = next(iter([*may_gain, *gains]), default)
     gain = gains.get(named)
+    judged = (each for p in points for each in p.by_time if each.setting in (named, default))
+    has_waited = any(each.waited for each in judged)
     chosen, verdict, fallback = default, KEEP, None
 
-    if gain and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:
+    if gain and not has_waited and stats.decide(_for_all(gain, comparisons), tolerance) == SLOWER:
         chosen, verdict = named, CHANGE
         if named == FLAT:
             fallback = next((each for each in order if each != FLAT), None)
@@ -321,7 +325,9 @@ def _decide_range(
         verdict, candidates = UNDECIDED, [default, *may_gain]
     low, high = points[0].size_bytes, points[-1].size_bytes
     other = named if gain else None
-    return RangeAdvice(low, high, verdict, chosen, tuple(candidates), gain, other, fallback)
+    return RangeAdvice(
+        low, high, verdict, chosen, tuple(candidates), gain, other, fallback, has_waited
+    )  # fmt: skip
 
 
 def _find_slower(found: RangeAdvice, default: Setting, points: Sequence[SweepPoint]) -> RangeAdvice:

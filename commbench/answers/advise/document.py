@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import format_range
 from commbench.answers.advise import simulation
 from commbench.answers.advise.advice import DDP, Advice, AdviceReport, Missing, Question
@@ -38,7 +39,7 @@ MEMORY = Unit(format_about)
 
 def document(report: AdviceReport) -> doc.Document:
     """All advice, and what is missing for more."""
-    found = answers(report.advice, report.question)
+    found = [*report.waited, *answers(report.advice, report.question)]
     found += [f"{m.subject}: {m.needs}." for m in report.missing if m.needs.startswith(UNKNOWN)]
     other = "`commbench compare` or the sweep's `show` says which run is faster."
     found = found or ["No advice yet: the table says what each choice needs."]
@@ -109,7 +110,9 @@ def _missing(missing: Sequence[Missing]) -> list[doc.Block]:
     return [*blocks, *([doc.Folded("Commands for the others", _code("", more))] if more else [])]
 
 
-def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Question) -> str:
+def _decision(
+    chosen: str, used: str, gain: Estimate, verdict: str, question: Question, has_waited: bool
+) -> str:
     """What to use; and why a gain is not decided whose whole interval is above 1."""
     gained = f"{ratio_text(gain)} times as fast{in_brackets(ratio_interval_text(gain))}"
     if verdict == CHANGE:
@@ -117,7 +120,9 @@ def _decision(chosen: str, used: str, gain: Estimate, verdict: str, question: Qu
     if verdict == KEEP:
         return f"keep {used}; no other simulated size is more than {_percent(question)} faster"
     why, low = "", gain.ends[0]
-    if low > 1 + question.tolerance:
+    if has_waited:
+        why = f", since {WAITED}"
+    elif low > 1 + question.tolerance:
         why = ", but not with 95 % for all sizes and alternatives together (Bonferroni)"
     elif low > 1:
         why = f", perhaps less than the {_percent(question)} that count (--tolerance)"
@@ -136,7 +141,7 @@ def _buckets(found: BucketAdvice, verdict: str, question: Question) -> tuple[str
     size in use is the last line."""
     size, used = (format_bytes(p.bucket_bytes) for p in (found.recommended, found.now))
     used = f"torch's default of {used}" if question.bucket_bytes is None else used
-    answer = _decision(size, used, found.gain, verdict, question)
+    answer = _decision(size, used, found.gain, verdict, question, found.table.has_waited)
     if found.is_guess:
         most = format_bytes(found.table.largest)
         answer = f"not decided, for {used} is far beyond the measured sizes (up to {most})"
@@ -208,7 +213,8 @@ def _choice_answer(found: ChoiceAdvice, verdict: str, question: Question) -> str
         if each.verdict == verdict != KEEP and each.alternative and each.gain:
             sizes = format_range(each.low_bytes, each.high_bytes)
             used = f"{names[found.default]}{f' for {sizes}' if sizes else ''}"
-            decided.append(_decision(names[each.alternative], used, each.gain, verdict, question))
+            told = names[each.alternative], used, each.gain, verdict, question, each.has_waited
+            decided.append(_decision(*told))
     return "; ".join(decided) or f"keep {names[found.default]}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostic_figures import has_waited
 from commbench.analysis.diagnostics import more_precisely
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.advise.choices import CPU_MODE, Choice
@@ -205,7 +206,8 @@ def _make_table(rows: Sequence[ResultRow]) -> TimeTable | None:
     }  # fmt: skip
     sizes = tuple(sorted(times))
     estimates = tuple(times[size] for size in sizes)
-    return TimeTable(rows[0].case.title, sizes, estimates) if len(sizes) > 1 else None
+    waits = any(has_waited(row.queued_share) for row in rows)
+    return TimeTable(rows[0].case.title, sizes, estimates, None, waits) if len(sizes) > 1 else None
 
 
 def find_slowdown(rows: Sequence[ResultRow]) -> Slowdown:

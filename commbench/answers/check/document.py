@@ -10,11 +10,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.diagnostics import more_precisely, waited_sentences
 from commbench.answers.check.gate import NO_VERDICT, UNCHECKED, GateResult, RowCheck, RuleResult
 from commbench.answers.check.rules import steps_note
 from commbench.answers.compare import document as comparing
 from commbench.answers.compare.comparison import distinct_names
+from commbench.answers.show.run_notes import warnings_sentence
 from commbench.output.ci import ERROR, NOTICE, WARNING, annotation
 from commbench.output.text import read_sections
 from commbench.stats import FAIL, NOT_MEASURED, OUTCOMES, PASS, UNDECIDED
@@ -39,20 +40,26 @@ def document(gate: GateResult) -> Document:
     """The outcome, the rules with their rows, what limits them, what to do, and what differs."""
     worst_first = sorted(gate.results, key=lambda result: [*WORDS].index(result.outcome))
     sides = [("A, the baseline", gate.baseline)] if gate.baseline else []
+    warnings = comparing.run_warnings(gate.runs, gate.covers)
     blocks = [
         *([Table("Runs", comparing.SIDE_COLUMNS, [*sides, ("B", gate.run)])] if sides else []),
         *(_rule_section(gate, result) for result in worst_first),
         Items(comparing.launch_notes(gate.comparison) if gate.comparison else [], "Notes"),
-        comparing.warnings_block(
-            gate.runs, lambda row: any(r.rule.covers(row) for r in gate.results)
-        ),
+        comparing.warnings_block(warnings),
         Items(advice(gate), "What to do"),
         *(comparing.difference_tables(gate.comparison) if gate.comparison else []),
         Pictures(lambda: _pictures(gate)),
     ]
     title = f"Check of {gate_title(gate)}"
-    causes = comparing.known_causes(gate.comparison) if gate.comparison else []
-    return Document(title, (), [verdict(gate), *causes], blocks, tone=_TONES[gate.outcome])
+    answer = [verdict(gate), *_causes(gate), *warnings_sentence([w for _, w in warnings])]
+    return Document(title, (), answer, blocks, tone=_TONES[gate.outcome])
+
+
+def _causes(gate: GateResult) -> list[str]:
+    """What may have caused a change, or that ranks waited for a core."""
+    if gate.comparison:
+        return comparing.known_causes(gate.comparison)
+    return waited_sentences([row.queued_share for row in gate.run.rows if gate.covers(row)])
 
 
 def _pictures(gate: GateResult) -> Sequence[Any]:

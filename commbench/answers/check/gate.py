@@ -13,12 +13,11 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.load import LoadedRun, as_loaded_run
 from commbench.answers.check.expected import hardware_of, remarks
 from commbench.answers.check.rules import Rule
 from commbench.answers.compare.comparison import COMPARED, Comparison, compare
-from commbench.answers.compare.ratio import other_work
+from commbench.answers.compare.ratio import other_work, why_undecided
 from commbench.errors import GATE_FAILS, NO_VERDICT_REACHED, UsageError
 from commbench.plan.case import SKIPPED, UNSUPPORTED, Case
 from commbench.plan.links import Hardware
@@ -27,7 +26,7 @@ from commbench.stats import FAIL, NOT_MEASURED, PASS, UNDECIDED, Estimate, judge
 from commbench.units import format_count
 from commbench.views.formats import Result
 
-CHECKED = (*COMPARED, "wrong", "stop_reason", "warnings")
+CHECKED = (*COMPARED, "wrong", "stop_reason")
 """The columns that a check needs; loading no others is faster."""
 NOT_PLANNED = (UNSUPPORTED, SKIPPED)
 """Statuses of rows that a run was not to measure. Other statuses than `ok` are failures."""
@@ -41,7 +40,6 @@ UNCHECKED = "results not checked"
 WIDEST = 2.0
 """An interval whose upper end is more than so many times the lower one says too little."""
 WIDE = f"the interval spans more than a factor of {WIDEST:g}"
-BUSY = "the ranks of the baseline waited for a core more than half of the time"
 
 
 class RowCheck(NamedTuple):
@@ -174,6 +172,10 @@ class GateResult(Result, view="answers.check.document", rows="rules rows"):
         """The run, and the baseline where there is one."""
         return [run for run in (self.run, self.baseline) if run]
 
+    def covers(self, case: Any) -> bool:
+        """Whether a rule covers a case, or a row."""
+        return any(result.rule.covers(case) for result in self.results)
+
     @property
     def exit_code(self) -> int:
         """The exit code of `commbench check`."""
@@ -268,19 +270,21 @@ def _check_row(rule: Rule, limited: Any, row: Any, baseline: Any = None) -> RowC
 
 def _decide(rule: Rule, row: Any, estimate: Estimate, baseline: Any = None) -> RowCheck:
     """The outcome of a row. One that is not checked, or whose measurement says too little, may
-    fail but does not pass. Noise makes calls slower only: so a row whose wide interval lies within
-    a limit that no baseline gives passes."""
+    fail but does not pass; one that is compared with a baseline does neither where ranks of a side
+    waited for a core. Noise makes calls slower only: so a row whose wide interval lies within a
+    limit that no baseline gives passes."""
+    doubt = why_undecided(baseline, row) if baseline else ""
     outcome = judge(estimate, rule.value, rule.limit.is_least)
     found = RowCheck(rule, row.case, outcome, estimate)
-    if outcome == FAIL:
+    if outcome == FAIL and not doubt:
         return found
     if not rule.allow_unchecked and found.case.has_result:
         for one, where in ((row, ""), (baseline or row, " in the baseline")):
             if one.wrong is None:
                 return _not_measured(rule, row, UNCHECKED + where)
     is_wide = (estimate.high or 0) > WIDEST * (estimate.low or 0)
-    doubt = WIDE if is_wide and (baseline or outcome == UNDECIDED) else ""
-    doubt = BUSY if baseline and (baseline.queued_share or 0) > MOST_QUEUED else doubt
+    if not doubt and is_wide and (baseline or outcome == UNDECIDED):
+        doubt = WIDE
     return found._replace(outcome=UNDECIDED, reason=doubt) if doubt else found
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 COMPARED = (
     *KEY, *TIMES, *UNDISTURBED_TIMES, *NEEDED_FACTS, "label", "busbw_GBps", "launches", "status",
-    "work", "queued_share",
+    "work", "queued_share", "warnings",
 )  # fmt: skip
 """The columns that a comparison needs; loading no others is faster."""
 
@@ -146,6 +146,11 @@ class Comparison(Result, view="answers.compare.document"):
         is_slower = any(row.verdict == SLOWER for row in self.rows)
         return is_slower or any(pooled.verdict == SLOWER for pooled in self.pooled)
 
+    @property
+    def waited(self) -> int:
+        """How many rows are undecided because ranks waited for a core."""
+        return sum(row.has_waited for row in self.rows)
+
     def as_json(self) -> dict[str, Any]:
         """Everything that is known; rows that only one side has with what it says of them."""
         alone = {
@@ -153,7 +158,8 @@ class Comparison(Result, view="answers.compare.document"):
             for name in ("only_a", "only_b")
         }
         sides = {"a": self.a.named, "b": self.b.named}
-        found = fields_of(self, "counts", "pooled", "crossovers", without=("a", "b", *alone))
+        more = ("counts", "waited", "pooled", "crossovers")
+        found = fields_of(self, *more, without=("a", "b", *alone))
         return sides | found | alone
 
     def written_rows(self) -> Iterator[tuple[Any, ...]]:

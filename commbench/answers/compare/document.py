@@ -11,16 +11,20 @@ from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.csv_file import make_csv
-from commbench.analysis.diagnostics import DIAGNOSTICS, measure_launches, more_precisely
+from commbench.analysis.diagnostics import (
+    DIAGNOSTICS,
+    measure_launches,
+    more_precisely,
+    waited_sentences,
+)
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import format_range, name_rows, short_titles
 from commbench.analysis.rows import make_rows
 from commbench.answers.compare.comparison import COLUMNS, Comparison, distinct_names
 from commbench.answers.compare.ratio import OVERLAP, ComparedRow, PooledRatio
+from commbench.answers.show import run_notes
 from commbench.answers.show.formats import meanings, texts
 from commbench.answers.show.numerics import bits_items
-from commbench.answers.show.rows import waited_sentences
-from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.output.text import join_words
 from commbench.results.schema import Run
 from commbench.stats import Estimate
@@ -40,6 +44,8 @@ MOST_DIFFERENCES = 3
 MOST_SENTENCES = 6
 """Sentences of the answer; of more ranges of sizes, a summary and a table."""
 SIGNIFICANCE = 0.05
+Warned = Sequence[tuple[str, run_notes.RowsWarning]]
+"""Warnings, each with the name of its run."""
 _TONES = {stats.SLOWER: doc.BAD, stats.FASTER: doc.GOOD}
 
 
@@ -56,16 +62,19 @@ def document(found: Comparison | Comparisons) -> doc.Document:
     if len(comparisons) == 1:
         (only,) = comparisons
         title = f"{names[0]} (B) compared with {first} (A)"
-        return doc.Document(title, (), _answer(only), _blocks(only))
-    named = [*zip(names, comparisons, strict=True)]
+        warnings = run_warnings([only.a, only.b])
+        answer = [*_answer(only), *run_notes.warnings_sentence([w for _, w in warnings])]
+        return doc.Document(title, (), answer, _blocks(only, warnings))
+    warned = [run_warnings([each.a, each.b]) for each in comparisons]
     sections = [
         doc.Section(
-            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each)]
+            f"{name} (B) compared with {first} (A)", [doc.Items(_answer(each)), *_blocks(each, own)]
         )
-        for name, each in named
+        for name, each, own in zip(names, comparisons, warned, strict=True)
     ]
     parts = [" ".join([*known_causes(each), _counts(each)]) for each in comparisons]
     summary = [f"{name} against {first}: {part}." for name, part in zip(names, parts, strict=True)]
+    summary += run_notes.warnings_sentence([w for own in warned for _, w in own])
     return doc.Document(f"{join_words(names)} against {first}", (), summary, sections)
 
 
@@ -76,6 +85,8 @@ def _answer(found: Comparison) -> list[str]:
         return [*known_causes(found), *pooled_sentences(found), *_single_rows(found)]
     counts = Counter(pooled.verdict for pooled in found.pooled)
     words = [f"{verdict} in {number}" for verdict, number in sorted(counts.items())]
+    if waited := sum(pooled.waited > 0 for pooled in found.pooled):
+        words[-1] += f" ({waited} because ranks waited for a core)"
     text = f"Of {len(found.pooled)} ranges of sizes, {found.b.name} is {join_words(words)}."
     return [*known_causes(found), text, *_single_rows(found)]
 
@@ -123,14 +134,17 @@ def pooled_sentences(found: Comparison, kind: str | None = None) -> list[str]:
     label, across = _range_label(found), "across machines, " * found.is_across_machines
     return [
         f"{label(pooled)}: {across}{b} takes {cells.ratio_with_interval_text(pooled.ratio)} times "
-        f"as long as {a}: {pooled.verdict}{_undisturbed(pooled)}."
+        f"as long as {a}: {pooled.verdict}{_why(pooled)}."
         for pooled in _ordered_ranges(found)
         if kind in (None, pooled.kind)
     ]
 
 
-def _undisturbed(pooled: PooledRatio) -> str:
-    """What the 5th percentiles add to the medians; empty where they say the same."""
+def _why(pooled: PooledRatio) -> str:
+    """Why it has no verdict, or what the 5th percentiles add to the medians; empty where they say
+    the same."""
+    if pooled.reason:
+        return f", {pooled.reason}"
     if not pooled.undisturbed or pooled.verdict == stats.SAME:
         return ""
     (low, high), (least, most) = pooled.ratio.ends, pooled.undisturbed.ends
@@ -157,7 +171,7 @@ def name_range(titles: Mapping[str, str], found: Any) -> str:
     return f"{titles[found.kind]} {format_range(found.low_bytes, found.high_bytes)}".strip()
 
 
-def _blocks(found: Comparison) -> list[doc.Block]:
+def _blocks(found: Comparison, warnings: Warned) -> list[doc.Block]:
     a, b = distinct_names([found.a, found.b])
     notes = texts("p5") if any(row.undisturbed for row in found.rows) else ()
     return [
@@ -175,7 +189,7 @@ def _blocks(found: Comparison) -> list[doc.Block]:
             attrgetter("kind"), brief=found.crossovers[:MOST_CROSSOVERS],
         ),
         *difference_tables(found),
-        warnings_block([found.a, found.b]),
+        warnings_block(warnings),
         doc.Pictures(lambda: _pictures(found)),
         doc.Folded("What the columns mean", [doc.Facts(meanings("compare"))]),
     ]  # fmt: skip
@@ -215,11 +229,16 @@ RANGE_COLUMNS = (
     Column("p5\nB/A", attrgetter("undisturbed"), cells.RATIO, 5),
     Column("p5 95 %\ninterval", attrgetter("undisturbed"), cells.RATIO_INTERVAL, 3, is_detail=True),
     Column("p5\nverdict", attrgetter("undisturbed_verdict"), cells.TEXT, 4),
+    Column("rows that\nwaited", lambda pooled: pooled.waited or None, cells.NUMBER, 9),
 )
 
 
 def _tone(row: ComparedRow | PooledRatio) -> str:
     return _TONES.get(row.verdict, "")
+
+
+def _waited(row: ComparedRow) -> str:
+    return row.reason.rpartition(" in ")[2] if row.has_waited else ""
 
 
 def _if_compared(name: str) -> Callable[[ComparedRow], Estimate | None]:
@@ -237,6 +256,7 @@ ROW_COLUMNS = (
     Column("p5\nB/A", _if_compared("undisturbed"), cells.RATIO, 5),
     Column("rank\ntest p", attrgetter("p_value"), cells.P_VALUE, 4, is_detail=True),
     Column("verdict", attrgetter("verdict"), cells.TEXT),
+    Column("waited\nfor a core", _waited, cells.TEXT, 9),
 )
 
 
@@ -285,14 +305,14 @@ def difference_tables(found: Comparison) -> list[doc.Table]:
 
 
 def _remarks(found: Comparison) -> list[str]:
-    """Each remark on rows, with those rows, but for the common one that an interval is wide; and
-    the rows that only one side has."""
+    """Each remark on rows, with those rows, but for the common one that an interval is wide, and
+    for what a column says; and the rows that only one side has."""
     unsure = f"the rank test does not confirm the change (p of {SIGNIFICANCE:g} or more)"
     concerned: dict[str, list[Any]] = stats.collect(
         (why, row.a)
         for row in found.rows
         for why, applies in (
-            (row.reason, row.reason not in ("", OVERLAP)),
+            (row.reason, row.reason not in ("", OVERLAP) and not row.has_waited),
             (unsure, row.verdict in stats.CHANGED and (row.p_value or 0) >= SIGNIFICANCE),
         )
         if applies
@@ -326,7 +346,7 @@ def launches_of(run: LoadedRun) -> int | None:
 
 def _advice(found: Comparison) -> list[str]:
     """What makes intervals narrower."""
-    if all(pooled.verdict != stats.UNDECIDED for pooled in found.pooled):
+    if all(pooled.verdict != stats.UNDECIDED or pooled.waited for pooled in found.pooled):
         return []
     return [
         f"For a clearer answer measure both again with {more_precisely(found.b.header)} on a quiet "
@@ -334,14 +354,12 @@ def _advice(found: Comparison) -> list[str]:
     ]
 
 
-def run_warnings(
-    runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool
-) -> list[tuple[str, RowsWarning]]:
+def run_warnings(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> Warned:
     """The name of each run with each of its warnings about the cases that `covers` accepts, the
     most important first; those that a results.csv names are without figures."""
 
-    def find(run: Run) -> list[RowsWarning]:
-        return find_warnings([row for row in make_rows(run) if covers(row.case)])
+    def find(run: Run) -> list[run_notes.RowsWarning]:
+        return run_notes.find_warnings([row for row in make_rows(run) if covers(row.case)])
 
     return [
         (name, warning)
@@ -350,7 +368,12 @@ def run_warnings(
     ]
 
 
-def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWarning]:
+def warnings_block(found: Warned) -> doc.Block:
+    """The warnings of runs, and what they mean."""
+    return run_notes.warnings_section([w._replace(name=f"{run}: {w.name}") for run, w in found])
+
+
+def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[run_notes.RowsWarning]:
     covered = filter(covers, run.rows) if "warnings" in run.columns else ()
     named = Counter(row.warnings for row in covered)
     texts = [({*text.split()}, number) for text, number in named.items()]
@@ -359,13 +382,7 @@ def _recorded(run: LoadedRun, covers: Callable[[Any], bool]) -> Iterator[RowsWar
         if number := sum(concerned):
             rows = f"{number} of {format_count(len(run.rows), 'row')}"
             message = one.explanation.partition(". ")[0]
-            yield RowsWarning(one.name, rows, message, one.explanation, "")
-
-
-def warnings_block(runs: Sequence[LoadedRun], covers: Callable[[Any], bool] = bool) -> doc.Block:
-    """The warnings of these runs about what `covers` accepts, and what they mean."""
-    found = [w._replace(name=f"{run}: {w.name}") for run, w in run_warnings(runs, covers)]
-    return warnings_section(found)
+            yield run_notes.RowsWarning(one.name, rows, message, one.explanation, "", one.words)
 
 
 def _csv(found: Comparisons) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from commbench.analysis.diagnostics import WAITED
 from commbench.answers.compare.comparison import Comparison, distinct_names
 from commbench.answers.compare.document import pooled_sentences
 from commbench.answers.compare.ratio import PooledRatio
@@ -81,13 +82,15 @@ def _picture(
     texts = [text for found in compared for text in pooled_sentences(found, kind)]
     marked = [f"A line marks the limit: {limit:g} times as long."] if limit > 1 else []
     is_one = len(comparisons) == 1
+    waits = any(r.has_waited for found in comparisons for r in found.rows if r.kind == kind)
+    shown = texts[: MOST_SENTENCES * is_one] or [f"No verdict on some sizes: {WAITED}."] * waits
     pooled = [each for each in comparisons[0].pooled if each.kind == kind and is_one]
     return Picture(
         f"compare-{as_file_name(kind)}",
         f"{join_words([side.name for side in others])} compared with {first.name}: {kind}",
         " ".join([*texts, *marked]),
         ratio_panels(sides, comparisons[0].tolerance, pooled, limit),
-        [*texts[: MOST_SENTENCES * is_one], "Median time of a call"],
+        [*shown, "Median time of a call"],
     )
 
 

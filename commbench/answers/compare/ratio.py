@@ -38,6 +38,8 @@ from typing import Any, NamedTuple
 from commbench import stats
 from commbench.analysis import statistics
 from commbench.analysis.columns import COLUMNS, KEY
+from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import samples_by_launch
 from commbench.analysis.statistics import Z
@@ -89,6 +91,11 @@ class ComparedRow(NamedTuple):
         return self.a or self.b
 
     @property
+    def has_waited(self) -> bool:
+        """Whether it is undecided because ranks of either side waited for a core."""
+        return self.reason.startswith(WAITED)
+
+    @property
     def undisturbed(self) -> Estimate | None:
         """The same ratio of undisturbed calls."""
         b, a = (getattr(side, "undisturbed", None) for side in (self.b, self.a))
@@ -123,9 +130,11 @@ def compare_rows(
     found = stats.ratio(b.time, a.time)
     found = widen_for_launches(found, (a.launches, b.launches), a.backend)
     found = widen_for_host(found, host_changes)
-    verdict = stats.decide(found, tolerance)
     if why := why_not_compared(a, b) or ("" if found else "the ratio is out of range"):
         return ComparedRow(kind, a, b, found, stats.NOT_COMPARED, why)
+    if why := why_undecided(a, b):
+        return ComparedRow(kind, a, b, found, stats.UNDECIDED, why)
+    verdict = stats.decide(found, tolerance)
     lacking = [
         letter for letter, row in (("A", a), ("B", b)) if not (row.time and row.time.has_interval)
     ]
@@ -142,6 +151,13 @@ def why_not_compared(a: Any, b: Any) -> str:
         if not row.time_s:
             return f"nothing timed in {letter}"
     return other_work(a, b)
+
+
+def why_undecided(a: Any, b: Any) -> str:
+    """Why the ratio of two rows of results has no verdict, whatever its interval: in which of them
+    ranks waited for a core most of the time. Empty where they did in neither."""
+    sides = [letter for letter, row in (("A", a), ("B", b)) if has_waited(row.queued_share)]
+    return f"{WAITED} in {' and '.join(sides)}" if sides else ""
 
 
 def other_work(a: Any, b: Any) -> str:
@@ -218,6 +234,14 @@ class PooledRatio(NamedTuple):
     """The same of undisturbed calls, the 5th percentile of the times; None where no row has it."""
     undisturbed_verdict: str
     """Empty where there is no ratio."""
+    waited: int = 0
+    """In how many of the rows ranks waited for a core most of the time: then it is undecided."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is undecided although the interval may decide; empty for others."""
+        which = "" if self.waited == self.rows else f" in {self.waited} of {self.rows} rows"
+        return f"{WAITED}{which}" if self.waited else ""
 
     @property
     def smallest_difference(self) -> float | None:
@@ -228,7 +252,7 @@ class PooledRatio(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Its fields, and the smallest difference."""
-        return fields_of(self, "smallest_difference")
+        return fields_of(self, "smallest_difference", "reason")
 
 
 class _LogRatio(NamedTuple):
@@ -247,8 +271,9 @@ def pool_kind(
     """The ranges of one kind of case, whose rows are in the order of their sizes and have ratios.
 
     A new range begins where the ratio changes by more than the tolerance, by more than a quarter of
-    the range's log ratio, and by more than three standard errors. Neighbouring ranges that are both
-    `same`, or both `undecided`, become one.
+    the range's log ratio, and by more than three standard errors; and where rows in which ranks
+    waited for a core begin or end. Neighbouring ranges that are both `same`, or both `undecided`,
+    become one.
     """
     ranges: list[list[ComparedRow]] = []
     found: list[PooledRatio] = []
@@ -272,11 +297,10 @@ def _cut(rows: Sequence[ComparedRow], margin: float) -> Iterator[list[ComparedRo
         if found:
             value, variance = found.value, found.variance
         change = abs(value - mean)
-        if (
-            current
-            and change > max(margin, _CHANGE_SHARE * abs(mean))
-            and change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2)
-        ):
+        is_other = change > max(margin, _CHANGE_SHARE * abs(mean)) and (
+            change > _CHANGE_SIGMA * sqrt(variance + noise / weights**2 if weights else 0.0)
+        )
+        if current and (is_other or row.has_waited != current[-1].has_waited):
             yield current
             current, weights, mean, noise = [], 0.0, 0.0, 0.0
         current.append(row)
@@ -312,9 +336,14 @@ def _pool(
         pooled = Estimate(exp(sum(log(row.ratio.value) for row in rows if row.ratio) / len(rows)))
     undisturbed = _pool_logs(calm, statistics.UNDISTURBED, host_changes)
     sizes = [named_bytes(row.a) for row in rows]
+    waited = sum(row.has_waited for row in rows)
+    verdicts = [
+        stats.UNDECIDED if waited else stats.decide(found, tolerance)
+        for found in (pooled, undisturbed)
+    ]
     return PooledRatio(
-        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, stats.decide(pooled, tolerance),
-        undisturbed, stats.decide(undisturbed, tolerance) if undisturbed else "",
+        rows[0].kind, sizes[0], sizes[-1], len(sizes), pooled, verdicts[0],
+        undisturbed, verdicts[1] if undisturbed else "", waited,
     )  # fmt: skip
 
 

@@ -233,7 +233,7 @@ def bound_facts(row: ResultRow, every: Sequence[ResultRow], machine: Machine | N
 def _bound(share: float, queued: float = 0.0) -> list[Fact]:
     """What bounds a call of whose time this share is latency; not decided where its ranks waited
     for a core for a large share of the time."""
-    if queued > diagnostic_figures.MOST_QUEUED:
+    if diagnostic_figures.has_waited(queued):
         how = f"ranks waited for a core {format_share(queued)} of the time: `commbench doctor`"
         return [Fact(NOT_KNOWN, "not known", TEXT, how)]
     bound = LATENCY if share >= CLEAR else BANDWIDTH if share <= 1 - CLEAR else BOTH
@@ -268,7 +268,7 @@ def _by_run(row: ResultRow, time_s: float, every: Sequence[ResultRow]) -> list[F
         line = max(first, of_size, key=attrgetter("fixed_s"))
         latency_s = min(time_s, line.fixed_s)
         where = "the fixed part of the line of {} to {}".format(*map(format_bytes, line.ends))
-    facts = _bound(latency_s / time_s if time_s else 1.0, row.interference.queued_share or 0.0)
+    facts = _bound(latency_s / time_s if time_s else 1.0, row.queued_share or 0.0)
     facts.append(Fact("latency", latency_s, SECONDS, where))
     if curve:
         longer, grown = times.get(2 * size), curve.at(size)[1]

@@ -15,7 +15,7 @@ from math import exp, isfinite, log, log1p, nan, sqrt
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
+from commbench.analysis.diagnostic_figures import has_waited
 from commbench.analysis.environment import NEEDED_FACTS
 from commbench.analysis.load import LoadedRun, index_rows
 from commbench.analysis.row_names import format_range, name_rows, named_bytes
@@ -266,7 +266,7 @@ class _GroupJudge:
             keys = [self.cases[n].key() for n in slow]
             queued = [row.queued_share or 0.0 for row in one.run.rows if row.case.key() in keys]
             verdict = AGAIN
-            if median(queued) > MOST_QUEUED:
+            if has_waited(median(queued)):
                 again.append("it is slow, and its ranks waited for a core most of the time")
             elif slowdown.ends[0] <= 1:
                 again.append("it is slow, but its own interval contains the level of its peers")

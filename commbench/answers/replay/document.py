@@ -64,6 +64,8 @@ def _against_trace(workload: Workload, found: StepReplay) -> Iterator[str]:
         return
     if was_shrunk(workload):
         meaning = "the trace had more ranks, so this does not compare the networks"
+    elif calls.has_waited:
+        meaning = "ranks waited for a core, so this does not compare the networks"
     elif ratio.low is None or ratio.high is None:
         meaning = "communication is compared without an interval"
     elif ratio.low <= 1 <= ratio.high:
@@ -81,19 +83,23 @@ def _would_help(found: StepReplay) -> Iterator[str]:
     compared = [
         (each.over_baseline, name_variant(each.variant))
         for each in found.variants
-        if each.over_baseline
+        if each.over_baseline and not each.has_waited
     ]
+    waited = any(each.over_baseline and each.has_waited for each in found.variants)
     ratio, name = min(compared, default=(None, ""))
     slower = [(r, v) for r, v in compared if r.low is not None and r.low > 1]
     if ratio and (ratio.value if ratio.high is None else ratio.high) < 1:
         saved = cells.share_with_interval_text(ratio.map(lambda each: 1 - each))
         unsure = "" if ratio.has_interval else ", without an interval"
         yield f"{name} would save most: {saved} % of the step{unsure}"
-    elif compared:
+    elif compared or waited:
         for ratio, name in slower:
             yield f"{name} is slower: {cells.ratio_with_interval_text(ratio)} times as long"
         undecided = "whether a variant of the step is faster is not decided"
-        yield "no variant of the step is faster" if len(slower) == len(compared) else undecided
+        if waited:
+            undecided += ", since ranks waited for a core"
+        is_none = len(slower) == len(compared) and not waited
+        yield "no variant of the step is faster" if is_none else undecided
 
 
 MEANINGS = {

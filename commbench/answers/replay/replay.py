@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from commbench.analysis.diagnostic_figures import has_waited
 from commbench.analysis.figures import find_peak_fraction
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.plan.replay import replayed_workload, step_calls
@@ -82,6 +83,8 @@ class VariantReplay(NamedTuple):
     over_baseline: Estimate | None
     """Its time over that of the baseline; None for the baseline, and where one is not known."""
     why_not_measured: str = ""
+    has_waited: bool = False
+    """Whether ranks waited for a core in it, or in the baseline: then nothing is decided."""
 
 
 class StepReplay(NamedTuple):
@@ -213,12 +216,21 @@ def _find_variants(step: Step, rows: _Rows) -> tuple[tuple[VariantReplay, ...], 
         if row.time and row.measurement.status == OK
     }
     baseline = GAPS if GAPS in times else CALLS
+    waited = {row.case.variant for row in own if has_waited(row.queued_share)}
     found = []
     for row in own:
         variant = row.measurement.case.variant
         time = times.get(variant)
         over = None if variant in AS_TRACED else ratio(time, times.get(baseline))
-        found.append(VariantReplay(variant, time, over, "" if time else row.measurement.outcome))
+        found.append(
+            VariantReplay(
+                variant,
+                time,
+                over,
+                "" if time else row.measurement.outcome,
+                not waited.isdisjoint((variant, baseline)),
+            )
+        )
     return tuple(found), baseline
 
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from commbench.analysis import figures
+from commbench.analysis.diagnostic_figures import has_waited
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import WAYS, ResultRow
 from commbench.answers.show.formats import meanings
@@ -50,6 +51,8 @@ class NumericsRow(NamedTuple):
     """Seconds of encoding, adding and decoding."""
     pays_below: Estimate | None
     """The speed of a link, in bytes per second, below which it is faster than the direct call."""
+    has_waited: bool = False
+    """Whether ranks waited for a core in one of the two: then it is undecided which is faster."""
 
     @property
     def has_errors(self) -> bool:
@@ -132,10 +135,11 @@ def _row(row: ResultRow) -> NumericsRow:
     found = figures.worst_numerics(measurement.numerics)
     assert found is not None
     times = ratio(time_of(row), time_of(row.reference)) if row.reference else None
+    waited = any(has_waited(own.queued_share) for own in (row, row.reference) if own)
     return NumericsRow(
         case, found, figures.launches_difference(measurement.numerics, case.dtype),
         case.wire_bytes, figures.plain_wire_bytes(case), times,
-        figures.codec_time(measurement.numerics), figures.paying_speed(measurement),
+        figures.codec_time(measurement.numerics), figures.paying_speed(measurement), waited,
     )  # fmt: skip
 
 
@@ -211,7 +215,7 @@ def _names(rows: Sequence[NumericsRow]) -> str:
 def _pays(title: str, rows: Sequence[NumericsRow]) -> str:
     """From which size a compressed form is faster here, and on which links it would be."""
     last, start = rows[-1], ""
-    verdicts = [decide(row.time_ratio, TOLERANCE) for row in rows]
+    verdicts = [UNDECIDED if r.has_waited else decide(r.time_ratio, TOLERANCE) for r in rows]
     for row, verdict in zip(reversed(rows), reversed(verdicts), strict=True):
         if verdict != FASTER:
             break

@@ -8,7 +8,7 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.analysis.diagnostic_figures import MOST_QUEUED
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.figures import CurveSummary, find_peak_fraction, summarise_curve
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, ResultRow, worst_alone
@@ -32,8 +32,6 @@ Kinds = dict[str, list[ResultRow]]
 """The rows that were timed, by the title of their case."""
 LATENCY_BOUND = 64 << 10
 """Below so many bytes, latency is most of a call's time, and its bandwidth says little."""
-WAITED = "Ranks waited for a core most of the time: this shows the host, not the network."
-"""The answer where they did so: no time is that of the network."""
 MOST_ROWS = 60
 """After a run, more rows of several kinds are left out: there is a summary."""
 
@@ -176,8 +174,8 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
     if not peaks:
         return ""
     row, title = max(peaks, key=lambda found: found[0].busbw or 0.0)
-    if (row.interference.queued_share or 0.0) >= MOST_QUEUED:
-        return WAITED
+    if waited := waited_sentences([row.queued_share]):
+        return waited[0]
     size = format_bytes(row.case.size_bytes)
     sizes = {each.case.size_bytes for kind in kinds for each in kind.rows if each.busbw}
     if row.case.size_bytes < LATENCY_BOUND and len(sizes) == 1:
@@ -188,13 +186,6 @@ def highest_sentence(kinds: Sequence[Kind]) -> str:
         return f"The least time of {size} is {time}: {title}."
     busbw = cells.bandwidth_with_interval_text(busbw_of(row))
     return f"The highest bus bandwidth is {busbw}: {title} at {size}."
-
-
-def waited_sentences(queued: Sequence[float | None]) -> list[str]:
-    """The answer of rows of which more than half say that ranks waited for a core; `queued` has the
-    part of the time of each row, None where it is not known."""
-    waited = [share for share in queued if (share or 0.0) >= MOST_QUEUED]
-    return [WAITED] * (2 * len(waited) > len(queued))
 
 
 def kind_notes(kinds: Sequence[Kind]) -> list[str]:

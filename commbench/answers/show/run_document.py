@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.nccl_log import describe_start_up
 from commbench.analysis.row_names import column_meanings
 from commbench.analysis.rows import ResultRow, find_stop_reason, make_rows
@@ -17,7 +18,6 @@ from commbench.answers.show import rows as run_table
 from commbench.answers.show.formats import NCCL_TESTS, meanings
 from commbench.answers.show.nccl_tests import nccl_tests_text
 from commbench.answers.show.plan import left_out, list_missing
-from commbench.output.text import join_words
 from commbench.plan.dimensions import describe_timing
 from commbench.plan.operations import REPLAY
 from commbench.results.schema import CUT_OFF, OK, WRONG, Run, is_imported
@@ -133,7 +133,9 @@ def document(shown: ShownRun) -> doc.Document:
     kinds = run_table.summarise_kinds(run_table.timed_kinds(run_table.without_parts(rows)))
     special, sections = _special(shown)
     highest = "" if shown.steps or shown.shapes or shown.soak else run_table.highest_sentence(kinds)
-    found = [highest, *(special or [shapes.shapes_sentence(run.header, shown.shapes)])]
+    queued = [] if shown.soak else [row.queued_share for row in rows if row.time]
+    found = waited_sentences(queued) or [highest]
+    found += special or [shapes.shapes_sentence(run.header, shown.shapes)]
     found += numerics.sentences(shown.numerics)
     is_bad = bool(run.incomplete) or has_wrong(run)
     is_last = is_bad and not shown.soak
@@ -262,8 +264,7 @@ def _status(shown: ShownRun) -> Iterator[str]:
         times = "once" if run.resumed == 1 else f"{run.resumed} times"
         yield f"This run was cut off and resumed {times}."
     yield run_notes.run_end_text(run)
-    if names := [f"{each.words} ({each.name})" for each in shown.warnings]:
-        yield f"Read the warnings before you use the times: {join_words(names)}."
+    yield from run_notes.warnings_sentence(shown.warnings)
 
 
 def _measured(run: Run) -> str:
@@ -277,6 +278,8 @@ def _measured(run: Run) -> str:
     parts = [f"{len(measured)} of {cases} {'case was' if cases == 1 else 'cases were'} measured"]
     if part := len(measured) - len(whole):
         parts.append(f"{part} of them only in part ({CUT_OFF}): with fewer samples than asked")
+    if alone := sum(bool(m.case.group_ranks) for m in measured):
+        parts.append(f"{alone} of them a group alone, of which rows show the slowest")
     others = Counter(m.status for m in found if m.status != OK)
     parts += [f"{number} {status}" for status, number in others.items()]
     if has_wrong(run):

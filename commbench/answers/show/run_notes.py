@@ -12,7 +12,7 @@ from commbench.analysis.figures import find_peak_fraction, why_no_peak_fraction
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.analysis.rows import ResultRow
 from commbench.analysis.statistics import median
-from commbench.output.text import list_some
+from commbench.output.text import join_words, list_some
 from commbench.results.run_folder import RESULTS
 from commbench.results.schema import COMPLETE, INCOMPLETE, Run, RunHeader
 from commbench.views.cells import BANDWIDTH, BYTES, RATIO, TEXT, TIME, Column
@@ -66,6 +66,12 @@ def find_warnings(
         texts = (diagnostic.describe(concerned), diagnostic.explanation, names, diagnostic.words)
         warnings.append(RowsWarning(diagnostic.name, which, *texts))
     return warnings
+
+
+def warnings_sentence(found: Sequence[RowsWarning]) -> list[str]:
+    """The sentence of an answer that names the warnings; none where there are none."""
+    names = [*dict.fromkeys(f"{each.words} ({each.name})" for each in found)]
+    return [f"Read the warnings before you use the times: {join_words(names)}."] if names else []
 
 
 def warnings_section(found: Sequence[RowsWarning], are_explained: bool = False) -> Block:

@@ -12,7 +12,8 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from commbench.analysis.diagnostics import more_precisely
+from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import WAITED, more_precisely
 from commbench.analysis.environment import find_crowd
 from commbench.analysis.row_names import short_titles
 from commbench.analysis.rows import ALONE_OR_NOT, WAYS, ResultRow
@@ -31,8 +32,8 @@ from commbench.views.document import Block, Items, Table, Text, summarise
 
 VARIED = (*ALONE_OR_NOT, "part", "imbalance", *WAYS, "size_bytes")
 """The dimensions that the name of a call leaves out."""
-Found = tuple[ResultRow, str, str, Mapping[str, Any]]
-"""A row, what was compared, with what, and the figures."""
+Found = tuple[Sequence[ResultRow], str, str, Mapping[str, Any]]
+"""The rows, of which the first names the call; what was compared, with what, and the figures."""
 
 
 class Finding(NamedTuple):
@@ -49,6 +50,8 @@ class Finding(NamedTuple):
     """With what."""
     figures: Mapping[str, Any]
     """In SI units. `ratio` is a time over another one: above 1 there is an effect."""
+    has_waited: bool = False
+    """Whether ranks waited for a core most of the time: then nothing is decided."""
 
     @property
     def sureness(self) -> tuple[float, float]:
@@ -60,7 +63,10 @@ class Finding(NamedTuple):
     @property
     def verdict(self) -> str:
         """What its ratio decides; empty without one."""
-        return decide(found, TOLERANCE) if (found := self.figures.get("ratio")) else ""
+        found = self.figures.get("ratio")
+        if found and self.has_waited:
+            return UNDECIDED
+        return decide(found, TOLERANCE) if found else ""
 
 
 class Shape(NamedTuple):
@@ -86,8 +92,16 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
     titles = short_titles(cases, VARIED)
     for name, shape in SHAPES.items():
         found = [
-            Finding(name, titles[row.case.key(*VARIED)], row.case.size_bytes, what, other, figures)
-            for row, what, other, figures in sorted(shape.find(timed), key=_size)
+            Finding(
+                name,
+                titles[own[0].case.key(*VARIED)],
+                own[0].case.size_bytes,
+                what,
+                other,
+                figures,
+                any(has_waited(row.queued_share) for row in own),
+            )
+            for own, what, other, figures in sorted(shape.find(timed), key=_size)
         ]
         calls = collect((each.call, each) for each in found)
         ends = [f for own in calls.values() for f in own if f.size_bytes == own[-1].size_bytes]
@@ -100,7 +114,7 @@ def find_shapes(rows: Sequence[ResultRow]) -> list[Finding]:
 
 
 def _size(found: Found) -> int:
-    return found[0].case.size_bytes
+    return found[0][0].case.size_bytes
 
 
 _PREFIXES = {UNDECIDED: "undecided: ", SAME: "no difference: "}
@@ -119,8 +133,13 @@ def shapes_sentence(header: RunHeader, found: Sequence[Finding]) -> str:
         parts.append(_PREFIXES.get(each.verdict, "") + text.format_map(texts))
     verdict = found[-1].verdict if found else SAME
     crowd = find_crowd([header], SHAPES[found[-1].shape].threads) if found else ""
-    if verdict == UNDECIDED:
-        parts.append(f"{crowd}: start fewer ranks" if crowd else f"try `{more_precisely(header)}`")
+    waited = any(each.has_waited for each in found)
+    if crowd and (waited or verdict == UNDECIDED):
+        parts.append(f"{crowd}: start fewer ranks")
+    elif waited:
+        parts.append(WAITED)
+    elif verdict == UNDECIDED:
+        parts.append(f"try `{more_precisely(header)}`")
     elif crowd and verdict != SAME:
         parts.append(f"{crowd}: suspect the processor before the network")
     text = "; ".join(parts).replace("  ", " ")
@@ -137,7 +156,7 @@ def _groups(rows: Sequence[ResultRow]) -> Iterator[Found]:
         case, plan = row.case, row.header.plan
         for ranks, found in row.group_interference.items():
             figures = {"ratio": found, "groups": len(plan.groups_of(case))}
-            yield row, ranks, case.group if plan.mesh else "", figures
+            yield [row], ranks, case.group if plan.mesh else "", figures
 
 
 def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -150,17 +169,18 @@ def _overlaps(rows: Sequence[ResultRow]) -> Iterator[Found]:
                 "communication_slowdown": found.communication_slowdown,
                 "computation_slowdown": found.computation_slowdown,
             }  # fmt: skip
-            yield row, row.case.overlap, shorter, figures
+            yield [row, *row.parts], row.case.overlap, shorter, figures
 
 
 def _uneven(rows: Sequence[ResultRow]) -> Iterator[Found]:
     loads = [(row, row.case.key("imbalance"), row.load) for row in _whole(rows)]
     equal = {key: row for row, key, load in loads if load and not load.is_unequal}
     for row, key, load in loads:
-        if load and load.is_unequal and (found := ratio(time_of(row), time_of(equal.get(key)))):
+        same = equal.get(key) if load and load.is_unequal else None
+        if load and same and (found := ratio(time_of(row), time_of(same))):
             verb, most = load.busiest
             figures = {"ratio": found, "max_over_mean": most}
-            yield row, row.case.imbalance, verb, figures
+            yield [row, same], row.case.imbalance, verb, figures
 
 
 def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
@@ -183,7 +203,8 @@ def _forms(rows: Sequence[ResultRow]) -> Iterator[Found]:
             usual = next((name for name in names if name not in alike), open_)
         fastest = [best, *(name for name in alike if name != usual)]
         if usual != best and (found := slower[usual]):
-            yield ordered[0], join_words(fastest, "or"), usual, {"ratio": found}
+            told = [row for row in ordered if _way(row) in (*fastest, usual)]
+            yield told, join_words(fastest, "or"), usual, {"ratio": found}
 
 
 def _way(row: ResultRow) -> str:
@@ -197,20 +218,20 @@ def _bandwidth(rows: Sequence[ResultRow]) -> Iterator[Found]:
     if all(operation.p2p_calls for operation in operations):
         for row, operation in zip(rows, operations, strict=True):
             if operation.is_paired:
-                yield row, "", "", {"time_s": time_of(row), "busbw_per_s": busbw_of(row)}
+                yield [row], "", "", {"time_s": time_of(row), "busbw_per_s": busbw_of(row)}
 
 
 def _latency(rows: Sequence[ResultRow]) -> Iterator[Found]:
     """Those of the smallest message there and back."""
-    own = [each for each in _bandwidth(rows) if OPERATIONS[each[0].case.operation].is_latency]
+    own = [each for each in _bandwidth(rows) if OPERATIONS[each[0][0].case.operation].is_latency]
     yield from (found for found in own if _size(found) == min(map(_size, own)))
 
 
 def _first_calls(rows: Sequence[ResultRow]) -> Iterator[Found]:
     for row in _whole(rows):
         case, found = row.case, ratio(time_of(row), time_of(row.reference))
-        if case.call_form.calls_before == 0 and found:
-            yield row, case.form, "later", {"ratio": found}
+        if case.call_form.calls_before == 0 and row.reference and found:
+            yield [row, row.reference], case.form, "later", {"ratio": found}
 
 
 def _times(found: Estimate) -> str:

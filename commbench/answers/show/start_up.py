@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from commbench.analysis.diagnostics import waited_sentences
 from commbench.analysis.nccl_log import describe_init
 from commbench.analysis.rows import ResultRow, make_rows
 from commbench.answers.show.formats import texts
@@ -116,6 +117,7 @@ def document(found: StartUps) -> Document:
         f"Start-up of {headers[0].describe_ranks()}{others}",
         (),
         [
+            *waited_sentences([row.queued_share for row in found.rows if row.time]),
             *(
                 f"{format_count(plan.world_size, 'rank')}"
                 f"{f' beside {plan.open_groups} open groups' if has_open else ''}: "

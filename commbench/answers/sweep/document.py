@@ -8,12 +8,12 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
+from commbench.analysis.diagnostics import WAITED, waited_sentences
 from commbench.analysis.row_names import format_range, short_titles
 from commbench.analysis.rows import ResultRow
 from commbench.answers.compare.document import RANGE_COLUMNS, name_range
+from commbench.answers.show import run_notes
 from commbench.answers.show.numerics import ways_sentence
-from commbench.answers.show.rows import waited_sentences
-from commbench.answers.show.run_notes import RowsWarning, find_warnings, warnings_section
 from commbench.answers.sweep import ranking
 from commbench.answers.sweep.result import TUNER, SweepResult, make_tuner_ranges
 from commbench.answers.sweep.runner import plain_reason
@@ -52,7 +52,7 @@ def document(result: SweepResult) -> Document:
     if len(answer) > MOST_SENTENCES and result.ranks:
         best = result.names[result.ranks[0].setting]
         text = f"Over all {len(answer)} kinds of calls, {best} has the shortest times on average."
-        answer, items = [text], answer
+        answer, items = [*_waited_first(result), text], answer
     steps = [point for point in result.points if point.case.step]
     others = [point for point in result.points if not point.case.step]
     failed = [each for each in result.settings if each.failure]
@@ -61,6 +61,7 @@ def document(result: SweepResult) -> Document:
         Column("rounds", lambda each: f"{each.rounds} of {result.sweep.rounds}", cells.NUMBER),
         Column("error", lambda e: plain_reason(e.failure), cells.TEXT, 8, is_wrapped=True),
     )
+    warnings = _warnings(result)
     blocks = [
         Items(items),
         Items(bits_sentences(result)),
@@ -69,10 +70,11 @@ def document(result: SweepResult) -> Document:
         _ranges(result),
         *([_ranking(result)] if len(result.ranks) > 2 else []),
         Table("Failed", failed_columns, failed),
-        _warnings(result),
+        run_notes.warnings_section(warnings),
         *_lines_to_paste(result),
         Pictures(lambda: _pictures(result)),
     ]
+    answer += run_notes.warnings_sentence(warnings)
     return Document(_title(result), (), answer, blocks, tone=BAD if failed else "")
 
 
@@ -111,9 +113,11 @@ def answers(result: SweepResult) -> list[str]:
         for step, setting, variant, ratio in result.faster_variants
     ]
     sentences = range_sentences(result, {point.kind for point in judged})
-    rows = [each.row for point in result.points for each in point.by_time]
-    queued = [row.interference.queued_share if row else None for row in rows]
-    return [*waited_sentences(queued), *sentences, *variants] or ["Nothing was timed."]
+    return [*_waited_first(result), *sentences, *variants] or ["Nothing was timed."]
+
+
+def _waited_first(result: SweepResult) -> list[str]:
+    return waited_sentences([e.row.queued_share for point in result.points for e in point.by_time])
 
 
 def range_sentences(result: SweepResult, kinds: Collection[str]) -> list[str]:
@@ -160,10 +164,21 @@ def _sentence(result: SweepResult, title: str, ranges: Sequence[ranking.SizeRang
     )
     shown, others = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
     shown.sort(key=lambda same: (same[0].verdict == UNDECIDED, same[0].low_bytes))
-    texts = [f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}" for same in shown]
+    texts = [
+        f"{_sizes(same)}: {_finding(result, same, len(groups) == 1)}{_why(result, same)}"
+        for same in shown
+    ]
     more = sum(len(each.points) for same in others for each in same)
     texts += [format_count(more, "more size")] * (more > 0)
     return f"{title} {'; '.join(texts)}.".replace(" :", ":")
+
+
+def _why(result: SweepResult, ranges: Sequence[ranking.SizeRange]) -> str:
+    """Why it is undecided which setting is the fastest, where ranks waited for a core."""
+    every = [each for found in ranges for point in found.points for each in point.by_time]
+    names = dict.fromkeys(result.names[each.setting] for each in every if each.waited)
+    is_told = ranges[0].verdict == UNDECIDED and bool(names)
+    return f" ({WAITED} under {list_some([*names], MOST_NAMED)})" * is_told
 
 
 def _sizes(ranges: Sequence[ranking.SizeRange]) -> str:
@@ -221,6 +236,7 @@ def _times(result: SweepResult, points: Sequence[ranking.SweepPoint]) -> Table:
         Column("ratio", lambda row: row[2] and row[2].behind, cells.RATIO, 6),
         Column("95 %\ninterval", lambda row: row[2] and row[2].behind, cells.RATIO_INTERVAL, 5),
         Column("verdict", lambda row: _place(row[0], row[2]), cells.TEXT, 8),
+        Column("waited\nfor a core", lambda row: row[2] and row[2].waited, cells.SHARE, 9),
         Column("NCCL selected", lambda row: _selected(row[2]), cells.TEXT, 3),
     )
     brief = rows
@@ -293,7 +309,7 @@ def _ranking(result: SweepResult) -> Table:
     return Table(title, columns, result.ranks, brief=result.ranks[:MOST_RANKED])
 
 
-def _warnings(result: SweepResult) -> Block:
+def _warnings(result: SweepResult) -> list[run_notes.RowsWarning]:
     """The warnings about the runs, each with the settings concerned. What they say of launches is
     said of rounds: these are the launches of one run."""
     names = {setting.name: name for setting, name in result.names.items()}
@@ -303,10 +319,10 @@ def _warnings(result: SweepResult) -> Block:
         return f"under {list_some([*concerned], MOST_NAMED)}"
 
     rows = [row for each in result.settings for row in each.rows]
-    return warnings_section([
-        RowsWarning(*(text.replace("launches", "rounds") for text in warning))
-        for warning in find_warnings(rows, under)
-    ])  # fmt: skip
+    return [
+        run_notes.RowsWarning(*(text.replace("launches", "rounds") for text in warning))
+        for warning in run_notes.find_warnings(rows, under)
+    ]
 
 
 def _lines_to_paste(result: SweepResult) -> list[Block]:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from math import exp, log
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from commbench import stats
 from commbench.analysis.columns import KEY, TIMES, UNDISTURBED_TIMES, row_type, row_values
-from commbench.analysis.diagnostics import diagnose_row
+from commbench.analysis.diagnostic_figures import has_waited
+from commbench.analysis.diagnostics import WAITED, diagnose_row
 from commbench.analysis.nccl_log import NcclSelection, one_selection
 from commbench.analysis.row_names import named_bytes
 from commbench.analysis.rows import ResultRow
@@ -45,6 +46,13 @@ class SettingTime(NamedTuple):
     tolerance; UNDECIDED; or empty for a slower one, and one without a time."""
     behind: Estimate | None = None
     """Its time over the shortest one; None for the shortest itself, and where there is no time."""
+    reason: str = ""
+    """Why the place is UNDECIDED although the interval of that ratio may decide it."""
+
+    @property
+    def waited(self) -> float | None:
+        """For how much of the time its ranks waited for a core; None where it has a verdict."""
+        return self.row.queued_share if has_waited(self.row.queued_share) else None
 
     @property
     def time(self) -> Estimate:
@@ -235,7 +243,7 @@ def _make_times(
     best = min(times, key=lambda setting: times[setting].value, default=None)
     found: list[SettingTime | None] = []
     for setting in settings:
-        row, time, place, behind = rows.get(setting), times.get(setting), "", None
+        row, time, place, behind, why = rows.get(setting), times.get(setting), "", None, ""
         if row is None:
             found.append(None)
             continue
@@ -243,9 +251,10 @@ def _make_times(
             place = BEST
         elif best and time:
             behind = allow_for_launches(stats.ratio(time, times[best]), row, rows[best])
-            place = _PLACES[stats.decide(behind, tolerance)]
+            why = WAITED if comparing.why_undecided(rows[best], row) else ""
+            place = stats.UNDECIDED if why else _PLACES[stats.decide(behind, tolerance)]
         over_first = None if setting == settings[0] else stats.ratio(time, times.get(settings[0]))
-        found.append(SettingTime(setting, row, time, over_first, place, behind))
+        found.append(SettingTime(setting, row, time, over_first, place, behind, why))
     return tuple(found)
 
 
@@ -279,7 +288,7 @@ def pool_settings(points: Sequence[SweepPoint], tolerance: float) -> tuple[Poole
 
 
 _COLUMNS = (
-    "operation", "size_bytes", "launches", "backend", "status", "part", "work",
+    "operation", "size_bytes", "launches", "backend", "status", "part", "work", "queued_share",
     *TIMES, *UNDISTURBED_TIMES,
 )  # fmt: skip
 
@@ -309,15 +318,16 @@ def faster_variants(points: Sequence[SweepPoint], tolerance: float) -> tuple[Fas
     found = []
     for made in steps_as_made(compared):
         others = [
-            (each.time, point.case.variant)
+            (each.time, point.case.variant, each.row)
             for point in compared
             for each in point.by_time
             if point.case.step == made.case.step and each.setting == made.best.setting
             and point.case.variant not in AS_TRACED
         ]  # fmt: skip
-        time, fastest = min(others, default=(None, ""))
-        gain = stats.ratio(time, made.best.time)
-        if gain and stats.decide(gain, tolerance) == stats.FASTER:
+        none = None, "", made.best.row
+        time, fastest, row = min(others, key=itemgetter(0), default=none)
+        gain, why = stats.ratio(time, made.best.time), comparing.why_undecided(made.best.row, row)
+        if gain and not why and stats.decide(gain, tolerance) == stats.FASTER:
             found.append(FasterVariant(made.case.step, made.best.setting, fastest, gain))
     return tuple(found)
 

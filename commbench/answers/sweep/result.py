@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *KEY, "setting", "time_us", "time_ci_low_us", "time_ci_high_us", "busbw_GBps", "ratio",
-    "ratio_ci_low", "ratio_ci_high", "place", "status",
+    "ratio_ci_low", "ratio_ci_high", "place", "status", "reason",
 )  # fmt: skip
 """The columns of a sweep's frame: a row for each case under each setting. `ratio` is the time over
-that under the first setting; `place` is best, tied, undecided or empty."""
+that under the first setting; `place` is best, tied, undecided or empty; `reason` says why it is
+undecided whatever the interval."""
 CSV = "sweep.csv"
 TUNER = "nccl-tuner"
 """What --export takes: a file for NCCL's plugins/tuner/example."""
@@ -151,7 +152,7 @@ class SweepResult(Result, view="answers.sweep.document"):
         """A row for each case under each setting as a pandas DataFrame, with COLUMNS."""
         from commbench.analysis.load import make_frame
 
-        return make_frame(self.frame_rows(), COLUMNS, (*TEXTS, "setting", "place"))
+        return make_frame(self.frame_rows(), COLUMNS, (*TEXTS, "setting", "place", "reason"))
 
     def frame_rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows of the sweep's frame, as values of COLUMNS."""
@@ -164,6 +165,7 @@ class SweepResult(Result, view="answers.sweep.document"):
                 *(_scaled(value, 1) for value in each.ratio or _UNKNOWN),
                 each.place,
                 each.row.measurement.status,
+                each.reason,
             )
 
 

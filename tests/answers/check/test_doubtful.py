@@ -12,6 +12,7 @@ from synthetic import header, in_memory, plan, steady, synthetic_run
 
 import commbench as cb
 from commbench.analysis.csv_file import ResultsCsv
+from commbench.analysis.diagnostics import WAITED
 from commbench.analysis.rows import make_rows
 from commbench.answers.check.document import as_json, verdict
 from commbench.answers.check.gate import GateResult, check
@@ -184,14 +185,17 @@ QUIET = disturbed("quiet", 1e-4, 0.0)
 @pytest.mark.parametrize(
     ("new", "old", "limit", "code", "doubt"),
     [
-        (QUIET, disturbed("old", 1e-4, 0.51), "50%", 7, "the ranks of the baseline waited"),
+        (QUIET, disturbed("old", 1e-4, 0.51), "50%", 7, f"{WAITED} in A"),
         (QUIET, disturbed("old", 1e-4, 0.49), "50%", 0, ""),
-        (disturbed("new", 1e-4, 0.6), QUIET, "50%", 0, ""),  # slower if anything
-        (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, "the ranks of the baseline"),
+        (disturbed("new", 1e-4, 0.6), QUIET, "50%", 7, f"{WAITED} in B"),
+        (disturbed("new", 3e-4, 0.6), QUIET, "50%", 7, f"{WAITED} in B"),
+        (disturbed("new", 3e-4, 0.49), QUIET, "50%", 1, ""),
+        (disturbed("new", 3e-4, 0.6), disturbed("old", 1e-4, 0.6), "50%", 7, f"{WAITED} in A and B"),
+        (QUIET, disturbed("old", 1e-4, 0.6, wide=True), "5%", 7, f"{WAITED} in A"),
         (QUIET, disturbed("old", 1e-4, 0.0, wide=True), "900%", 7, "the interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), QUIET, "900%", 7, "the interval spans more than"),
         (disturbed("new", 1e-2, 0.0, wide=True), QUIET, "50%", 1, ""),  # beyond in any case
-        (disturbed("new", 3e-4, 0.0), disturbed("old", 1e-4, 0.6), "50%", 1, ""),
+        (disturbed("new", 3e-4, 0.0), disturbed("old", 1e-4, 0.6), "50%", 7, f"{WAITED} in A"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1s", 0, ""),  # noise makes slower only
         (disturbed("new", 1e-4, 0.0, wide=True), None, "300us", 7, "the interval spans more than"),
         (disturbed("new", 1e-4, 0.0, wide=True), None, "1us", 1, ""),
@@ -208,6 +212,12 @@ def test_no_verdict_on_what_noise_hides(
         assert found.outcome == "undecided" and found.reason in verdict(gate)
         assert check(new, [rule], old, undecided="pass").exit_code == 0
         assert check(new, [rule], old, undecided="fail").exit_code == 1
+    if old and WAITED in doubt:
+        compared = cb.compare(old, new, tolerance=0.5)
+        (row,), (pooled,) = compared.rows, compared.pooled
+        assert (row.verdict, row.reason) == (pooled.verdict, doubt) == ("undecided", doubt)
+        assert (compared.waited, pooled.reason, compared.is_slower) == (1, WAITED, False)
+        assert row.ratio and row.ratio.has_interval
 
 
 def warned(gate: GateResult) -> list[tuple[str, str]]:

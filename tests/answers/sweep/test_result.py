@@ -18,7 +18,7 @@ import commbench
 from commbench.analysis.nccl_log import SELECTIONS, TunerRange, selection_key, tuner_lines
 from commbench.analysis.rows import make_row
 from commbench.answers.sweep import runner
-from commbench.answers.sweep.document import VIEW, document
+from commbench.answers.sweep.document import VIEW, answers, document
 from commbench.answers.sweep.plot import sweep_pictures
 from commbench.answers.sweep.ranking import SettingTime, SweepPoint, rank_settings
 from commbench.answers.sweep.result import (
@@ -143,7 +143,7 @@ def test_the_answer_and_the_picture_say_what_is_the_fastest_at_which_sizes(
 ) -> None:
     synthetic_sweep(tmp_path, factor, [f"A={values}"], [], sizes=sizes)
     result = load_sweep(tmp_path)
-    assert document(result).answer == [f"all_reduce {answer}"]
+    assert answers(result) == [f"all_reduce {answer}"]
     assert {picture.description for picture in sweep_pictures(result)} == {f"all_reduce {answer}"}
 
 
@@ -181,7 +181,7 @@ def test_a_setting_that_is_far_off_in_some_rounds_is_undecided_and_not_tied(tmp_
     assert [(w.kind, w.size_bytes, w.best, w.tied, w.undecided) for w in result.winners] == [
         (KIND, size, "cpu-mode=quiet", (), ("cpu-mode=plain",)) for size in SIZES
     ]
-    assert {row[-2] for row in result.frame_rows()} == {"best", "undecided"}
+    assert {row[COLUMNS.index("place")] for row in result.frame_rows()} == {"best", "undecided"}
 
 
 @alike
