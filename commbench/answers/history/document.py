@@ -43,9 +43,9 @@ def document(trend: Trend) -> Document:
         judged_rows = format_count(judged, "row")
         answer = [f"None of {judged_rows} became slower or faster."] * (judged > 0)
     if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
-        ends = [*dict.fromkeys(map(_percent, (min(least), max(least))))]
-        by_row = ", by row," * (len(ends) > 1)
-        answer.append(f"A step of {' to '.join(ends)}{by_row} would show {LATER} runs after it.")
+        sizes = [*dict.fromkeys(map(_percent, (min(least), max(least))))]
+        by_row = ", by row," * (len(sizes) > 1)
+        answer.append(f"A step of {' to '.join(sizes)}{by_row} would show {LATER} runs after it.")
     answer += _unknown(trend)
     since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
     changes = Table(
