@@ -100,7 +100,7 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
         if not find_gpu(system):
             names = ", ".join(gpu.name for gpu in load_gpus())
             hint = f"write one of these in the column system, or add it to data/gpus.csv: {names}"
-            raise UsageError(f"the GPU {system!r:.40} is not known", hint)
+            raise UsageError(f"the accelerator of {system!r:.40} is not known", hint)
     return [*points.values()]
 
 
