@@ -244,9 +244,9 @@ class _GroupJudge:
             self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
             self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
-            every, alike = range(len(self.cases)), [0.0] * len(self.cases)
-            ends = [_pool(every, alike, own, self._scores).ends[1] for own in errors]
-            self.least = max(self._scores.least, self._tolerance, median(ends) - 1)
+            every, zeros = range(len(self.cases)), [0.0] * len(self.cases)
+            reaches = [_pool(every, zeros, own, self._scores).ends[1] for own in errors]
+            self.least = max(self._scores.least, self._tolerance, median(reaches) - 1)
             why = "it has a time in less than half of the cases"
         nodes = []
         for at, one in enumerate(self._members):
