@@ -140,8 +140,6 @@ def judgement_text(judgement: expectation.Judgement) -> str:
         said = f"impossible: {possible} ({found.bound.link}); {others}."
     for one in mistakes[:_MOST_MISTAKES]:
         said += f" {one.what} {gbps(one.busbw_bytes_per_s)} GB/s would be plausible."
-    if verdict in NEXT and not mistakes:
-        said += f" {NEXT[verdict]}"
     return f"{gbps(busbw)} GB/s is {said}"
 
 
@@ -171,7 +169,9 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     ]
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
-    said = " ".join(filter(None, (said, _on_curves(found))))
+    is_next = judgement and not judgement.mistakes
+    next_step = NEXT.get(answer.verdict, "") if is_next else ""
+    said = " ".join(filter(None, (said, next_step, _on_curves(found))))
     return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
 
 
