@@ -71,7 +71,7 @@ def add(
 def list_(*, node: str | None = None, db: str | Path | None = None) -> RunsOfHistory:
     """The runs of a history in their order in time."""
     with _open(db) as history:
-        return RunsOfHistory(str(history.path), (*history.runs(node or ""),))
+        return RunsOfHistory(str(history.path), (*history.runs(node or ""),), history.waited())
 
 
 @with_known_keywords

@@ -36,6 +36,8 @@ def history_add(runs: list[str], **given: Any) -> None:
     added = api.history.add(*runs, **given, notify=print_status)
     new = [each for each in added if each.outcome != KNOWN]
     rows = format_count(sum(each.rows for each in new), "row")
+    waited = sum(each.waited for each in new)
+    rows += f"; {waited} do not count: their ranks waited for a core" * bool(waited)
     print_result(f"{format_count(len(new), 'run')} added, with {rows}")
 
 

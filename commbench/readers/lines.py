@@ -99,7 +99,8 @@ def read_points(source: SourceText, collector: RowCollector | None = None) -> li
     for system in {point.system for point in points.values()}:
         if not find_gpu(system):
             names = ", ".join(gpu.name for gpu in load_gpus())
-            raise UsageError(f"the accelerator of {system!r:.40} is not known", f"known: {names}")
+            hint = f"write one of these in the column system, or add it to data/gpus.csv: {names}"
+            raise UsageError(f"the accelerator of {system!r:.40} is not known", hint)
     return [*points.values()]
 
 

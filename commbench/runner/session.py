@@ -79,6 +79,7 @@ def _add_to_history(run: Run, db: Path | None, listener: RunListener) -> None:
     with History(db or HISTORY, is_written=True) as history:
         added = history.add(as_loaded_run(run))
     rows = format_count(added.rows, "row")
+    rows += f"; {added.waited} do not count: their ranks waited for a core" * bool(added.waited)
     listener.status(f"{added.outcome} in the history {history.path}: {rows}")
 
 

@@ -17,7 +17,6 @@ from commbench.analysis.diagnostics import more_launches
 from commbench.answers.doctor import measure
 from commbench.answers.doctor.measure import HostBandwidth, measure_host_bandwidth
 from commbench.errors import CommbenchError, Interrupted, UnavailableError
-from commbench.host.cpu import PLAIN
 from commbench.host.facts import HostFacts, measure_use, read_facts
 from commbench.host.gpu_system import GpuSystem, read_gpu_system
 from commbench.host.gpus import Gpu, read_gpus
@@ -87,6 +86,19 @@ class DoctorReport(Result, view="answers.doctor.document", rows="modes"):
     def effects(self) -> tuple[measure.ModeEffect, ...]:
         """What each mode changes, of small sizes together and of large ones."""
         return _effects(self.trials, measure.SMALL, measure.LARGE)
+
+    @property
+    def small(self) -> tuple[measure.ModeEffect, ...]:
+        """What each mode but plain changes of small sizes; none of a check that ended early."""
+        found = () if self.ended else _effects(self.trials, measure.SMALL)
+        return tuple(effect for effect in found if effect.verdict)
+
+    @property
+    def launches(self) -> tuple[int, int]:
+        """How many launches were made, of how many that were planned."""
+        refused = {trial.mode for trial in self.trials if trial.trouble}
+        done = sum(bool(trial.points) for trial in self.trials)
+        return done, self.request.rounds * (len(measure.MODES) - len(refused))
 
     @property
     def modes(self) -> tuple[measure.ModeEffect, ...]:
@@ -179,6 +191,8 @@ SHM_BYTES = 1 << 30
 """Of /dev/shm that are enough for the ranks of a host; containers have 64 MiB by default."""
 STILL_QUIET = 0.1
 """Share of the cores' time that other programs may use before that counts."""
+STOLEN = 0.05
+"""The same, for other virtual machines."""
 SLOW_GOVERNORS = ("powersave", "conservative")
 OWN_GOVERNORS = ("intel_pstate", "amd-pstate-epp")
 """Drivers whose `powersave` still raises the frequency under load."""
@@ -231,6 +245,10 @@ def _load(before: str, meanwhile: str) -> Figure:
     return largest
 
 
+OTHERS = _load("busy_share", "others_share")
+BY_OTHER_MACHINES = _load("stolen_share", "stolen_share")
+
+
 def _throttled(_: HostFacts, report: DoctorReport) -> float | None:
     """Mean share of the measured time in which the control group had used up its own."""
     points = [point.throttled_share for trial in report.trials for point in trial.points]
@@ -250,9 +268,12 @@ def _in_quiet(figure: Callable[[measure.ModeEffect], float | None], verdict: str
 
 def _better(report: DoctorReport) -> tuple[float, str]:
     """Time of small calls in quiet over that in the mode that is faster by most, beyond noise, and
-    that mode; 0 where none is faster."""
-    rivals = [mode for mode in measure.MODES if mode not in (QUIET, PLAIN)]
-    effects = [measure.compare_mode(report.trials, mode, measure.SMALL, QUIET) for mode in rivals]
+    that mode; 0 where none is faster than quiet and than plain, as the table of modes says."""
+    effects = [
+        measure.compare_mode(report.trials, mode, measure.SMALL, QUIET)
+        for mode in (effect.mode for effect in report.small if effect.verdict == FASTER)
+        if mode != QUIET
+    ]
     found = [(1 / e.ratio.value, e.mode) for e in effects if e and e.ratio and e.verdict == FASTER]
     return max(found, default=(0.0, ""))
 
@@ -263,13 +284,19 @@ def _slow_governor(facts: HostFacts, _: DoctorReport) -> float:
     return float(is_slow and facts.frequency_driver not in OWN_GOVERNORS)
 
 
-def _slow_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
-    """Rate of one core's memory copies over the loopback's; None where other work may slow it."""
-    found = report.ceilings
-    if not found or not (found.undisturbed or (facts.busy_share or 0) <= STILL_QUIET):
-        return None
-    rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
-    return rate and rate.value
+def _slow_loopback(is_busy: bool) -> Figure:
+    """Rate of one core's memory copies over the loopback's, of a host that is busy or is not; None
+    for another one."""
+
+    def copies_over_loopback(facts: HostFacts, report: DoctorReport) -> float | None:
+        found = report.ceilings
+        others, stolen = (load(facts, report) or 0.0 for load in (OTHERS, BY_OTHER_MACHINES))
+        if not found or is_busy != (others > STILL_QUIET or stolen > STOLEN):
+            return None
+        rate = ratio(found.copy_one_bytes_per_s, found.loopback_bytes_per_s)
+        return rate and rate.value
+
+    return copies_over_loopback
 
 
 def _around_gpus(figure: Callable[[GpuSystem], float | None]) -> Figure:
@@ -293,8 +320,8 @@ def _has_low_cap(gpu: Gpu) -> bool:
 
 
 FINDINGS: dict[str, tuple[Figure, float]] = {
-    "busy_cores": (_load("busy_share", "others_share"), STILL_QUIET),
-    "stolen": (_load("stolen_share", "stolen_share"), 0.05),
+    "busy_cores": (OTHERS, STILL_QUIET),
+    "stolen": (BY_OTHER_MACHINES, STOLEN),
     "throttled": (_throttled, 0.01),
     "cpu_limit": (lambda f, r: r.request.ranks / f.cpu_limit if f.cpu_limit else None, 1.0),
     "few_cores": (lambda f, r: r.request.ranks / (f.physical_cores or len(f.cores)), 1.0),
@@ -305,7 +332,8 @@ FINDINGS: dict[str, tuple[Figure, float]] = {
     "clock_source": (lambda f, _: f.clock_source not in (None, *FAST_CLOCKS), 0.0),
     "slow_clock": (lambda f, _: f.clock_read_s, 0.5e-6),
     "slow_governor": (_slow_governor, 0.0),
-    "slow_loopback": (_slow_loopback, 5.0),
+    "slow_loopback": (_slow_loopback(is_busy=False), 5.0),
+    "busy_loopback": (_slow_loopback(is_busy=True), 5.0),
     "narrow_gpu": (_count_gpus(lambda g: 0 < (g.link_width or 0) < (g.most_width or 0)), 0.0),
     "far_gpu": (_count_gpus(lambda gpu: gpu.near_cores == 0), 0.0),
     "gpu_persistence": (_count_gpus(lambda gpu: gpu.persistence is False), 0.0),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 from operator import attrgetter, itemgetter
 
 from commbench.answers.doctor.checkup import DoctorReport
-from commbench.answers.doctor.measure import MODES, ModeEffect
-from commbench.stats import FASTER, SLOWER, known, ratio
+from commbench.answers.doctor.measure import ModeEffect
+from commbench.output.text import join_words
+from commbench.stats import CHANGED, FASTER, SLOWER, UNDECIDED, known, ratio
 from commbench.units import format_bytes, format_count
 from commbench.views import cells
 from commbench.views.cells import Column
@@ -43,9 +45,29 @@ def _answer(report: DoctorReport) -> Iterator[str]:
         yield f"No problems found{'' if report.trials else ', but no CPU mode was tried'}."
     if report.ended:
         yield "The check was stopped before its end, so the CPU modes are not compared."
+    yield from _mode_answers(report.small, *report.launches, report.request.seconds)
     if host := report.facts:
         cores = f"{len(host.cores)} of {host.host_cores} cores of {host.host}"
         yield f"{cores} may be used: enough for {format_count(host.ranks_fit, 'rank')}."
+
+
+def _mode_answers(
+    small: Sequence[ModeEffect], done: int, planned: int, seconds: float
+) -> Iterator[str]:
+    """Which modes are faster or slower than plain, which are undecided, and what decides them."""
+    changed = [
+        f"{effect.mode} takes {cells.ratio_with_interval_text(effect.ratio)} times as long as plain"
+        for effect in small
+        if effect.verdict in CHANGED
+    ]
+    if changed:
+        yield f"Small calls in a CPU mode: {join_words(changed)}."
+    if unknown := [effect.mode for effect in small if effect.verdict == UNDECIDED]:
+        more = ceil(0.12 * seconds * planned / done) * 10  # a fifth more, for slower launches
+        what = f"run `commbench doctor --seconds {more}`" if done < planned else (
+            "stop other programs, then run `commbench doctor --rounds 6 --seconds 180`"
+        )  # fmt: skip
+        yield f"Undecided, faster or slower than plain: {join_words(unknown)}; {what}."
 
 
 LIMIT_COLUMNS = (
@@ -111,8 +133,7 @@ def _modes(report: DoctorReport) -> Iterator[Block]:
     refused = {t.mode: t.trouble.message for t in report.trials if t.trouble}
     notes = [RULE] if any(effect.verdict for effect in effects) else []
     notes += [f"{mode} is not available here: {why}." for mode, why in refused.items()]
-    done = len([trial for trial in report.trials if trial.points])
-    planned = report.request.rounds * (len(MODES) - len(refused))
+    done, planned = report.launches
     if 0 < done < planned:
         how = "" if report.ended else ": use more --seconds"
         notes.append(f"It made {done} of {planned} launches{how}.")

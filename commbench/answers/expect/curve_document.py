@@ -92,13 +92,19 @@ def _other_judges(found: curves.OnCurves) -> str:
     """What judges a run that has no published curves; empty for one that has."""
     if {row.row.world_size for row in found.rows} == {1}:
         return "With one rank nothing crosses a link: start a rank on each of several GPUs."
-    if found.system or not found.rows:
+    if not found.rows or found.curves:
         return ""
-    return (
-        "Published curves are of GPUs. `commbench check RUN --against OTHER` judges by an earlier "
-        "run, `commbench check RUN --min-busbw all_reduce:1M-:3GB/s` by a limit, and `commbench "
-        "show RUN --peak 12.5GB/s` compares with the speed of a link."
+    name = found.run.name
+    other = (
+        f"`commbench check {name} --against OTHER` judges by an earlier run or a like machine, "
+        f"`commbench check {name} --min-busbw all_reduce:1M-:3GB/s` by a limit, and `commbench "
+        f"show {name} --peak 12.5GB/s` compares with the speed of a link."
     )
+    by_figures = (
+        f"`commbench check {name} --expect run` judges its bandwidths by what others measured and "
+        "by what the links allow. "
+    )
+    return by_figures * bool(found.system) + other
 
 
 def range_lines(rows: Sequence[ResultRow]) -> tuple[list[str], list[str]]:

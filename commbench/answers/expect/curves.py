@@ -17,6 +17,7 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from commbench.analysis import environment, figures, load
+from commbench.answers.expect.bound import Call
 from commbench.answers.expect.expectation import nearest
 from commbench.errors import UsageError
 from commbench.output.text import join_words
@@ -39,6 +40,8 @@ TOLERANCES = ((LARGE, 0.10), (1 << 20, 0.20), (0, 0.40))
 differences within `data/curves.csv`. Of the versions of NCCL on the H100, each against the others,
 97 to 98 % of the rows from 1 MiB on are within, and 91 to 96 % below; of H100 and H200, B200 and
 B300, GB200 and GB300 95 to 100 %. No row of the A100 from 16 MiB on is within those of the H100."""
+NO_GPU = "it names no GPU that commbench knows"
+ADD_HINT = "add the GPU to commbench/data/gpus.csv"
 _ROUNDING = 1e-6
 _MANY = 0.1
 """Sound machines have fewer rows that are slow, or too fast to be true."""
@@ -222,9 +225,26 @@ def published_of(system: str) -> tuple[Curve, ...]:
     gpu, curves = find_gpu(system), load_curves()
     found = tuple(curve for curve in curves if gpu and find_gpu(curve.system) == gpu)
     if not found:
-        names = join_words([*dict.fromkeys(curve.system for curve in curves)])
-        raise UsageError(f"no curves of {system!r:.40} were published", f"there are {names}")
+        names = [*dict.fromkeys(curve.system for curve in curves if find_gpu(curve.system))]
+        if any(curve.system == system for curve in curves):
+            raise UsageError(f"there are curves of {system!r:.40}, but no such GPU", ADD_HINT)
+        known = f"there are {join_words(names)}"
+        raise UsageError(f"no curves of {system!r:.40} were published", known)
     return found
+
+
+def published_time(call: Call) -> float | None:
+    """The time of a call on one host in published curves, in seconds; None where they have none."""
+    gpu, size = call.fabric.gpu, call.size_bytes
+    if not gpu or not size or call.nodes > 1:
+        return None
+    asked = call.operation, call.ranks
+    times = [
+        curve.time_at(size)
+        for curve in load_curves()
+        if (curve.operation, curve.ranks) == asked and find_gpu(curve.system) == gpu
+    ]
+    return geometric_mean(known) if (known := [*filter(None, times)]) else None
 
 
 def curves_of(run: load.LoadedRun) -> tuple[Curve, ...]:
@@ -280,7 +300,9 @@ def compare_row(
     if why := why_no_curve(row):
         return RowOnCurve(row, reason=why)
     if not (gpu := find_gpu(system)):
-        return RowOnCurve(row, reason="it names no accelerators")
+        on_cpu = row.device == "cpu"
+        why = "it ran on CPUs, and curves are of GPUs" if on_cpu else f"{NO_GPU}: {ADD_HINT}"
+        return RowOnCurve(row, reason=why)
     found, size = tuple(curve for curve in curves if find_gpu(curve.system) == gpu), row.size_bytes
     if not found:
         return RowOnCurve(row, reason="curves are of other accelerators")

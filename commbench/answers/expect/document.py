@@ -12,12 +12,20 @@ from commbench.answers.expect import expectation as verdicts
 from commbench.answers.expect.bound import Bound, Call
 from commbench.output.text import join_words
 from commbench.plan.links import Published
-from commbench.units import GB, format_bytes, format_count
+from commbench.units import GB, format_bytes, format_count, format_time
 from commbench.views.cells import NUMBER, TEXT, Column, Unit
 from commbench.views.document import BAD, GOOD, Block, Document, Table, facts_table, sources_section
 from commbench.views.formats import View
 
 _TONES = {verdicts.PLAUSIBLE: GOOD, verdicts.LOW: BAD, verdicts.IMPOSSIBLE: BAD}
+NEXT = {
+    verdicts.LOW: "Look for the cause: `commbench pairs`, `commbench doctor`, NCCL_DEBUG=INFO.",
+    verdicts.UNKNOWN: "An earlier run or a like machine judges it: `commbench check --against`.",
+} | dict.fromkeys(
+    (verdicts.HIGH, verdicts.IMPOSSIBLE),
+    "Look for a mistake: the unit, the size, the number of ranks, the hardware.",
+)
+"""What to do next after a verdict that no mistake explains."""
 _POSSIBLE = (verdicts.UNKNOWN, "possible")
 _NVLS = ("NVLS", "NVLSTree")
 _NEAR = 1.05
@@ -161,7 +169,22 @@ def document(answer: expectation.Answer | curves.OnCurves) -> Document:
     ]
     title = f"{call.operation}{size}{algorithm} on {machine_text(call)}"
     said = judgement_text(judgement) if judgement else _expect_sentence(found)
+    is_next = judgement and not judgement.mistakes
+    next_step = NEXT.get(answer.verdict, "") if is_next else ""
+    said = " ".join(filter(None, (said, next_step, _on_curves(found))))
     return Document(title, (), [said], blocks, _TONES.get(answer.verdict, ""))
+
+
+def _on_curves(found: expectation.Expectation) -> str:
+    """The time of published curves at a size of which there is no other figure."""
+    call = found.call
+    if found.known or not (time_s := curves.published_time(call)) or not call.size_bytes:
+        return ""
+    busbw = call.size_bytes / time_s * call.factor
+    return (
+        f"Published curves of {machine_text(call)} have {format_time(time_s)}, {gbps(busbw)} GB/s, "
+        "at this size (calls back to back); `commbench expect RUN` compares a run with them."
+    )
 
 
 def _expect_sentence(found: expectation.Expectation) -> str:

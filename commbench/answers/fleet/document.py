@@ -97,12 +97,24 @@ def answer(fleet: FleetResult) -> str:
     """How many nodes have each verdict, and the worst of those to drain."""
     every = format_count(len(fleet.nodes), "node")
     if fleet.outcome == judged.PASS:
-        return f"PASS: none of {every} is slower than the others."
-    found = ", ".join(f"{len(names)} {each}" for each, names in fleet.lists.items() if names)
+        return f"PASS: none of {every} is slower than the others.{_least(fleet.groups)}"
+    words = {judged.DRAIN: "to drain", judged.AGAIN: "to measure again", judged.PASS: "sound"}
+    found = ", ".join(
+        f"{len(names)} {words.get(each, each)}" for each, names in fleet.lists.items() if names
+    )
     lines = [*map(_told, (node for node in fleet.nodes if node.verdict == judged.DRAIN))]
     head = "DRAIN" if lines else "NO VERDICT"
     named = "; ".join(lines[:MOST_NAMED]) + "; and others" * (len(lines) > MOST_NAMED)
-    return f"{head}: of {every} {found}.{f' {named}.' if lines else ''}"
+    named = f" {named}." if lines else ""
+    return f"{head}: of {every}, {found}.{named}{_least(fleet.groups)}"
+
+
+def _least(groups: Sequence[Group]) -> str:
+    """How slow a node must be to be named, in the group where it must be slowest."""
+    if not (known := [group.least for group in groups if group.least is not None]):
+        return ""
+    by = f"{100 * max(known):.2g} %" if max(known) < 1 else f"{1 + max(known):.2g} times"
+    return f" A node that takes {by} longer in all cases would be named."
 
 
 def _told(node: Node) -> str:
@@ -183,7 +195,7 @@ def _hardware(group: Group) -> str:
 
 def _group_note(group: Group) -> str:
     facts, is_judged = group.facts, group.spread is not None
-    spread = f"they differ by {format_share(group.spread or 0.0)} in a usual case"
+    spread = f"they differ by {100 * (group.spread or 0.0):.2g} % in a usual case"
     return (
         f"{format_count(group.nodes, 'node')} of {facts['world_size']} {facts['backend']} ranks on "
         f"{_hardware(group)}, {format_count(group.cases, 'case')}: "

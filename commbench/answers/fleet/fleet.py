@@ -97,6 +97,9 @@ class Group(NamedTuple):
     cases: int
     spread: float | None
     """By which share of the time nodes differ in a usual case, as a robust standard deviation."""
+    least: float | None = None
+    """A node that is slower by this share of the time in all cases would be named, in 95 % of such
+    groups; None for a group that is not judged."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,7 +172,7 @@ def judge_fleet(
     for key, members in sorted(groups.items()):
         judge = _GroupJudge(members, false_alarms, tolerance, history)
         nodes += [node._replace(group=len(made)) for node in judge.nodes()]
-        made.append(Group(dict(key), len(members), len(judge.cases), judge.spread))
+        made.append(Group(dict(key), len(members), len(judge.cases), judge.spread, judge.least))
     nodes.sort(key=lambda n: (VERDICTS.index(n.verdict), n.chance is None, n.chance or 0, n.name))
     return FleetResult(
         tuple(nodes), tuple(made), false_alarms, tolerance,
@@ -223,6 +226,7 @@ class _GroupJudge:
         """Those that half of the nodes have."""
         self._kinds = [*map(row_kind, self.cases)]
         self.spread: float | None = None
+        self.least: float | None = None
 
     def nodes(self) -> list[Node]:
         """The verdict about each node."""
@@ -240,6 +244,9 @@ class _GroupJudge:
             self._scores = find_slow_nodes(logs, errors, parts, self._false_alarms)
             self.spread = median(self._scores.scales)
             self._excess, self._errors = logs - numpy.array(self._scores.levels), errors
+            every, zeros = range(len(self.cases)), [0.0] * len(self.cases)
+            reaches = [_pool(every, zeros, own, self._scores).ends[1] for own in errors]
+            self.least = max(self._scores.least, self._tolerance, median(reaches) - 1)
             why = "it has a time in less than half of the cases"
         nodes = []
         for at, one in enumerate(self._members):

@@ -105,9 +105,10 @@ def _recorded(history: History, run: HistoryRun, environment: Recorded) -> NodeR
         "cpu_mode": environment.facts.get("cpu_mode", ""), "status": OK,
     }  # fmt: skip
     rows = []
-    for case, time in history.points_of(run):
+    for case, point in history.points_of(run):
         values = known | {name: getattr(case, name) for name in KEY}
-        values |= zip(TIMES, time, strict=True)
+        values |= zip(TIMES, point.time, strict=True)
+        values["queued_share"] = point.queued_share
         rows.append(fields(*(values.get(name, "" if name in TEXTS else None) for name in COLUMNS)))
     loaded = LoadedRun(run.label, Path(run.path), COLUMNS, rows)
     return NodeRun(node_of(system.node), run.path, loaded, "", run.placed, environment.facts)

@@ -28,10 +28,11 @@ Studentized deviate test of Rosner, Technometrics 25 (1983).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import expm1, inf, sqrt
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commbench.stats import student_tail
+from commbench.stats import student_quantile, student_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,8 @@ _PRIOR_NODES = 8
 """The scale of all cases counts as that of so many nodes."""
 _LEAST_SCALE = 1e-4
 """Of log times. Times that are all equal have none."""
+_MOST_LOG = 7.0
+"""A node that is slower by more is not asked about: 1,100 times."""
 _MAD, _MEDIAN = 1.4826, 1.2533
 """The standard deviation of normal values over their median absolute deviation; the standard error
 of a median over that of a mean."""
@@ -89,6 +92,9 @@ class Scores(NamedTuple):
     """Of each case by how much the log times of peers differ: their robust scale."""
     errors: Sequence[float]
     """Of each case the standard error of the level."""
+    least: float
+    """A node that takes so much longer in all cases, 0.03 for 3 %, has a chance of at most
+    `false_alarms` in 95 % of fleets like this one."""
 
 
 def make_parts(kinds: Sequence[str], sizes: Sequence[int]) -> list[Part]:
@@ -148,7 +154,27 @@ def find_slow_nodes(
     scales = _scale(times[peers])
     number = numpy.maximum(1, (~numpy.isnan(times[peers])).sum(axis=0))
     level_errors = _MEDIAN * scales / numpy.sqrt(number)
-    return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist())
+    least = _least_slowdown(values[peers, 0], parts, len(times), false_alarms)
+    least = expm1(min(least * float(numpy.median(scales)), _MOST_LOG))
+    return Scores(chances, found, levels.tolist(), scales.tolist(), level_errors.tolist(), least)
+
+
+def _least_slowdown(
+    inside: NDArray[Any], parts: Sequence[Part], nodes: int, false_alarms: float
+) -> float:
+    """By how much L of all cases must be above that of the peers, `inside`: so far that its t has
+    the probability of false alarms, and further by what 95 % of nodes may be below the mean. That
+    node is none of its peers."""
+    import numpy
+
+    share = _WHOLE_SHARE if len(parts) > 1 else 1.0
+    z = NormalDist().inv_cdf(1 - false_alarms * share / nodes)
+    if (peers := len(inside) - 1) < LEAST_NODES - 1:
+        return inf
+    most = student_quantile(z, min(peers - 2, TAIL[WHOLE]))
+    others = [numpy.std(numpy.delete(inside, at), ddof=1) for at in range(len(inside))]
+    deviation = max(*map(float, others), _LEAST_SCALE)
+    return deviation * (most * sqrt(1 + 1 / peers) + NormalDist().inv_cdf(0.95))
 
 
 def _left_out(

@@ -13,7 +13,7 @@ from commbench.analysis.csv_file import make_csv
 from commbench.analysis.row_names import LONGEST, name_rows
 from commbench.answers.history.history import Change, FittedSeries, Trend
 from commbench.answers.history.records import HistoryRun, Series, System, short_form
-from commbench.answers.history.steps import FEWEST
+from commbench.answers.history.steps import FEWEST, LATER, SHORTEST
 from commbench.output.text import join_words, list_some
 from commbench.units import format_count, format_time
 from commbench.views import cells
@@ -28,27 +28,36 @@ NOTHING = "nothing that is recorded changed then"
 
 def document(trend: Trend) -> Document:
     """The changes, the rows with their level, and the picture."""
-    rows = format_count(len(trend.series), "row")
     systems = dict.fromkeys(each.series.system for each in trend.series)
     period = ""
     if trend.runs:
-        period = f" from {trend.moment(trend.runs[0])} to {trend.moment(trend.runs[-1])} UTC"
+        ends = dict.fromkeys(map(trend.moment, (trend.runs[0], trend.runs[-1])))
+        period = f" {'from' if len(ends) > 1 else 'at'} {' to '.join(ends)} UTC"
     subtitle = [f"{format_count(len(trend.runs), 'run')}{period}"]
     subtitle += [system.name for system in systems][:MOST_SENTENCES]
     answer = [sentence(change, trend) for change in trend.changes[:MOST_SENTENCES]]
     if more := len(trend.changes) - MOST_SENTENCES:
         answer += [f"{format_count(more, 'older change')}: see the table."] * (more > 0)
     if not answer:
-        answer = [f"None of {rows} became slower or faster." if rows else ""]
-        few = sum(each.fit.noise is None for each in trend.series)
-        if few == len(trend.series):
-            answer = [f"No row has the {FEWEST} runs that a step needs."]
+        judged = sum(each.fit.noise is not None for each in trend.series)
+        judged_rows = format_count(judged, "row")
+        answer = [f"None of {judged_rows} became slower or faster."] * (judged > 0)
+    if least := [each.fit.least_step for each in trend.series if each.fit.least_step]:
+        sizes = [*dict.fromkeys(map(_percent, (min(least), max(least))))]
+        by_row = ", by row," * (len(sizes) > 1)
+        answer.append(f"A step of {' to '.join(sizes)}{by_row} would show {LATER} runs after it.")
+    answer += _unknown(trend)
     since = Column("since (UTC)", lambda change: trend.moment(change.run), cells.TEXT)
     changes = Table(
         "What changed", (since, *CHANGE_COLUMNS), trend.changes,
         lambda change: rows_of(change, trend), "rows",
     )  # fmt: skip
-    since = Column("since (UTC)", lambda f: trend.moment(f.point(f.last.first).run), cells.TEXT, 6)
+    since = Column(
+        "since (UTC)",
+        lambda f: trend.moment(f.point(f.last.first).run) if f.series.points else None,
+        cells.TEXT,
+        6,
+    )
     levels = Table(
         "Level since the last step", (*ROW_COLUMNS[:3], since, *ROW_COLUMNS[3:]), trend.series,
         _title,
@@ -57,7 +66,7 @@ def document(trend: Trend) -> Document:
     blocks: list[Block] = [
         changes,
         levels,
-        Items(notes(trend.runs), "Notes"),
+        Items([*_waits(trend), *notes(trend.runs)], "Notes"),
         Pictures(lambda: [*pictures(trend)]),
     ]
     return Document(f"History {trend.path}", subtitle, answer, blocks, tone=tone)
@@ -72,6 +81,36 @@ def sentence(change: Change, trend: Trend) -> str:
         f"At {trend.moment(change.run)} {rows_of(change, trend)} became {how}"
         f"{in_brackets(ratio_interval_text(ratio))}; {causes_text(change)}."
     )
+
+
+def _unknown(trend: Trend) -> Iterator[str]:
+    """Of how many rows nothing can be said yet, and how many runs these need."""
+    lacks = [FEWEST - len(f.series.points) for f in trend.series if f.fit.noise is None]
+    if lacks:
+        every = format_count(len(lacks), "row")
+        ends = " to ".join(map(str, dict.fromkeys((min(lacks), max(lacks)))))
+        rows = f"No row has the {FEWEST} runs" if len(lacks) == len(trend.series) else (
+            f"{every} {'has' if len(lacks) == 1 else 'have'} fewer than the {FEWEST} runs"
+        )  # fmt: skip
+        yield f"{rows} that a step needs: {ends} more."
+
+
+def _waits(trend: Trend) -> Iterator[str]:
+    """The runs that do not count, for their ranks waited for a core."""
+    rows = sum(bool(each.waited) for each in trend.series)
+    if runs := sorted({point.run.id for each in trend.series for point in each.waited}):
+        yield (
+            f"{'Runs' if runs[1:] else 'Run'} {list_some([*map(str, runs)], 8)}: the ranks waited "
+            "for a core more than half of the time, so these times make no level and no step "
+            f"({format_count(rows, 'row')}). Run again when the cores are idle; `commbench doctor` "
+            "says what uses them."
+        )
+
+
+def _level_text(found: FittedSeries) -> str:
+    """The level with its digits, or how many runs it needs."""
+    lacks = SHORTEST - found.last.number
+    return cells.time_text(found.last.level) if found.last.level else f"needs {lacks} more"
 
 
 def rows_of(change: Change, trend: Trend) -> str:
@@ -114,6 +153,12 @@ def _title(found: FittedSeries) -> str:
     return f"{found.series.case.title}, {found.series.system.node}"
 
 
+def _percent(fraction: float) -> str:
+    """Two digits: what follows from the noise of some runs is not known better."""
+    return f"{100 * fraction:.2g} %"
+
+
+PERCENT = cells.Unit(_percent)
 CHANGE_COLUMNS = (
     Column("time, new\nover old", attrgetter("ratio"), cells.RATIO),
     Column("95 %\ninterval", attrgetter("ratio"), cells.RATIO_INTERVAL),
@@ -124,12 +169,14 @@ ROW_COLUMNS = (
     Column(
         "size", lambda f: f.series.case.size_bytes if f.series.case.dtype else None, cells.BYTES
     ),
-    Column("time", lambda f: f.last.level, cells.TIME),
+    Column("time", _level_text, cells.NUMBER),
     Column("95 %\ninterval", lambda f: f.last.level, cells.TIME_INTERVAL, 7),
     Column("runs", lambda f: f.last.number, cells.NUMBER),
     Column("all\nruns", lambda f: len(f.series.points), cells.NUMBER, 5),
+    Column("waited", lambda f: len(f.waited) or None, cells.NUMBER, 7),
     Column("steps", lambda f: len(f.fit.steps) or None, cells.NUMBER, 7),
-    Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, cells.SHARE, 6),
+    Column("noise", lambda f: f.fit.noise and f.fit.noise.deviation, PERCENT, 6),
+    Column("step that\nshows", lambda f: f.fit.least_step, PERCENT, 6),
 )
 VIEW = View(document, schema=1)
 
@@ -140,7 +187,7 @@ VIEW = View(document, schema=1)
 def pictures(trend: Trend) -> Iterator[plot.Picture]:
     """The times of rows over the time of their runs: of those with the largest steps, else of the
     first ones."""
-    shown = [each for each in trend.series if len(each.series.points) > 1]
+    shown = [each for each in trend.series if each.last.level]
     shown.sort(key=lambda f: -max((abs(s.ratio.value - 1) for s in f.fit.steps), default=0))
     if not shown:
         return
@@ -162,16 +209,17 @@ def pictures(trend: Trend) -> Iterator[plot.Picture]:
 
 def _panel(found: FittedSeries, across: plot.Axis) -> plot.Curves:
     places = [point.run.time.timestamp() for point in found.series.points]
-    unit = 1 / found.fit.segments[0].level.value
+    known = [(part, part.level) for part in found.fit.segments if part.level]
+    unit = 1 / known[0][1].value
     times = [point.time.scaled(unit) for point in found.series.points]
     points = [*zip(places, times, strict=True)]
     runs = plot.Series("run", plot.Look(plot.COLOURS[0], "o", None, size=4), points)
     line = plot.Look(plot.INK, width=1.6)
     levels = [
         plot.Series(
-            "level", line, [(places[at], s.level.scaled(unit)) for at in (s.first, s.last)], False
+            "level", line, [(places[at], level.scaled(unit)) for at in (s.first, s.last)], False
         )
-        for s in found.fit.segments
+        for s, level in known
     ]
     dashed = plot.Look(plot.GREY, dashes=(3, 2), width=1.0)
     marks = [plot.Mark(dashed, places[s.at], name="step", is_upright=True) for s in found.fit.steps]
@@ -188,12 +236,15 @@ class RunsOfHistory(Result, view="answers.history.document:RUNS", rows="runs"):
 
     history: str
     runs: tuple[HistoryRun, ...]
+    waited: dict[int, int]
+    """How many rows of a run, by its id, do not count, for their ranks waited for a core."""
 
 
 def runs_document(found: RunsOfHistory) -> Document:
     """A row for each run, the newest first."""
     answer = [f"{format_count(len(found.runs), 'run')} in {found.history}."]
-    table = Table("", RUN_COLUMNS, found.runs[::-1])
+    waited = Column("rows that\nwaited", lambda run: found.waited.get(run.id), cells.NUMBER, 7)
+    table = Table("", (*RUN_COLUMNS, waited), found.runs[::-1])
     return Document("Runs of a history", (), answer, [table, Items(notes(found.runs), "Notes")])
 
 
@@ -211,11 +262,11 @@ def points_csv(series: Iterable[Series]) -> str:
     """All points of series as CSV, in SI units: a line for each run of each series."""
     at = ("id", "label", "started", "placed")
     rows = (
-        (*each.system, *attrgetter(*at)(run), *attrgetter(*KEY)(each.case), *time)
+        (*each.system, *attrgetter(*at)(run), *attrgetter(*KEY)(each.case), *time, queued)
         for each in series
-        for run, time in each.points
+        for run, time, queued in each.points
     )
-    return make_csv([(*System._fields, "run", *at[1:], *KEY, *SECONDS), *rows])
+    return make_csv([(*System._fields, "run", *at[1:], *KEY, *SECONDS, "queued_share"), *rows])
 
 
 SECONDS = ("time_s", "time_ci_low_s", "time_ci_high_s")

@@ -38,12 +38,21 @@ class FittedSeries(NamedTuple):
     """A series with its segments and steps."""
 
     series: Series
+    """Its points that count."""
     fit: Fit
+    waited: tuple[Point, ...] = ()
+    """Those that do not, for their ranks waited for a core."""
 
     @property
     def last(self) -> Segment:
         """The points since the last step."""
-        return self.fit.segments[-1]
+        return self.fit.segments[-1] if self.fit.segments else Segment(0, -1, None)
+
+    @property
+    def every(self) -> list[Point]:
+        """The points that count and those that do not, in order."""
+        points = (*self.series.points, *self.waited)
+        return sorted(points, key=lambda point: _order(point.run))
 
     def point(self, index: int) -> Point:
         """A point by its place."""
@@ -52,7 +61,10 @@ class FittedSeries(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """The case, its levels and its points."""
         case = self.series.case
-        points = [{"run": run.id, "at": run.placed, "time_s": t} for run, t in self.series.points]
+        points = [
+            {"run": run.id, "at": run.placed, "time_s": time, "queued_share": queued}
+            for run, time, queued in self.every
+        ]
         return {
             "system": self.series.system.name, "row": case.name, "operation": case.operation,
             "size_bytes": case.size_bytes, **self.fit._asdict(), "points": points,
@@ -179,22 +191,28 @@ def find_trend(
         fitted += own
         changes += find_changes(own, environments)
     changes.sort(key=lambda change: change.run.placed, reverse=True)
-    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs_of(fitted)))
+    runs = sorted({point.run for each in fitted for point in each.every}, key=_order)
+    return Trend(str(history.path), tuple(fitted), tuple(changes), tuple(runs))
 
 
 def runs_of(fitted: Iterable[FittedSeries]) -> list[HistoryRun]:
-    """The runs that have points in series, in order."""
-    known = {point.run for each in fitted for point in each.series.points}
-    return sorted(known, key=lambda run: (run.placed, run.id))
+    """The runs whose points count in series, in order."""
+    return sorted({p.run for each in fitted for p in each.series.points}, key=_order)
+
+
+def _order(run: HistoryRun) -> tuple[str, int]:
+    return run.placed, run.id
 
 
 def fit_series(series: Sequence[Series], tolerance: float = TOLERANCE) -> list[FittedSeries]:
     """The series of one system, with their steps."""
-    alpha = ALPHA / max(1, len(series))
-    return [
-        FittedSeries(each, find_steps([p.time for p in each.points], alpha, tolerance))
-        for each in series
-    ]
+    alpha, fitted = ALPHA / max(1, len(series)), []
+    for each in series:
+        counted = each._replace(points=tuple(point for point in each.points if point.counts))
+        fit = find_steps([point.time for point in counted.points], alpha, tolerance)
+        waited = tuple(point for point in each.points if not point.counts)
+        fitted.append(FittedSeries(counted, fit, waited))
+    return fitted
 
 
 def find_changes(
@@ -265,8 +283,8 @@ def _link_causes(runs: Sequence[HistoryRun], found: RowStep) -> Iterator[Differe
     for number, step in enumerate(fit.steps):
         is_before = probed[step.earliest] - NEAR <= found.latest
         if is_before and found.earliest <= probed[step.latest] + NEAR:
-            levels = (fit.segments[number + side].level.value for side in (0, 1))
-            yield Difference(LINK, *(f"{format_GBps(level)} GB/s" for level in levels))
+            levels = [part.level for part in fit.segments[number : number + 2]]
+            yield Difference(LINK, *(f"{format_GBps(each.value)} GB/s" for each in levels if each))
 
 
 # The level of a history as the baseline of a check.
@@ -295,7 +313,7 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
     if missing := len(cases) - len(rows):
         notes.append(
             f"The history has fewer than {FEWEST} earlier runs of {format_count(missing, 'row')} "
-            f"on {system.name}."
+            f"on {system.name}, without those whose ranks waited for a core."
         )
     notes += [
         f"The level rose by {format_percent(change.ratio.value - 1)} at "
@@ -314,14 +332,15 @@ def find_baseline(history: History | None, run: LoadedRun, node: str = "") -> Ba
 def _earlier(points: Iterable[Point], run: LoadedRun, start: str) -> Iterator[Point]:
     path = str(run.path.absolute())
     for point in points:
-        if point.run.path != path and (not start or point.run.started < start):
+        is_earlier = point.run.path != path and (not start or point.run.started < start)
+        if is_earlier and point.counts:
             yield point
 
 
 def _baseline_row(row: Any, found: FittedSeries, environments: dict[int, Recorded]) -> Any:
     """The row as it is on the level of the last segment."""
     noise, last = found.fit.noise, found.last
-    assert noise, "a series of FEWEST points has noise"
+    assert noise and last.level, "a series of FEWEST points has noise"
     variance = noise.deviation**2 + noise.long_run / last.number
     factor = exp(Z * sqrt(variance))
     newest = environments[found.point(last.last).run.environment_id].facts

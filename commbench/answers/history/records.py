@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from commbench.analysis.columns import DEFAULTS, KEY
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.environment import fabric_of
 from commbench.analysis.load import LoadedRun
 from commbench.errors import UsageError
@@ -67,12 +68,25 @@ class HistoryRun(NamedTuple):
         return datetime.fromisoformat(self.placed)
 
 
+def counts(queued_share: float | None) -> bool:
+    """Whether a time says something, by the rule of checks (gate.BUSY): its ranks did not wait for
+    a core most of the time."""
+    return (queued_share or 0.0) <= MOST_QUEUED
+
+
 class Point(NamedTuple):
     """A run in a series."""
 
     run: HistoryRun
     time: Estimate
     """Seconds: the median time with its interval."""
+    queued_share: float | None = None
+    """The part of the time that its ranks waited for a core; None where it is not known."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may make a level or a step."""
+        return counts(self.queued_share)
 
 
 class Series(NamedTuple):
@@ -91,6 +105,8 @@ class Added(NamedTuple):
     """How many of its rows are in the history."""
     outcome: str
     """ADDED, REPLACED, or KNOWN."""
+    waited: int
+    """How many of these do not count: see Point.counts."""
 
 
 def find_system(run: LoadedRun, node: str = "") -> System:

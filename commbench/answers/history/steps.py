@@ -46,6 +46,8 @@ SHORTEST = 3
 """Points of a segment."""
 FEWEST = 2 * SHORTEST
 """Points of a series in which steps are looked for."""
+LATER = 6
+"""So many runs after a step, it is said how small a one shows."""
 CLIP = 2.5
 JUMP = 3.0
 """A difference of two neighbours of more deviations is no noise, nor is any that spans it."""
@@ -83,8 +85,8 @@ class Segment(NamedTuple):
 
     first: int
     last: int
-    level: Estimate
-    """Their level, in the unit of the series."""
+    level: Estimate | None
+    """Their level, in the unit of the series; None for fewer than SHORTEST points."""
 
     @property
     def number(self) -> int:
@@ -111,6 +113,8 @@ class Fit(NamedTuple):
     steps: tuple[Step, ...]
     noise: Noise | None
     """None for a series with fewer than FEWEST points."""
+    least_step: float | None = None
+    """The change of the last level that LATER more points show with a probability of 95 %."""
 
 
 def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: float = 0.0) -> Fit:
@@ -119,10 +123,12 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
     import numpy as np
 
     values = np.log([estimate.value for estimate in series])
-    if len(values) < FEWEST:
-        level = exp(float(np.median(values))) if len(values) else 0.0
-        whole = Segment(0, len(values) - 1, Estimate(level))
-        return Fit((whole,) if len(values) else (), (), None)
+    if (number := len(values)) < FEWEST:
+        level = None
+        if number >= SHORTEST:  # their noise is not known: the mean with Student's interval
+            error = max(float(np.std(values, ddof=1)), LEAST_NOISE) / sqrt(number)
+            level = _exponential(float(values.mean()), student_quantile(Z, number - 1) * error)
+        return Fit((Segment(0, number - 1, level),) if number else (), (), None)
     noise = estimate_noise(values)
     weights = _weights(series, noise)
     clipped = _clip(values, noise.deviation)
@@ -143,7 +149,8 @@ def find_steps(series: Sequence[Estimate], alpha: float = ALPHA, tolerance: floa
         half = sqrt(spread[number] ** 2 + spread[number + 1] ** 2)
         ratio = _exponential(levels[number + 1] - levels[number], half)
         steps.append(Step(at, first, last, ratio))
-    return Fit(tuple(segments), tuple(steps), noise)
+    least = _least_change(noise, segments[-1].number, len(values), alpha)
+    return Fit(tuple(segments), tuple(steps), noise, max(least, tolerance))
 
 
 def _exponential(value: float, half: float) -> Estimate:
@@ -203,6 +210,14 @@ def penalty(noise: Noise, number: int, alpha: float) -> float:
     """What a step of a series of so many points costs, in squares of logarithms."""
     z = _NORMAL.inv_cdf(1 - alpha / (2 * (number - 1)))
     return noise.long_run * student_quantile(z, freedom(number)) ** 2
+
+
+def _least_change(noise: Noise, number: int, every: int, alpha: float) -> float:
+    """A change between `number` points and LATER more, of `every` and these, whose sum of squares
+    is above the penalty with a probability of 95 %."""
+    error = sqrt(noise.long_run * (1 / LATER + 1 / number))
+    limit = sqrt(penalty(noise, every + LATER, alpha) / noise.long_run)
+    return exp((limit + _NORMAL.inv_cdf(0.95)) * error) - 1
 
 
 class _Sums:

@@ -23,6 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from commbench.analysis.diagnostic_figures import MOST_QUEUED
 from commbench.analysis.environment import Recorded, recorded_of
 from commbench.analysis.load import LoadedRun
 from commbench.analysis.row_names import named_bytes
@@ -38,7 +39,8 @@ HISTORY = RESULTS / "history.sqlite"
 """The history that is used unless another one is named."""
 APPLICATION = 0x636D6268
 """SQLite's application_id of a history: `cmbh`."""
-SCHEMA = 1
+SCHEMA = 2
+"""2: points have `queued`."""
 MAKE_HINT = "`commbench history add RUN` and `commbench run --history` make it"
 WAIT_S = 60.0
 """How long a writer waits for others."""
@@ -55,6 +57,7 @@ CREATE TABLE series (
     UNIQUE (system, measured));
 CREATE TABLE point (
     series INTEGER NOT NULL, run INTEGER NOT NULL, time REAL NOT NULL, low REAL, high REAL,
+    queued REAL,
     PRIMARY KEY (series, run)) WITHOUT ROWID;
 """
 
@@ -122,10 +125,13 @@ class History:
         rows = {records.case_text(row.case): row for row in run.rows if records.is_valid(row)}
         if not rows:
             raise UsageError(f"{run.path} has no valid row", "add another run")
+        waited = sum(not records.counts(row.queued_share) for row in rows.values())
         system = records.find_system(run, node)
         added = now or datetime.now(timezone.utc)
         started = records.started_at(run, added)
-        content = records.digest([(key, tuple(row.time)) for key, row in sorted(rows.items())])
+        content = records.digest(
+            [(k, *row.time, row.queued_share) for k, row in sorted(rows.items())]
+        )
         ranks = [(rank.host, rank.pid) for rank in run.header.ranks] if run.header else []
         identity = records.digest([started.isoformat(), ranks] if ranks else [system, content])
         values: dict[str, Any] = {
@@ -137,7 +143,7 @@ class History:
         with self._translating(), self._transaction():
             outcome = self._forget_older(identity, content)
             if outcome == KNOWN:
-                return Added(run, len(rows), KNOWN)
+                return Added(run, len(rows), KNOWN, waited)
             values["system"] = self._find("system", "facts", json.dumps(system))
             environment = json.dumps(recorded_of(run), sort_keys=True)
             values["environment"] = self._find("environment", "content", environment)
@@ -146,9 +152,9 @@ class History:
             own = self._do(f"INSERT INTO run ({names}) VALUES ({marks})", values).lastrowid
             for key, row in rows.items():
                 series = self._find("series", "measured", key, system=values["system"])
-                point = (series, own, row.time_s, row.time_ci_low_s, row.time_ci_high_s)
-                self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?)", point)
-        return Added(run, len(rows), outcome)
+                point = (series, own, *row.time, row.queued_share)
+                self._do("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", point)
+        return Added(run, len(rows), outcome, waited)
 
     def runs(self, node: str = "") -> list[HistoryRun]:
         """The runs in their order, all or those of a node."""
@@ -185,20 +191,35 @@ class History:
             if not (is_wanted and (not sizes or named_bytes(case) in sizes) and keep(system, case)):
                 continue
             with self._translating():
-                rows = self._do("SELECT run, time, low, high FROM point WHERE series = ?", (own,))
-                points = [Point(runs[run], Estimate(*time)) for run, *time in rows if run in runs]
+                rows = self._do(f"SELECT run, {self._of_point} FROM point WHERE series = ?", (own,))
+                points = [
+                    Point(runs[run], Estimate(*time), queued)
+                    for run, *time, queued in rows
+                    if run in runs
+                ]
             points.sort(key=lambda point: (point.run.placed, point.run.id))
             yield Series(system, case, tuple(points))
 
-    def points_of(self, run: HistoryRun) -> list[tuple[Case, Estimate]]:
+    def points_of(self, run: HistoryRun) -> list[tuple[Case, Point]]:
         """The cases of a run with their times."""
         with self._translating():
             found = self._do(
-                "SELECT measured, time, low, high FROM run JOIN series USING (system) "
+                f"SELECT measured, {self._of_point} FROM run JOIN series USING (system) "
                 "JOIN point ON point.series = series.id AND point.run = run.id WHERE run.id = ?",
                 (run.id,),
             ).fetchall()
-        return [(records.case_of(measured), Estimate(*time)) for measured, *time in found]
+        return [
+            (records.case_of(measured), Point(run, Estimate(*time), queued))
+            for measured, *time, queued in found
+        ]
+
+    def waited(self) -> dict[int, int]:
+        """How many rows of a run, by its id, do not count: see Point.counts."""
+        if "queued" not in self._of_point:
+            return {}
+        with self._translating():
+            query = "SELECT run, count(*) FROM point WHERE queued > ? GROUP BY run"
+            return dict(self._do(query, (MOST_QUEUED,)).fetchall())
 
     def environments(self) -> dict[int, Recorded]:
         """The environments of runs, by their id."""
@@ -267,6 +288,13 @@ class History:
                 f"{self.path} has schema {version}, which this version does not know",
                 f"update commbench, which knows schemas up to {SCHEMA}",
             )
+        if version < SCHEMA and is_written:
+            with self._transaction():
+                if self._pragma("user_version") < SCHEMA:
+                    self._do("ALTER TABLE point ADD COLUMN queued REAL")
+                    self._do(f"PRAGMA user_version = {SCHEMA}")
+            version = SCHEMA
+        self._of_point = f"time, low, high, {'queued' if version == SCHEMA else 'NULL'}"
 
     def _is_empty(self) -> bool:
         """Whether the file is new, or was left so by a process that was killed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,7 @@ from commbench.answers.pairs import matrix as matrices
 from commbench.answers.pairs import slow_parts as parts
 from commbench.answers.pairs.matrix import BANDWIDTH, LATENCY, Pair, Quantity, RankMatrix
 from commbench.answers.pairs.slow_parts import Diagnosis, Finding, find_slow
-from commbench.output.text import read_sections
+from commbench.output.text import join_words, read_sections
 from commbench.plan.pairs import QUICK
 from commbench.plan.plan import Plan
 from commbench.results.schema import Run
@@ -72,17 +73,41 @@ def pairs_answer(diagnosed: Sequence[Diagnosed]) -> Iterator[str]:
     elif pairs and not tested:
         yield f"{len(pairs)} pairs are too few to name a slow one."
     elif pairs:
-        is_noisy = any((found.link_limit or 1.0) < _NOISY for _, found in tested)
-        if is_noisy:
-            yield "Cannot tell whether a link is slow: the values are too noisy."
         every = "all" if 2 * len(pairs) == ranks * (ranks - 1) else "only"
         compared = f"{every} {len(pairs)} pairs of {ranks} ranks were compared by {sound}"
-        yield f"No slow {'rank' if is_noisy else 'rank, host or link'} is seen: {compared}."
+        judged = [each for each in tested if (each[1].rank_limit or 0.0) >= _NOISY]
+        is_noisy = any((found.link_limit or 1.0) < _NOISY for _, found in tested)
+        if is_noisy:
+            what = "a link" if judged else "a rank or a link"
+            yield f"Cannot tell whether {what} is slow: the values are too noisy."
+        what = "rank" if is_noisy else "rank, host or link"
+        text = (
+            f"No slow {what} is seen: {compared}."
+            if judged
+            else f"{compared[0].upper()}{compared[1:]}."
+        )
+        yield f"{text} {_shows(tested)}".rstrip()
+
+
+def _shows(tested: Sequence[Diagnosed]) -> str:
+    """How slow a rank would show, in each matrix."""
+    limits = [
+        f"{_times_up(found.rank_limit)} times as slow in {matrix.quantity.name}"
+        for matrix, found in tested
+        if found.rank_limit
+    ]
+    return f"A rank that is {join_words(limits, 'or')} would show." if limits else ""
 
 
 def _times(ratio: float) -> str:
     """How many times as slow something is that has this speed over that of its peers."""
     return f"{1 / ratio:.1f}" if ratio > 0.1 else f"{float(f'{1 / ratio:.2g}'):.0f}"
+
+
+def _times_up(ratio: float) -> str:
+    """The same, rounded up: a slowness that shows."""
+    digit = 10.0 ** -(ratio > 0.1)
+    return _times(1 / (ceil(1 / ratio / digit - 1e-6) * digit))
 
 
 def _name_matrix(matrix: RankMatrix) -> str:

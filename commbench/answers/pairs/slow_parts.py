@@ -99,6 +99,9 @@ class Diagnosis(NamedTuple):
     """The one that explains most comes first; empty where no part is slower than scatter can be."""
     link_limit: float | None
     """A single link whose ratio is above this is not named; None where no link can be tested."""
+    rank_limit: float | None = None
+    """A rank, or a host of one rank, of this ratio is named with a probability of 95 % or more;
+    None where none can be tested."""
 
 
 class _Candidate(NamedTuple):
@@ -151,7 +154,11 @@ def find_slow(
         scan = _Scan(cells, matrix, false_alarms / max(tests, 1), -log1p(-least))
         slow = [candidate for parts in every for candidate in scan.find(parts)]
         if not slow or len(findings) == MOST_FINDINGS:
-            return Diagnosis(tuple(findings), scan.link_limit())
+            both = [parts for parts in every if parts.kind.direction == BOTH]
+            wholes = [parts for parts in both if parts.kind.name in (RANK, HOST)]
+            wholes.sort(key=lambda parts: (parts.kind.name != RANK, parts.kind.scope != ALL))
+            limit = scan.rank_limit(wholes[0]) if wholes else None
+            return Diagnosis(tuple(findings), scan.link_limit(), limit)
         best = max(slow, key=lambda candidate: candidate.gain)
         findings.append(_make_finding(matrix.quantity, measured, best))
         quality = cells.quality.copy()
@@ -240,12 +247,8 @@ class _Scan:
         for label in numpy.argsort(-gains, kind="stable")[:_BEST]:
             if gains[label] <= 0:
                 return
-            others = numpy.delete(medians, label)
-            others = others[~numpy.isnan(others)]
             cells = numpy.unique(parts.values[labels == label])
-            spread = 0.0  # by which sound parts of a kind differ: their standard deviation
-            if len(others) >= _ENOUGH:
-                spread = matrices.robust_scale(others, with_tail=kind.name == LINK)
+            spread = _spread(medians, label, kind)
             if found := self._compare(cells, spread):
                 effect, gain, limit, peers = found
                 slowness = -effect
@@ -290,6 +293,22 @@ class _Scan:
         gain = float((numpy.abs(joined) - numpy.abs(joined - effect)).sum())
         return effect, gain, max(least, self._z * max(error, spread)), peers
 
+    def rank_limit(self, parts: _Parts) -> float | None:
+        """The ratio that a rank is named at, with a probability of 95 % or more: the worst of the
+        limits of the slowest ranks, and as much more as its error makes needful."""
+        import numpy
+
+        values = self._above[parts.values]
+        medians = matrices.group_medians(parts.labels, values, int(parts.labels.max()) + 1)
+        limits = []
+        for label in numpy.argsort(medians)[:_BEST]:
+            cells = numpy.unique(parts.values[parts.labels == label])
+            spread = _spread(medians, label, parts.kind)
+            if len(cells) and (found := self._compare(cells, spread)):
+                limits.append(found[2])
+        power = 1 + NormalDist().inv_cdf(0.95) / self._z
+        return exp(-power * max(limits)) if limits else None
+
     def link_limit(self) -> float | None:
         """The ratio below which a link between two ranks would be a finding in one direction."""
         limit = _ALONE * self._least
@@ -300,6 +319,18 @@ class _Scan:
             factor = matrices.t_quantile(self._z, len(values) - 2)
             limit = max(limit, factor * matrices.robust_scale(values, with_tail=True))
         return exp(-limit) if self._classes else None
+
+
+def _spread(medians: NDArray[Any], label: int, kind: Part) -> float:
+    """By how much the other parts of a kind differ: the standard deviation of their medians; 0 of
+    few."""
+    import numpy
+
+    others = numpy.delete(medians, label)
+    others = others[~numpy.isnan(others)]
+    if len(others) < _ENOUGH:
+        return 0.0
+    return matrices.robust_scale(others, with_tail=kind.name == LINK)
 
 
 def _make_finding(quantity: Quantity, cells: Cells, found: _Candidate) -> Finding:

@@ -93,6 +93,9 @@ class PreflightResult(Result, view="answers.preflight.document", rows="hosts"):
     path: Path
     starter: str
     """The command that starts a program on a host."""
+    least: dict[str, float | None]
+    """How many times as slow as the others a host must be to be named, by stage: see
+    stages.find_least."""
 
     def names(self, verdict: str) -> list[str]:
         """The names of the hosts with this verdict, in the order of the list of hosts."""
@@ -157,6 +160,7 @@ class _Preflight:
             tuple(stages.judge_hosts(options.hosts, self._attempts)), tuple(self._attempts),
             options.need, time.monotonic() - self._started, options.folder,
             options.starter.command,
+            stages.find_least(self._attempts, options.folder, options.tolerance),
         )  # fmt: skip
 
     def give_up(self, reason: str) -> None:

@@ -28,7 +28,7 @@ from commbench.results.run_folder import JOURNAL
 from commbench.units import format_count, format_GBps
 from commbench.views.cells import ratio_interval_text, ratio_text
 
-RUN, PAIRS = "run", "pairs"
+RUN, PAIRS, ALONE = "run", "pairs", "alone"
 ROUNDS = 2
 """Rounds of pairs, in which each host has another partner."""
 SLOW_RETRIES = 2
@@ -94,7 +94,7 @@ class Group(NamedTuple):
 
 def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
     """The stages, one after the other; `good` gives the hosts that are left."""
-    yield Stage("alone", 1, RUN, [[(host,) for host in good()]], slow_runs)
+    yield Stage(ALONE, 1, RUN, [[(host,) for host in good()]], slow_runs)
     # Neighbours in a list often share a switch. The order is the same each time.
     mixed = [*good()]
     Random(len(mixed)).shuffle(mixed)
@@ -106,7 +106,7 @@ def make_stages(good: Callable[[], Sequence[str]]) -> Iterator[Stage]:
     if len(own := left()) > 1:
         rounds = range(min(ROUNDS, count_rounds(len(own))))
         pairs = [[(own[a], own[b]) for a, b in list_pairs(f"round:{n}", len(own))] for n in rounds]
-        yield Stage("pairs", 2, PAIRS, pairs, slow_links)
+        yield Stage(PAIRS, 2, PAIRS, pairs, slow_links)
     size = 4
     while size < len(own := left()):
         starts = range(0, len(own) - size + 1, size)
@@ -179,6 +179,23 @@ def slow_runs(
                 stage, hosts, False, "; ".join(told), hosts, newest[hosts].retried,
                 is_undecided=node.verdict == AGAIN or not newest[hosts].retried,
             )  # fmt: skip
+
+
+def find_least(
+    attempts: Sequence[Attempt], folder: Path, tolerance: float
+) -> dict[str, float | None]:
+    """How many times as slow as the others a host must be to be named in 95 % of such preflights,
+    alone and in pairs; None where too few hosts passed to compare them."""
+    passed = [a for a in attempts if a.passed and a.folder]
+    alone = {a.hosts[0]: a for a in passed if a.stage == ALONE}
+    given = [f"{host}={folder / attempt.folder}" for host, attempt in alone.items()]
+    least: list[float] = []
+    if len(given) >= LEAST_NODES:
+        groups = judge_fleet(read_nodes(given, ImportHints()), (), tolerance=tolerance).groups
+        least = [1 + group.least for group in groups if group.least is not None]
+    pairs = _join([a for a in passed if a.stage == PAIRS and not a.retried], folder)
+    limit = find_slow(pairs).rank_limit if pairs.values else None
+    return {ALONE: max(least, default=None), PAIRS: 1 / limit if limit else None}
 
 
 def slow_links(

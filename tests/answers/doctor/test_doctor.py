@@ -49,9 +49,10 @@ HOSTS: dict[str, list[dict[str, Any]]] = {
     "busy_cores": [
         {"facts": facts(busy_share=0.5)},
         {"meanwhile": OtherLoad(others_share=0.3, stolen_share=0.0)},
-        # A loopback that other work may have slowed down is not judged.
-        {"facts": facts(busy_share=0.5),
-         "ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]))},
+    ],
+    "busy_cores busy_loopback": [
+        {"facts": facts(busy_share=1.0),
+         "ceilings": ceilings(loopback_bytes_per_s=median_range([1e9]), undisturbed=True)},
     ],
     "stolen": [
         {"facts": facts(stolen_share=0.2)},
@@ -99,8 +100,8 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
     name: str, host: dict[str, Any]
 ) -> None:
     found = make_findings(checkup(**host))
-    assert [finding.name for finding in found] == [name]
-    said = f"{found[0].message}. {found[0].advice}."
+    assert [finding.name for finding in found] == name.split()
+    said = f"{found[-1].message}. {found[-1].advice}."
     assert "{" not in said and "None" not in said and "()" not in said
 
 
@@ -121,6 +122,16 @@ def test_a_host_that_has_it_is_told_of_it_and_of_nothing_else(
         {"trials": trials(NO_GAIN)},
         {"trials": trials(USUAL | {"realtime": (10e-6, 11e-6, 53e-6)})},
         {"trials": trials({"plain": (100e-6, 104e-6), "quiet": (800e-6, 810e-6)})},
+        # Faster than quiet, but undecided beside plain: the table says so.
+        {
+            "trials": trials(
+                {
+                    "plain": (10e-6, 104e-6),
+                    "quiet": (50e-6, 51e-6, 52e-6),
+                    "realtime": (10e-6, 11e-6, 12e-6),
+                }
+            )
+        },
     ],
 )
 def test_a_sound_or_unknown_host_has_no_problems(host: dict[str, Any]) -> None:
@@ -155,6 +166,20 @@ def test_the_tables_have_limits_and_effects() -> None:
         ("plain", ""), ("plain", ""), ("quiet", "faster"), ("quiet", "faster"),
         ("batch", "undecided"), ("batch", "undecided"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds", "advice"),
+    [(20.0, 4, "run `commbench doctor --seconds 40`"), (60.0, 3, "stop other programs, then run")],
+)
+def test_the_answer_says_which_modes_are_undecided_and_what_decides(
+    seconds: float, rounds: int, advice: str
+) -> None:
+    request = DoctorOptions(ranks=2, rounds=rounds, seconds=seconds)
+    times = TIMES | dict.fromkeys(("pinned", "realtime"), TIMES["quiet"])
+    said = document(checkup(trials=trials(times), request=request)).answer
+    assert any(text.startswith("Small calls in a CPU mode: quiet takes 0.4") for text in said)
+    assert any(f"plain: batch; {advice}" in text for text in said)
 
 
 def test_a_check_that_was_stopped_claims_nothing() -> None:

@@ -142,7 +142,9 @@ def test_what_no_curve_is_like_cannot_be_judged(h100: Path) -> None:
     assert reason(num_nodes=2) == "there are no curves of several hosts"
     assert reason(group="tp") == reason(form="async") == "there are no curves of such calls"
     assert reason("l40s") == "curves are of other accelerators"
-    assert reason("") == "it names no accelerators"
+    assert (
+        reason("") == "it names no GPU that commbench knows: add the GPU to commbench/data/gpus.csv"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,17 @@ def test_a_node_that_is_slower_by_five_percent_in_half_of_its_cases_is_named(
     assert power(CORRELATED, fleets, HALVES[part], 0.05) >= least
 
 
+@pytest.mark.parametrize("nodes", [6, 16, 64])
+def test_a_node_that_is_slower_by_the_least_is_named_in_most_fleets(nodes: int) -> None:
+    found = 0
+    for seed in range(20):
+        times = matrix(MODELS["heavy tails"], seed, nodes)
+        nothing = np.full(times.shape, np.nan)
+        times[seed % nodes] += log1p(find_slow_nodes(times, nothing, PARTS, 0.01).least)
+        found += named(times)[seed % nodes]
+    assert found >= 18
+
+
 @pytest.mark.parametrize(
     ("seed", "nodes", "part", "by", "slow"),
     [

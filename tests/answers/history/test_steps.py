@@ -25,7 +25,7 @@ from step_power import (
 )
 
 from commbench.answers.history import steps
-from commbench.answers.history.steps import FEWEST, find_steps
+from commbench.answers.history.steps import FEWEST, LATER, SHORTEST, find_steps
 from commbench.stats import Estimate
 
 FULL = pytest.mark.full
@@ -111,6 +111,17 @@ def test_points_with_wide_intervals_weigh_less() -> None:
     assert not find_steps(unsure).steps
 
 
+def test_the_least_step_shows_in_most_series() -> None:
+    rng, shown = np.random.default_rng(6), 0
+    for _ in range(100):
+        logs = 0.03 * white(rng, 60)
+        least = find_steps(series(logs)).least_step
+        assert least is not None
+        later = math.log1p(least) + 0.03 * white(rng, LATER)
+        shown += bool(find_steps(series(np.append(logs, later))).steps)
+    assert 85 <= shown <= 100
+
+
 def test_a_tolerance_removes_small_steps() -> None:
     logs = 0.001 * white(np.random.default_rng(4), 60)
     logs[30:] += math.log(1.015)
@@ -119,8 +130,10 @@ def test_a_tolerance_removes_small_steps() -> None:
 
 
 def test_few_and_equal_points() -> None:
-    assert find_steps([]) == ((), (), None)
+    assert find_steps([]) == ((), (), None, None)
     short = find_steps([Estimate(2.0)] * (FEWEST - 1))
     assert short.noise is None and short.segments[0].level.value == pytest.approx(2.0)
+    assert short.segments[0].level.ends[0] < 2.0 < short.segments[0].level.ends[1]
+    assert find_steps([Estimate(2.0)] * (SHORTEST - 1)).segments[0].level is None
     equal = find_steps([Estimate(1.0)] * 10 + [Estimate(1.5)] * 10)
     assert [step.at for step in equal.steps] == [10]

@@ -45,10 +45,10 @@ def history(db: Path) -> Iterator[History]:
 
 
 def test_a_run_is_added_once_and_replaced_when_it_has_more_launches(history: History) -> None:
-    assert history.add(made_run(0))[1:] == (CASES, ADDED)
-    assert history.add(made_run(0))[1:] == (CASES, KNOWN)
-    assert history.add(made_run(0, factor=1.01))[1:] == (CASES, REPLACED)
-    assert history.add(made_run(1))[1:] == (CASES, ADDED)
+    assert history.add(made_run(0))[1:] == (CASES, ADDED, 0)
+    assert history.add(made_run(0))[1:] == (CASES, KNOWN, 0)
+    assert history.add(made_run(0, factor=1.01))[1:] == (CASES, REPLACED, 0)
+    assert history.add(made_run(1))[1:] == (CASES, ADDED, 0)
     assert [run.label for run in history.runs()] == ["made-up"] * 2
     found = [*history.series(sizes=[2048])]
     assert [len(series.points) for series in found] == [2]
@@ -105,6 +105,19 @@ def test_runs_are_ordered_by_their_start_and_a_start_in_the_future_by_its_adding
     ]  # fmt: skip
     assert [run.placed != run.started for run in runs] == [False] * 3 + [True]
     assert runs[-1].time == now
+
+
+def test_a_history_of_an_older_version_is_read_and_upgraded(db: Path, history: History) -> None:
+    history.add(made_run(0))
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute("ALTER TABLE point DROP COLUMN queued")
+        connection.execute("PRAGMA user_version = 1")
+    with History(db) as old:
+        assert [point.queued_share for point in next(old.series()).points] == [None]
+        assert old.waited() == {}
+    with History(db, is_written=True) as upgraded:
+        assert upgraded.add(made_run(1))[1:] == (CASES, ADDED, 0)
+        assert len(next(upgraded.series()).points) == 2
 
 
 def test_other_files_are_refused_and_not_changed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from history_writer import BEGIN, made_run
 import commbench
 from commbench.analysis.load import LoadedRun
 from commbench.answers.history.document import pictures, sentence
-from commbench.answers.history.history import LINK, Trend, find_trend
+from commbench.answers.history.history import LINK, Trend, find_baseline, find_trend
 from commbench.answers.history.store import History
 from commbench.errors import UsageError
 from commbench.results.records import LinkProbe
@@ -120,6 +120,23 @@ def test_an_outlier_is_no_change(history: History) -> None:
     trend = find_trend(history)
     assert not trend.changes
     assert trend.text().splitlines()[4] == "None of 5 rows became slower or faster."
+    assert trend.text().splitlines()[5].startswith("A step of 8.7 % would show 6 runs")
+
+
+def test_runs_whose_ranks_waited_make_no_level_and_no_step(history: History) -> None:
+    for day, each in enumerate(noise(number=16)):
+        run = made_run(day, each * (1.5 if day >= 8 else 1.0))
+        rows = [row._replace(queued_share=0.6 if day >= 5 else 0.4) for row in run.rows]
+        assert history.add(run._replace(rows=rows)).waited == (5 if day >= 5 else 0)
+    trend = find_trend(history)
+    text = " ".join(trend.text().split())
+    assert not trend.changes and "No row has the 6 runs that a step needs: 1 more." in text
+    assert "Runs 6, 7, 8, 9, 10, 11, 12, 13 and 3 more: the ranks waited for a core" in text
+    assert all(each.last.number == 5 and each.last.level.low for each in trend.series)
+    assert [point["queued_share"] for point in trend.series[0].as_json()["points"]] == (
+        [0.4] * 5 + [0.6] * 11
+    )
+    assert find_baseline(history, made_run(20)).run.rows == []
 
 
 def test_the_document_tells_of_wrong_clocks_and_of_systems_under_one_name(history: History) -> None:

@@ -247,7 +247,7 @@ def test_two_defects_are_two_findings_and_hosts_of_two_speeds_are_none() -> None
 def test_two_ranks_give_no_finding() -> None:
     matrix = RankMatrix(BANDWIDTH, {(0, 1): 1e9, (1, 0): 0.3e9}, ("a", "b"))
     diagnosis = find_slow(matrix)
-    assert (diagnosis.findings, diagnosis.link_limit) == ((), None)
+    assert diagnosis == ((), None, None)
 
 
 def test_of_two_hosts_the_slow_one_cannot_be_told_but_the_slow_direction_can() -> None:
@@ -270,6 +270,19 @@ def test_a_link_above_the_limit_is_not_named_and_one_below_is() -> None:
     for ratio, number in ((limit + 0.1, 0), (limit - 0.1, 1)):
         values = {**matrix.values, (2, 5): ACROSS_HOSTS * ratio}
         assert len(find_slow(matrix._replace(values=values)).findings) == number
+
+
+@pytest.mark.parametrize(("ranks", "per_host"), [(4, 4), (8, 1), (16, 4)])
+def test_a_rank_at_the_limit_is_named_most_times(ranks: int, per_host: int) -> None:
+    kind, named = HOST if per_host == 1 else RANK, 0
+    for seed in range(30):
+        limit = find_slow(planted_matrix(ranks, per_host, noise=0.05, seed=seed)).rank_limit
+        assert limit is not None and limit < 0.89
+        slow = Defect(kind, BOTH, 1, ratio=limit)
+        named += bool(
+            find_slow(planted_matrix(ranks, per_host, slow, noise=0.05, seed=99 + seed)).findings
+        )
+    assert named >= 27
 
 
 def peers(ranks: int, of: frozenset[int]) -> dict[str, dict[int, int]]:
