@@ -28,7 +28,7 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture(autouse=True)
 def is_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CommbenchError, "names_options", False)
+    monkeypatch.setattr(CommbenchError, "front_end", "commbench.api.words")
 
 
 SCRIPT = """
@@ -169,7 +169,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("load(run).text(fmt='x')", "unknown argument 'fmt'", "known: format, peak"),
         ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
         ("sweep(vary={'colour': 'red'})", "unknown option to vary", "help(commbench.sweep) lists"),
-        ("load(run).soak()", "is no soak", "`commbench.soak(duration='1h')` makes one"),
+        ("load(run).soak()", "is no soak", '`commbench.soak(duration="1h")` makes one'),
         ("check(run, max_slowdown=-1, against=run)", "'-1' is below 0 %", "0.1"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commbench.api.words import worded
 from commbench.errors import (
     ERRORS_BY_NAME,
     CommbenchError,
@@ -13,7 +14,6 @@ from commbench.errors import (
     UnavailableError,
     UsageError,
     WrongResultError,
-    as_arguments,
     name_error,
     value_error,
 )
@@ -57,8 +57,8 @@ def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int)
 
 
 def test_an_option_is_named_as_an_argument_of_python() -> None:
-    assert as_arguments("write --no-plots, or --root 2") == "write plots=False, or root=2"
-    assert as_arguments("see `commbench run --help`") == "see help(commbench.run)"
+    assert worded("write --no-plots, or --root 2") == "write plots=False, or root=2"
+    assert worded("see `commbench run --help`") == "see help(commbench.run)"
 
 
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:
@@ -76,13 +76,17 @@ def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> Non
 @pytest.mark.parametrize(
     ("command", "call"),
     [
-        ("`commbench sweep --resume 'a b'`", "`commbench.sweep(resume='a b')`"),
-        ("`commbench soak --for 1h`", "`commbench.soak(duration='1h')`"),
-        ("`commbench export RUN --format csv`", "`commbench.export(..., format='csv')`"),
+        ("`commbench sweep --resume 'a b'`", "`commbench.resume_sweep(...)`"),
+        ("`commbench soak --for 1h`", '`commbench.soak(duration="1h")`'),
+        ("`commbench export RUN --format csv`", '`commbench.export(..., format="csv")`'),
         ("`commbench model fit RUN... -o FILE`", "`commbench.fit_model(...)`"),
         ("`commbench sweep --help`", "help(commbench.sweep)"),
+        ("`commbench run --history`", "`commbench.run(history=True)`"),
+        ("--force", "force=True"),
+        ("--via, --call a.py:x", 'form, calls="a.py:x"'),
+        ("did you mean --vary dtype?", "did you mean vary={'dtype': [...]}?"),
         ("`commbench ops --calls`", "`commbench ops --calls`"),
     ],
 )
 def test_a_hint_names_the_call_that_does_the_same(command: str, call: str) -> None:
-    assert as_arguments(f"{command} does it") == f"{call} does it"
+    assert worded(f"{command} does it") == f"{call} does it"

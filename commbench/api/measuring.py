@@ -315,12 +315,7 @@ class _ShortSignature(inspect.Signature):
 def find_keywords(*users: str) -> dict[str, str]:
     """The options that these users take as keywords, by name, each with its type."""
     return {
-        name: option.python_type
-        or (
-            f"str | Sequence[str]{'' if option.default else ' | None'}"
-            if option.type == tuple[str, ...]
-            else inspect.formatannotation(option.type)
-        )
+        name: option.annotation
         for name, option in RUN_OPTIONS.items()
         if not option.sets and not {*option.refused_by}.intersection(users)
     }
