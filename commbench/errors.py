@@ -82,11 +82,18 @@ class UsageError(CommbenchError):
         """Put an option before the message, unless that names one of these already: the only one
         whose value it quotes, or the one that is known."""
         message, hint = self.texts
-        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:]) for flag in values if len(flag) > 3)
-        if not re.search(rf"(?<!\w)({names or '$^'})", message):
-            quoted = [flag for flag, value in values.items() if repr(str(value)) in message]
-            if is_known or len(quoted) == 1:
-                self.texts = f"{[*quoted, *values][0]}: {message}", hint
+        names = "|".join(re.sub("[-_]", "[ _-]", flag[2:].rstrip("s")) for flag in values)
+        if not re.search(rf"^--|--({names})|^(unknown )?({names})", message):
+            quoted = [
+                flag
+                for flag, given in values.items()
+                for value in (given if isinstance(given, list | tuple) else [given])
+                for text in {str(value), *str(value).split(":")}
+                if repr(text) in message
+            ]
+            if is_known or len({*quoted}) == 1:
+                begins = message[:1] == "'" and "'" in message[1:]
+                self.texts = f"{[*quoted, *values][0]}{' ' if begins else ': '}{message}", hint
 
     def with_option_names(self, options: Mapping[str, str]) -> UsageError:
         """The same error with the option that sets the field in place of the field: the one in

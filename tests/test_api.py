@@ -170,7 +170,15 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("sweep(vary={'cpu_mode': 'plain'})", "only one setting", "vary={'cpu_mode': ['quiet', "),
         ("sweep(vary={'colour': 'red'})", "unknown option to vary", "help(commbench.sweep) lists"),
         ("load(run).soak()", "is no soak", '`commbench.soak(duration="1h")` makes one'),
-        ("check(run, max_slowdown=-1, against=run)", "'-1' is below 0 %", "0.1"),
+        ("check(run, max_slowdown=-1, against=run)", "max_slowdown='-1' is below 0 %", "0.1"),
+        ("check(run, max_time='1K:1parsec')", "max_time: time '1parsec' has an unknown", "1ms"),
+        ("advise(run, backward='x')", "backward='x' is not a time", "4.2ms"),
+        ("fleet(run, false_alarms='x')", "false_alarms='x' is not a percentage", "10%"),
+        ("explain(run, peak='x')", "peak: unknown link 'x'", "commbench links"),
+        ("run(sizes=1.5)", "sizes='1.5' is not a whole number of bytes", "nearest: 1"),
+        ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
+        ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
+        ("sweep(env={'NCCL_ALG': 'ab'}, nproc_per_node=2)", "only one", "several"),
     ],
 )
 def test_a_wrong_call_is_refused_with_its_argument(

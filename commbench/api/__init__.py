@@ -291,8 +291,11 @@ def sweep(
     from commbench.answers.sweep.settings import make_settings
     from commbench.runner.run_options import RUN_OPTIONS, parse_options
 
-    varied = {name.replace("_", "-"): _texts(values) for name, values in (vary or {}).items()}
-    settings = make_settings({n: _texts(values) for n, values in (env or {}).items()}, varied)
+    variables, varied = (
+        {str(name): _texts(values) for name, values in (given or {}).items()}
+        for given in (env, vary)
+    )
+    settings = make_settings(variables, varied)
 
     def parse(setting: Setting) -> RunOptions:
         values: dict[str, Any] = {}

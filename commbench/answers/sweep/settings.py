@@ -11,7 +11,7 @@ from math import prod
 from random import Random
 from typing import NamedTuple
 
-from commbench.errors import UsageError, name_error
+from commbench.errors import UsageError, closest
 from commbench.plan.backends import find_unread, suggest_variable
 from commbench.plan.operations import OPERATIONS
 
@@ -70,16 +70,20 @@ def make_settings(
     """
     from commbench.runner.run_options import RUN_OPTIONS, VARIED_OPTIONS
 
+    options = {name.replace("_", "-"): values for name, values in options.items()}
+
     for name, values in variables.items():
         if not NAME.fullmatch(name) or any("\0" in value for value in values):
             hint = "a name has letters, digits and '_', and a value has no NUL byte"
             raise UsageError(f"{name!r} cannot be an environment variable", hint)
     if fixed := [name for name in options if name not in VARIED_OPTIONS]:
-        if f"--{fixed[0]}" not in {option.flag for option in RUN_OPTIONS.values()}:
-            known = [*VARIED_OPTIONS]
-            raise name_error("option to vary", fixed[0], known, lists="`commbench sweep --help`")
-        hint = "`commbench sweep --help` lists those that can; --env varies environment variables"
-        raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
+        lists = "`commbench sweep --help` lists those that can"
+        if f"--{fixed[0]}" in {option.flag for option in RUN_OPTIONS.values()}:
+            hint = f"{lists}; --env varies environment variables"
+            raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
+        close = closest(fixed[0], VARIED_OPTIONS)
+        guess = f"did you mean --vary {close}? " if close else ""
+        raise UsageError(f"unknown option to vary {fixed[0]!r}", guess + lists)
     count = prod(map(len, [*variables.values(), *options.values()]))
     if count < 2:
         raise UsageError(
