@@ -248,8 +248,9 @@ def without_torch(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(without_torch, value))
     kind = type(value)
-    is_named = kind.__module__.startswith("torch") and kind.__name__ in _NAMED
-    return str(value).rpartition(".")[2].lower() if is_named else value
+    if not kind.__module__.startswith("torch") or kind.__name__ not in _NAMED:
+        return value
+    return str(value).rpartition(".")[2].lower().replace("product", "prod")
 
 
 def _is_a(value: Any, kind: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -29,6 +30,19 @@ DATA = Path(__file__).parent / "data"
 @pytest.fixture(autouse=True)
 def is_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CommbenchError, "front_end", "commbench.api.words")
+
+
+def test_help_of_a_sweep_names_the_options_that_vary() -> None:
+    listed = (commbench.sweep.__doc__ or "").partition("`vary` takes ")[2].partition(".")[0]
+    varied = [option.name for option in RUN_OPTIONS.values() if option.is_varied]
+    assert re.split(r",\s+|\s+and\s+", listed) == varied
+
+
+def test_what_is_found_is_pickled(tmp_path: Path) -> None:
+    run = synthetic_run(tmp_path / "run", "mine")
+    found = [commbench.load(run), commbench.check(run, max_time="1s"), commbench.list_runs()]
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert [row.busbw for row in found[0].rows] == [row.busbw for row in commbench.load(run).rows]
 
 
 SCRIPT = """
@@ -178,7 +192,8 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         ("run(sizes=1.5)", "sizes='1.5' is not a whole number of bytes", "nearest: 1"),
         ("run(sizes=b'1K')", "sizes cannot be b'1K'", "a text, a whole number or a list"),
         ("sweep(vary={'cpu_mod': 'quiet'})", "vary 'cpu_mod'", "vary={'cpu_mode': [...]}?"),
-        ("sweep(env={'NCCL_ALG': 'ab'}, nproc_per_node=2)", "only one", "several"),
+        ("sweep(vary={'calls': 'a'})", "only one setting", "several"),
+        ("pairs(op='p2p')", "unknown option 'op'", "help(commbench.pairs) lists all"),
     ],
 )
 def test_a_wrong_call_is_refused_with_its_argument(

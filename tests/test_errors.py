@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commbench.api import words
 from commbench.api.words import worded
 from commbench.errors import (
     ERRORS_BY_NAME,
@@ -17,6 +18,7 @@ from commbench.errors import (
     name_error,
     value_error,
 )
+from commbench.runner.run_options import RUN_OPTIONS
 
 
 def every_error() -> list[type[CommbenchError]]:
@@ -71,6 +73,14 @@ def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> Non
     assert error.with_option_names({"timeout_s": "--timeout"}).hint == "write --timeout 120"
     assert value_error("seed", "is -1", "").with_option_names({}).message == "--seed is -1"
     assert name_error("timing", "x", ["both"]).with_option_names({}).message == "unknown timing 'x'"
+
+
+def test_the_switches_of_functions_are_known() -> None:
+    from commbench import api
+
+    functions = [getattr(api, name) for name in words._SAME_NAMES]
+    found = {n for each in functions for n, kind in each.__annotations__.items() if kind == "bool"}
+    assert found - {*RUN_OPTIONS} == words.SWITCHES
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,9 @@ class Row:
 
     __slots__ = ()
 
+    def __reduce__(self: Any) -> Any:
+        return make_row, (self.columns, tuple(self))
+
     @property
     def case(self) -> Case:
         """The case that the row measured, with index and count 0."""
@@ -267,7 +270,12 @@ def _inverse(bandwidth: float | None, time: Estimate | None) -> Estimate | None:
 def row_type(columns: tuple[str, ...]) -> Any:
     """The type of a row of these columns, a named tuple; None: a number that was not measured."""
     fields: Any = namedtuple("Fields", [COLUMNS[name].field for name in columns])  # type: ignore[misc]
-    return type("RowOfColumns", (fields, Row), {"__slots__": ()})
+    return type("RowOfColumns", (fields, Row), {"__slots__": (), "columns": columns})
+
+
+def make_row(columns: tuple[str, ...], values: Iterable[Any]) -> Any:
+    """A row of these columns."""
+    return row_type(columns)(*values)
 
 
 def row_values(row: ResultRow, columns: Collection[str] = COLUMNS) -> list[Any]:

@@ -238,7 +238,7 @@ def _given_busbw(call: Call, given: dict[str, str | float]) -> float | None:
 def expect_run(
     run: AnyRun,
     *,
-    published: Sequence[str | Path] = (),
+    published: str | Path | Sequence[str | Path] = (),
     tolerance: str | float | None = None,
     save_curve: str | Path | None = None,
     ranks: int | None = None,
@@ -264,13 +264,13 @@ def expect_run(
 
 
 def published_curves(
-    files: Sequence[str | Path], notify: Callable[[str], None] = ignore
+    files: str | Path | Sequence[str | Path], notify: Callable[[str], None] = ignore
 ) -> tuple[Curve, ...]:
     """The curves of commbench, and those in files and runs. UsageError where one has none."""
     from commbench.answers.expect.curves import curves_of, load_curves, read_curves
 
     found = [*load_curves()]
-    for file in files:
+    for file in [files] if isinstance(files, (str, Path)) else files:
         own = read_curves(Path(file)) or curves_of(load_rows(file, notify=notify))
         if not own:
             raise UsageError(
@@ -284,7 +284,7 @@ def published_curves(
 def expected_rules(
     run: LoadedRun,
     expect: str,
-    published: Sequence[str | Path],
+    published: str | Path | Sequence[str | Path],
     tolerance: str | float | None,
     notify: Callable[[str], None],
 ) -> tuple[list[Rule], Hardware | None]:

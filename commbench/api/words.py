@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import import_module
 
 _CALLS = {
     "model fit": "fit_model", "model predict": "predict", "history add": "history.add",
@@ -16,6 +15,8 @@ _CALLS = {
 _SAME_NAMES = ("advise", "check", "compare", "doctor", "expect", "explain", "export", "fleet",
                "pairs", "plot", "replay", "report", "run", "smoke", "soak", "sweep")  # fmt: skip
 """The commands whose call has the same name."""
+SWITCHES = frozenset({"allow_unchecked", "allow_unmatched", "force", "quick"})
+"""The arguments that are True or False, beside those of `run`."""
 _COMMAND = re.compile(f"`commbench (?P<name>{'|'.join([*_CALLS, *_SAME_NAMES])})(?P<rest>| [^`]*)`")
 _GIVEN = re.compile(r" --([a-z-]+)(?:[ =]('[^']*'|[^ '-][^ ]*))?")
 _OPTION = re.compile(
@@ -44,10 +45,7 @@ def _arguments() -> tuple[dict[str, str], frozenset[str]]:
 
     options = [option for option in RUN_OPTIONS.values() if "api" not in option.refused_by]
     names = {flag[2:]: option.name for option in options for flag in option.all_flags}
-    api = import_module("commbench.api")
-    own = [getattr(api, name).__annotations__ for name in _SAME_NAMES]
-    switches = {name for kinds in own for name, kind in kinds.items() if kind == "bool"}
-    return names, frozenset({*switches, *(o.name for o in options if o.type is bool)})
+    return names, SWITCHES.union(o.name for o in options if o.type is bool)
 
 
 def _name(flag: str) -> str:

@@ -143,7 +143,7 @@ class Option(NamedTuple):
             return self.python_type
         if self.type == tuple[str, ...]:
             return f"str | Sequence[str]{'' if self.default else ' | None'}"
-        return formatannotation(self.type)
+        return formatannotation(self.type).replace("pathlib.", "")
 
 
 def value_text(value: Any) -> str:

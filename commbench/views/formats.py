@@ -259,6 +259,10 @@ class Result:
         height = 14 + 2.3 * len(_LINE.findall(page)) + pictures
         return _FRAME.format(escape(page), min(height, 160))
 
+    def __dir__(self) -> list[str]:
+        names = object.__dir__(self)
+        return [name for name in names if name[0] != "_" and not hasattr(tuple, name)]
+
     def __str__(self) -> str:
         return self.text()
 

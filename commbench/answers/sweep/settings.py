@@ -70,15 +70,15 @@ def make_settings(
     """
     from commbench.runner.run_options import RUN_OPTIONS, VARIED_OPTIONS
 
-    options = {name.replace("_", "-"): values for name, values in options.items()}
-
     for name, values in variables.items():
         if not NAME.fullmatch(name) or any("\0" in value for value in values):
             hint = "a name has letters, digits and '_', and a value has no NUL byte"
             raise UsageError(f"{name!r} cannot be an environment variable", hint)
+    flags = {name: option.flag[2:] for name, option in RUN_OPTIONS.items()}
+    options = {flags.get(name.replace("-", "_"), name): texts for name, texts in options.items()}
     if fixed := [name for name in options if name not in VARIED_OPTIONS]:
         lists = "`commbench sweep --help` lists those that can"
-        if f"--{fixed[0]}" in {option.flag for option in RUN_OPTIONS.values()}:
+        if fixed[0] in flags.values():
             hint = f"{lists}; --env varies environment variables"
             raise UsageError(f"--vary {fixed[0]}: this option cannot be varied", hint)
         close = closest(fixed[0], VARIED_OPTIONS)
