@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, wraps
-from inspect import CO_VARARGS, CO_VARKEYWORDS
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Signature, signature
 from math import isfinite
 from numbers import Integral, Real
 from os import PathLike
@@ -212,7 +212,26 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
             raise
 
     checked.__module__ = module or function.__module__
+    if "self" not in names and "__signature__" not in vars(function):
+        checked.__signature__ = _readable(signature(function))  # type: ignore[attr-defined]
     return checked
+
+
+class _Annotation(str):
+    """An annotation that `help` prints without quotation marks."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _readable(given: Signature) -> Signature:
+    parameters = [
+        each.replace(annotation=_Annotation(each.annotation))
+        if isinstance(each.annotation, str)
+        else each
+        for each in given.parameters.values()
+    ]
+    return Signature(parameters, return_annotation=_Annotation(given.return_annotation))
 
 
 def _public_name(function: Callable[..., Any]) -> str:

@@ -21,6 +21,7 @@ from synthetic import steady, synthetic_run
 import commbench
 from commbench.analysis.columns import COLUMNS
 from commbench.errors import CommbenchError, RecordsError, UnavailableError, UsageError
+from commbench.plan.links import load_gpus
 from commbench.results.journal_reader import read_run
 from commbench.runner.run_options import RUN_OPTIONS
 
@@ -36,6 +37,11 @@ def test_help_of_a_sweep_names_the_options_that_vary() -> None:
     listed = (commbench.sweep.__doc__ or "").partition("`vary` takes ")[2].partition(".")[0]
     varied = [option.name for option in RUN_OPTIONS.values() if option.is_varied]
     assert re.split(r",\s+|\s+and\s+", listed) == varied
+
+
+def test_help_of_expect_names_the_accelerators() -> None:
+    listed = (commbench.expect.__doc__ or "").partition("`gpu` is ")[2].partition(", or the")[0]
+    assert re.split(r",\s+", listed) == [gpu.name for gpu in load_gpus()]
 
 
 def test_what_is_found_is_pickled(tmp_path: Path) -> None:

@@ -287,7 +287,8 @@ def sweep(
     other keywords are those of `run`: help(commbench.run) explains them. `vary` takes dtype,
     placement, timing, launch, memory, buffers, mesh_order, calls, overlap, p2p_call, pairs, window,
     imbalance, backend, nccl_option, nproc_per_node and cpu_mode. Every setting is measured `rounds`
-    times; those that could not be are in `failures`. Raises CommbenchError; its `run` is what was measured until then.
+    times; those that could not be are in `failures`. Raises CommbenchError; its `run` is what was
+    measured until then.
     """
     from commbench.answers.sweep.session import SweepOptions
     from commbench.answers.sweep.settings import make_settings

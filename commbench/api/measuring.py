@@ -334,7 +334,7 @@ def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_
     """Give the function a signature of these options, and list them in its docstring, in full or by
     name only. `given` are defaults, where they are others than those of the options, and those of
     keywords that the docstring explains already."""
-    usual = {"plots": False, "sizes": DEFAULT_SIZES} | given
+    usual = {"plots": False, "sizes": DEFAULT_SIZES, **given}
     options = [RUN_OPTIONS[name] for name in names]
     defaults = {option.name: usual.get(option.name, option.default) for option in options}
     for name, default in defaults.items():
@@ -357,7 +357,8 @@ def _document(function: Any, names: Iterable[str], given: Mapping[str, Any], is_
         for option in options:
             text, default = option.default_text, defaults[option.name]
             meaning = f": {text}" if default in (None, "") and text else ""
-            lines.append(worded(f"{option.name} : {option.annotation}, default {default!r}{meaning}"))
+            head = f"{option.name} : {option.annotation}, default {default!r}{meaning}"
+            lines.append(worded(head))
             lines += textwrap.wrap(
                 worded(f"    {option.help}"), 84, subsequent_indent="    ", break_on_hyphens=False
             )

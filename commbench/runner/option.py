@@ -29,6 +29,7 @@ _REFUSALS = {
 }
 """The users of options that may refuse one, and what they say."""
 
+
 class Option(NamedTuple):
     """An option of a command, or an argument; most fields are for those of `commbench run` only."""
 

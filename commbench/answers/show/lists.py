@@ -230,7 +230,7 @@ def _operations_json(found: Mapping[str, Operation] | InstalledCalls) -> dict[st
 CALLS = View(operations_document, schema=1, data=_operations_json)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False)
 class RunList(Result, view="answers.show.lists:RUNS", rows="runs"):
     """The runs and the folders of sweeps under `results`."""
 

@@ -48,6 +48,9 @@ class Setting(NamedTuple):
         """Its name."""
         return self.name
 
+    def __repr__(self) -> str:
+        return f"<Setting: {self.name}>"
+
     @property
     def slug(self) -> str:
         """Its name as a unique folder name of letters, digits, `.`, `_`, `=`, `+` and `-`; with a
