@@ -53,16 +53,12 @@ class CommbenchError(Exception):
     @property
     def message(self) -> str:
         """What is wrong."""
-        return self._worded(0)
+        return worded(self.texts[0])
 
     @property
     def hint(self) -> str:
         """What to do about it."""
-        return self._worded(1)
-
-    def _worded(self, number: int) -> str:
-        text: str = import_module(self.front_end).worded(self.texts[number])
-        return text
+        return worded(self.texts[1])
 
     def as_json(self) -> str:
         """What JSON has of it."""
@@ -70,6 +66,12 @@ class CommbenchError(Exception):
 
     def __str__(self) -> str:
         return "\nhint: ".join(filter(None, (self.message, self.hint)))
+
+
+def worded(text: str) -> str:
+    """A text that names options, in the words of the user of this process."""
+    found: str = import_module(CommbenchError.front_end).worded(text)
+    return found
 
 
 class UsageError(CommbenchError):

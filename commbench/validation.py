@@ -200,7 +200,7 @@ def with_known_keywords(function: Callable[P, T], module: str = "") -> Callable[
     def checked(*given: P.args, **named: P.kwargs) -> T:
         require_call(given, named)
         by_place = zip((*places, *[more] * len(given)), given, strict=False)
-        pairs = [(each, without_torch(value)) for each, value in (*by_place, *named.items())]
+        pairs = [(each, plain(value)) for each, value in (*by_place, *named.items())]
         for argument, value in pairs:
             _require_type(argument, value, str(annotations.get(argument, "Any")))
         values: Any = [value for _, value in pairs[: len(given)]]
@@ -261,12 +261,14 @@ def _allowed(annotation: str) -> list[tuple[Any, str] | None]:
     return [_ARGUMENTS.get(option.rpartition(".")[2]) for option in options]
 
 
-def without_torch(value: Any) -> Any:
-    """The name of a dtype, a device or a reduce operation of torch, also in a list; any other value
-    is as it is."""
+def plain(value: Any) -> Any:
+    """The name of a dtype, a device or a reduce operation of torch, and the number of a scalar of
+    NumPy, also in a list; any other value is as it is."""
     if type(value) in (list, tuple):
-        return type(value)(map(without_torch, value))
+        return type(value)(map(plain, value))
     kind = type(value)
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
     if not kind.__module__.startswith("torch") or kind.__name__ not in _NAMED:
         return value
     return str(value).rpartition(".")[2].lower().replace("product", "prod")

@@ -261,7 +261,7 @@ def explain(
     what: AnyRun,
     *,
     op: str | None = None,
-    size: str | None = None,
+    size: str | int | None = None,
     peak: str | None = None,
     ranks: int | None = None,
     time: str | None = None,
@@ -282,6 +282,7 @@ def explain(
 
     text_or_run = str(what) if isinstance(what, (str, Path)) else load(what)
     quoted = {"ranks": ranks, "time": time, "dtype": dtype, "timing": timing, "nodes": nodes}
+    size = None if size is None else str(size)
     return answer(text_or_run, op, size, peak, model, notify, **quoted)
 
 
