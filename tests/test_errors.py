@@ -61,6 +61,7 @@ def test_an_interruption_exits_as_its_signal_does(signal_number: int, code: int)
 def test_an_option_is_named_as_an_argument_of_python() -> None:
     assert worded("write --no-plots, or --root 2") == "write plots=False, or root=2"
     assert worded("see `commbench run --help`") == "see help(commbench.run)"
+    assert worded("make: commbench workload import A") == "make: `commbench.workload.load(...)`"
 
 
 def test_a_value_is_refused_by_its_field_and_by_the_option_that_sets_it() -> None:

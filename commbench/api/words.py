@@ -35,7 +35,7 @@ def worded(text: str) -> str:
     """A text about options as one about arguments of a Python function: `--root 2` is `root=2`,
     `--no-plots` is `plots=False`. A command in quotes is the call that does the same; one without
     such a call stays as it is."""
-    return _OPTION.sub(_as_argument, text) if "--" in text or "`" in text else text
+    return _OPTION.sub(_as_argument, text)
 
 
 @cache
@@ -72,8 +72,9 @@ def _as_call(command: re.Match[str]) -> str:
 
 
 def _as_argument(found: re.Match[str]) -> str:
-    if found["command"]:
-        return _COMMAND.sub(_as_call, found[0])
+    if command := found["command"]:
+        is_whole = found.string[: found.start()].endswith(": ")  # a hint ends with it
+        return _COMMAND.sub(_as_call, f"`{command}`" if is_whole and command[0] != "`" else command)
     verb, value, name = found["verb"] or "", found["value"] or "", _name(found["name"])
     is_switch = bool(found["no"]) or name in _arguments()[1]
     if is_switch:
